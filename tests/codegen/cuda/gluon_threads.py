@@ -273,8 +273,9 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
         cdiv=lambda a, b: -(-a // b), minimum=both(torch.minimum, min), maximum=both(torch.maximum, max),
         zeros=lambda shape, dtype, layout=None: full(shape, 0, dtype), sum=lambda x, axis: x.sum(axis),
         arange=lambda a, b, layout=None: tensor(torch.arange(a, b)), exp2=torch.exp2, log2=torch.log2,
-        fma=lambda a, b, c: a * b + c, where=torch.where, convert_layout=lambda x, layout: x, NVMMADistributedLayout=ignored,
-        DotOperandLayout=ignored, SliceLayout=ignored, BlockedLayout=ignored, SwizzledSharedLayout=ignored,
+        fma=lambda a, b, c: a * b + c, where=torch.where, convert_layout=lambda x, layout: x,
+        NVMMADistributedLayout=ignored, DotOperandLayout=ignored, SliceLayout=ignored,
+        BlockedLayout=ignored, SwizzledSharedLayout=ignored,
         NVMMASharedLayout=SimpleNamespace(get_default_for=ignored))
 
 
@@ -287,7 +288,8 @@ def run_gluon(kernel: KernelSource, memory: dict[Node, torch.Tensor], seed: int 
             return Pointer(torch.tensor(x.entries))
         return x if isinstance(x, int) else Pointer(_memory(x, memory))
 
-    text = "\n".join(line for line in kernel.source.splitlines() if not line.startswith(("import ", "from ", "    fence_")))
+    text = "\n".join(line for line in kernel.source.splitlines()
+                     if not line.startswith(("import ", "from ", "    fence_")))
     given = [argument(x) for x in kernel.args]
     names = [name for name, kind in kernel.signature.items() if kind != "constexpr"]
     nothing = lambda *_: None  # noqa: E731

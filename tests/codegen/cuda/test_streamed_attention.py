@@ -203,7 +203,8 @@ def test_masks_and_odd_places_are_not_streamed() -> None:
 
 @pytest.mark.parametrize(("head", "causal", "queries"), [
     (64, True, 4096), (256, True, 1000),
-    *(pytest.param(*case, marks=pytest.mark.sweep) for case in [(128, True, 4096), (128, False, 1000), (80, True, 1000)])])
+    *(pytest.param(*case, marks=pytest.mark.sweep)
+      for case in [(128, True, 4096), (128, False, 1000), (80, True, 1000)])])
 def test_it_compiles_for_hopper(head: int, causal: bool, queries: int) -> None:
     operands = heads((4, 16, queries, head), (4, 4, queries, head))
     kernel = emit(group_of(sdpa(*operands, causal=causal, scale=head ** -0.5), operands))

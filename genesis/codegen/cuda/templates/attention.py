@@ -18,7 +18,6 @@ over all of these heads.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -29,17 +28,15 @@ from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import address, memory_of
-from genesis.codegen.cuda.templates.streamed_attention import emit_streamed_attention, refusal
-from genesis.codegen.cuda.templates.tile import indented, rounding
+from genesis.codegen.cuda.templates.streamed_attention import refusal
+from genesis.codegen.cuda.templates.streamed_attention_gluon import emit_streamed_attention
+from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented, rounding
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
 from genesis.ir.types import DType, bool_, float32
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-
-LOG2_E: Final = math.log2(math.e)
-LN_2: Final = math.log(2)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.attention import LOG2_E, Attention
-from genesis.codegen.cuda.templates.tile import indented
+from genesis.codegen.cuda.templates.attention import Attention
+from genesis.codegen.cuda.templates.tile import LOG2_E, indented
 from genesis.passes.groups import Group
 
 _MATRICES, _ROWS = ("g", "q", "k", "v"), ("lse", "delta")

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import module
-from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import MatrixMap
 from genesis.codegen.cuda.templates.operands import address
-from genesis.codegen.cuda.templates.streamed_matmul import DTYPES, descriptor
-from genesis.codegen.cuda.templates.tile import indented
-from genesis.ir.node import Node
+from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
+from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
 from genesis.ir.sym_int import gcd, hint
-from genesis.passes.fusion.index_map import Atom, Expr
-from genesis.passes.fusion.operand_view import OperandView
+from genesis.passes.fusion.index_map import Expr
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.templates.attention import Attention
@@ -126,8 +124,9 @@ def stack_of(a: Attention, name: str) -> Stack | None:
     if any(gcd(n * itemsize, 16) != 16 for n in (stride, view.batch.constant, *(k for _, k in outer))):
         return None
     at = tuple(address(Expr(0, ((atom, 1),)), "batch" if name == "q" else "heads") for atom, _ in outer)
-    return Stack(MatrixMap(memory, (rows, a.head), stride, view.batch.constant, (*[1] * len(outer), block, a.padded_head),
-                           tuple((_count(atom), k) for atom, k in outer)), at)
+    whole = (*[1] * len(outer), block, a.padded_head)
+    return Stack(MatrixMap(memory, (rows, a.head), stride, view.batch.constant, whole,
+                           tuple((atom.high + 1, k) for atom, k in outer)), at)
 
 
 def _stride(part: Expr) -> int | None:
@@ -136,32 +135,6 @@ def _stride(part: Expr) -> int | None:
         return None
     (atom, stride), = part.terms
     return stride if atom.kind == "var" else None
-
-
-def _count(atom: Atom) -> int:
-    return atom.high + 1
-
-
-def emit_streamed_attention(a: Attention) -> KernelSource:
-    """The kernel of an attention that is not refused."""
-    from genesis.codegen.cuda.templates.streamed_attention_gluon import gluon_module
-    form, y, lse = form_for(a.head), a.output(0), a.output(1)
-    assert y is not None, "refused otherwise"
-    stacks = {name: stack_of(a, name) for name in "qkv"}
-    found = {name: stack for name, stack in stacks.items() if stack is not None}
-    out = MatrixMap(y, (a.queries, a.head), a.head, 0, (1, ROWS, a.padded_head), ((a.batch, a.queries * a.head),))
-    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": out}
-    sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}
-    constexprs = {"J": form.keys, "D": a.padded_head, "STAGES": form.stages, "PROGRAMS": a.gpu.multiprocessors}
-    signature = {**{name: descriptor(x) for name, x in maps.items()}, **({} if lse is None else {"lse": "*fp32"}),
-                 "counters": "*i64", **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
-    name = "streamed_attention"
-    return KernelSource(
-        name, gluon_module(a, name, signature, form, found), signature, constexprs,
-        (*maps.values(), *(() if lse is None else (lse,)), TensorTable((0, 0)), *sizes.values()),
-        (*(() if lse is None else ("lse",)), "counters"), (a.gpu.multiprocessors, 1, 1), 4, 1, label=name,
-        flushes=True, plain=plain_module(a, name, signature, found),
-        note="the copy engine brings its tiles, and groups of warps take turns at softmax and products")
 
 
 def near(a: Attention) -> int:
@@ -188,7 +161,6 @@ def place(stack: Stack, row: str) -> str:
 
 def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dict[str, Stack]) -> str:
     """The kernel in Triton's own language: 64 queries at a time."""
-    from genesis.codegen.cuda.templates.attention import LN_2, LOG2_E
     scale = a.scale * LOG2_E
     load = {x: f"{x}_map.load([{place(stack, 'row' if x == 'q' else 'start')}])"
                f".reshape({'I' if x == 'q' else 'J'}, D)" for x, stack in stacks.items()}

@@ -16,17 +16,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT
+from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, KernelSource, MatrixMap, TensorTable
 from genesis.codegen.cuda.templates.streamed_attention import (
     GROUPS,
     ROWS,
     Form,
     Stack,
+    form_for,
+    near,
     place,
+    plain_module,
     ragged,
+    stack_of,
     start_of_heads,
 )
-from genesis.codegen.cuda.templates.tile import indented
+from genesis.codegen.cuda.templates.streamed_matmul import descriptor
+from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.templates.attention import Attention
@@ -43,6 +48,27 @@ BARRIERS: Final = {"q_full": GROUPS, "q_empty": GROUPS, "k_full": "STAGES", "k_e
 
 ARRIVALS: Final = {"k_empty": GROUPS, "v_empty": GROUPS, "heard": GROUPS}
 """How many arrive at a barrier, if it is not one."""
+
+
+def emit_streamed_attention(a: Attention) -> KernelSource:
+    """The kernel of an attention that is not refused."""
+    form, y, lse = form_for(a.head), a.output(0), a.output(1)
+    assert y is not None, "refused otherwise"
+    stacks = {name: stack_of(a, name) for name in "qkv"}
+    found = {name: stack for name, stack in stacks.items() if stack is not None}
+    out = MatrixMap(y, (a.queries, a.head), a.head, 0, (1, ROWS, a.padded_head), ((a.batch, a.queries * a.head),))
+    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": out}
+    sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}
+    constexprs = {"J": form.keys, "D": a.padded_head, "STAGES": form.stages, "PROGRAMS": a.gpu.multiprocessors}
+    signature = {**{name: descriptor(x) for name, x in maps.items()}, **({} if lse is None else {"lse": "*fp32"}),
+                 "counters": "*i64", **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
+    name = "streamed_attention"
+    return KernelSource(
+        name, gluon_module(a, name, signature, form, found), signature, constexprs,
+        (*maps.values(), *(() if lse is None else (lse,)), TensorTable((0, 0)), *sizes.values()),
+        (*(() if lse is None else ("lse",)), "counters"), (a.gpu.multiprocessors, 1, 1), 4, 1, label=name,
+        flushes=True, plain=plain_module(a, name, signature, found),
+        note="the copy engine brings its tiles, and groups of warps take turns at softmax and products")
 
 
 def gluon_module(a: Attention, name: str, signature: dict[str, str], form: Form, stacks: dict[str, Stack]) -> str:
@@ -128,7 +154,6 @@ def _loads(a: Attention, stacks: dict[str, Stack]) -> list[str]:
 
 def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
     """What a group of multiplying warps does."""
-    from genesis.codegen.cuda.templates.attention import LN_2, LOG2_E
     scale = a.scale * LOG2_E
     masked, skips = a.causal or ragged(a), a.causal and form.keys < ROWS * GROUPS
     told = ["mbarrier.wait(told.index(turn % 2), (turn // 2) & 1)",
@@ -156,7 +181,8 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         "old = count % STAGES",
         "mbarrier.wait(q_full.index(GROUP), turn & 1)",
         "mbarrier.wait(k_full.index(old), (count // STAGES) & 1)",
-        "next_scores = warpgroup_mma(q_block, k_blocks.index(old).permute((1, 0)), empty, use_acc=False, is_async=True)",
+        "next_scores = warpgroup_mma(q_block, k_blocks.index(old).permute((1, 0)), empty, use_acc=False, "
+        "is_async=True)",
         "scores = warpgroup_mma_wait(0, deps=(next_scores,))",
         "mbarrier.arrive(k_empty.index(old), count=1)",
         f"p, best, total, shrink = softmax(scores, best, total, i, (mine - 1) * J, keys, {masked}, {bounds})",
@@ -190,7 +216,7 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         "y_block.store((sums * share[:, None]).to(q_map.dtype))",
         "fence_async_shared()",
         "tma.async_copy_shared_to_global(y_map, [batch, row, 0], "
-        f"y_block._reinterpret(y_map.dtype, y_map.block_type.shape, y_map.layout))",
+        "y_block._reinterpret(y_map.dtype, y_map.block_type.shape, y_map.layout))",
         *([] if form.kept else ["tma.store_wait(0)", "mbarrier.arrive(q_empty.index(GROUP), count=1)"]),
         "program = following"]
     return [

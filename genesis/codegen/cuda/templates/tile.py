@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from genesis.config import config
 from genesis.ir.types import DType, float32
+
+LOG2_E: Final = math.log2(math.e)
+LN_2: Final = math.log(2)
 
 
 @dataclass(frozen=True)
