@@ -78,6 +78,10 @@ class Shared:
         """Its axes in another order."""
         return Shared(self.data.permute(*order), self.dtype)
 
+    def slice(self, start: int, size: int, axis: int) -> Shared:
+        """A part of it."""
+        return Shared(self.data.narrow(axis, start, size), self.dtype)
+
     def _reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: object) -> Shared:
         return Shared(self.data.view(*shape), dtype)
 
@@ -229,8 +233,9 @@ class Run:
         """Wait for all but the last products."""
         while len(self.own.products) > left:
             self.own.products.pop(0).end()
-        assert deps[0].value is not None, "the product that is asked for is under way"
-        return deps[0].value
+        found = tuple(x.value for x in deps)
+        assert all(x is not None for x in found), "the product that is asked for is under way"
+        return found if len(found) > 1 else found[0]
 
 
 def _language(run: Run, started: list[Callable[[], None]], number: int) -> SimpleNamespace:

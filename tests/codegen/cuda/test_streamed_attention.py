@@ -12,7 +12,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates.attention import Attention
-from genesis.codegen.cuda.templates.streamed_attention import refusal
+from genesis.codegen.cuda.templates.streamed_attention import parts_of, refusal
 from genesis.ir import Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward
@@ -71,7 +71,8 @@ CASES = [
     ((1, 2, 130, 64), (1, 2, 200, 64), bfloat16), ((2, 1, 200, 64), (2, 1, 130, 64), float16),
     ((1, 1, 257, 128), (1, 1, 257, 128), bfloat16), ((1, 4, 128, 64), (1, 2, 128, 64), bfloat16),
     ((1, 1, 192, 80), (1, 1, 320, 80), float16), ((1, 1, 129, 256), (1, 1, 190, 256), bfloat16),
-    ((1, 2, 150, 40), (1, 1, 150, 40), bfloat16),
+    ((1, 2, 150, 40), (1, 1, 150, 40), bfloat16), ((1, 1, 130, 96), (1, 1, 140, 96), bfloat16),
+    ((1, 1, 128, 160), (1, 1, 192, 160), bfloat16),
 ]
 
 
@@ -127,6 +128,13 @@ def test_the_log_sum_exp_that_the_backward_reads() -> None:
     y64, lse = wanted(*data, True, 0.3)
     close(found["y"].reshape(y64.shape), y64, TOLERANCE[bfloat16])
     close(found["lse"].reshape(lse.shape), lse, 1e-5)
+
+
+@pytest.mark.parametrize(("head", "parts"), [
+    (40, [64]), (64, [64]), (72, [64, 16]), (80, [64, 16]), (96, [64, 32]), (104, [128]), (128, [128]),
+    (160, [128, 32]), (192, [128, 64]), (200, [256])])
+def test_a_head_is_multiplied_in_parts(head: int, parts: list[int]) -> None:
+    assert [size for _, size in parts_of(head)] == parts
 
 
 def test_large_scores_and_a_row_that_sees_one_key() -> None:
@@ -204,7 +212,7 @@ def test_masks_and_odd_places_are_not_streamed() -> None:
 @pytest.mark.parametrize(("head", "causal", "queries"), [
     (64, True, 4096), (256, True, 1000),
     *(pytest.param(*case, marks=pytest.mark.sweep)
-      for case in [(128, True, 4096), (128, False, 1000), (80, True, 1000)])])
+      for case in [(128, True, 4096), (128, False, 1000), (80, True, 1000), (96, False, 200), (192, True, 512)])])
 def test_it_compiles_for_hopper(head: int, causal: bool, queries: int) -> None:
     operands = heads((4, 16, queries, head), (4, 4, queries, head))
     kernel = emit(group_of(sdpa(*operands, causal=causal, scale=head ** -0.5), operands))

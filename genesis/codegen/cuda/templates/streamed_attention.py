@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import module
 from genesis.codegen.cuda.source import MatrixMap
@@ -68,6 +69,14 @@ FORMS: Final = ((64, Form(128, 3, True)), (128, Form(128, 2, True)), (256, Form(
 def form_for(head: int) -> Form:
     """The form for a head size."""
     return next(form for largest, form in FORMS if head <= largest)
+
+
+def parts_of(head: int) -> list[tuple[int, int]]:
+    """(first, how many) of the elements of a head that a product takes at once, which are powers of 2: 80 = 64 + 16."""
+    whole = power_of_two(head)
+    most = whole // 2
+    rest = max(16, power_of_two(head - most))
+    return [(0, max(64, whole))] if head <= 64 or rest == most else [(0, most), (most, rest)]
 
 
 @dataclass(frozen=True)

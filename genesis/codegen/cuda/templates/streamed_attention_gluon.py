@@ -24,6 +24,7 @@ from genesis.codegen.cuda.templates.streamed_attention import (
     Stack,
     form_for,
     near,
+    parts_of,
     place,
     plain_module,
     ragged,
@@ -159,9 +160,18 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
     told = ["mbarrier.wait(told.index(turn % 2), (turn // 2) & 1)",
             "program = tl.max(number.index(turn % 2).load(one), 0)",
             "mbarrier.arrive(heard.index(turn % 2), count=1)"]
+    parts = list(enumerate(parts_of(a.head)))
+    names = ", ".join(f"sums{n}" for n, _ in parts)
+    done = f"{names} = warpgroup_mma_wait(0, deps=({names},))"
     values = ["mbarrier.wait(v_full.index(old), (count // STAGES) & 1)",
-              "sums = warpgroup_mma(tl.convert_layout(p.to(q_map.dtype), left), v_blocks.index(old), sums, "
-              "is_async=True)"]
+              *(f"sums{n} = warpgroup_mma(tl.convert_layout(p.to(q_map.dtype), left{n}), "
+                f"v_blocks.index(old){_part(a, part)}, sums{n}, is_async=True)" for n, part in parts)]
+
+    def scores(stage: str) -> list[str]:
+        return [f"next_scores = warpgroup_mma(q_block{_part(a, part)}, k_blocks.index({stage}){_part(a, part)}"
+                f".permute((1, 0)), {'next_scores' if n else 'empty, use_acc=False'}, is_async=True)"
+                for n, part in parts]
+
     skipped = [
         "for step in range(mine, last):",
         *(f"    {line}" for x in "kv" for line in (
@@ -176,13 +186,12 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         f"mine = tl.minimum(tl.cdiv(row + {ROWS}, J), last)" if skips else "mine = last",
         f"best = tl.full([{ROWS}], -1e30, tl.float32, tl.SliceLayout(1, wide))",
         f"total = tl.zeros([{ROWS}], tl.float32, tl.SliceLayout(1, wide))",
-        f"sums = tl.zeros([{ROWS}, D], tl.float32, result)",
+        *(f"sums{n} = tl.zeros([{ROWS}, {size}], tl.float32, result{n})" for n, (_, size) in parts),
         *(skipped if skips else []),
         "old = count % STAGES",
         "mbarrier.wait(q_full.index(GROUP), turn & 1)",
         "mbarrier.wait(k_full.index(old), (count // STAGES) & 1)",
-        "next_scores = warpgroup_mma(q_block, k_blocks.index(old).permute((1, 0)), empty, use_acc=False, "
-        "is_async=True)",
+        *scores("old"),
         "scores = warpgroup_mma_wait(0, deps=(next_scores,))",
         "mbarrier.arrive(k_empty.index(old), count=1)",
         f"p, best, total, shrink = softmax(scores, best, total, i, (mine - 1) * J, keys, {masked}, {bounds})",
@@ -191,15 +200,15 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
             "old = count % STAGES",
             "new = (count + 1) % STAGES",
             "mbarrier.wait(k_full.index(new), ((count + 1) // STAGES) & 1)",
-            "next_scores = warpgroup_mma(q_block, k_blocks.index(new).permute((1, 0)), empty, use_acc=False, "
-            "is_async=True)",
+            *scores("new"),
             *values,
-            "scores = warpgroup_mma_wait(1, deps=(next_scores,))",
+            f"scores = warpgroup_mma_wait({len(parts)}, deps=(next_scores,))",
             "mbarrier.arrive(k_empty.index(new), count=1)",
             f"p, best, total, shrink = softmax(scores, best, total, i, 0, keys, False, {bounds})",
-            "sums = warpgroup_mma_wait(0, deps=(sums,))",
+            done,
             "mbarrier.arrive(v_empty.index(old), count=1)",
-            "sums = sums * tl.convert_layout(shrink, tl.SliceLayout(1, result))[:, None]",
+            *(f"sums{n} = sums{n} * tl.convert_layout(shrink, tl.SliceLayout(1, result{n}))[:, None]"
+              for n, _ in parts),
             "count += 1"]),
         *(["mbarrier.arrive(q_empty.index(GROUP), count=1)"] if form.kept else []),
         "old = count % STAGES",
@@ -208,12 +217,13 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         *told_next(told),
         *([f"tl.store(lse + (batch * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
           if lse else []),
-        "share = tl.convert_layout(1.0 / total, tl.SliceLayout(1, result))",
-        "sums = warpgroup_mma_wait(0, deps=(sums,))",
+        "share = 1.0 / total",
+        done,
         "mbarrier.arrive(v_empty.index(old), count=1)",
         "count += 1",
         *(["tma.store_wait(0)"] if form.kept else []),
-        "y_block.store((sums * share[:, None]).to(q_map.dtype))",
+        *(f"y_block{_part(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
+          f".to(q_map.dtype))" for n, part in parts),
         "fence_async_shared()",
         "tma.async_copy_shared_to_global(y_map, [batch, row, 0], "
         "y_block._reinterpret(y_map.dtype, y_map.block_type.shape, y_map.layout))",
@@ -223,9 +233,10 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         WAIT,
         "wide: tl.constexpr = tl.NVMMADistributedLayout("
         "version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, J, 16])",
-        "result: tl.constexpr = tl.NVMMADistributedLayout("
-        "version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])",
-        "left: tl.constexpr = tl.DotOperandLayout(0, result, 2)",
+        *(line for n, (_, size) in parts for line in (
+            f"result{n}: tl.constexpr = tl.NVMMADistributedLayout("
+            f"version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, {size}, 16])",
+            f"left{n}: tl.constexpr = tl.DotOperandLayout(0, result{n}, 2)")),
         "one: tl.constexpr = tl.BlockedLayout([1], [32], [4], [0])",
         f"empty = tl.zeros([{ROWS}, J], tl.float32, wide)",
         "q_block = q_blocks.index(GROUP)",
@@ -236,6 +247,11 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         *told,
         "while program < programs:", *indented(tile),
         *(["tma.store_wait(0)"] if form.kept else [])]
+
+
+def _part(a: Attention, part: tuple[int, int]) -> str:
+    """What takes these elements of each head's row out of a block."""
+    return "" if part == (0, a.padded_head) else f".slice({part[0]}, {part[1]}, 1)"
 
 
 def told_next(told: list[str]) -> list[str]:
