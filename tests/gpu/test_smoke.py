@@ -61,6 +61,17 @@ def attention() -> None:
     check_gradients(program, *(numbers(1, 2, 70, 32) for _ in range(3)), tolerance=4e-2)
 
 
+def streamed_attention() -> None:
+    """Enough tiles for every multiprocessor, a last one that is not full, shared heads, heads of several sizes."""
+    def program(q: Any, k: Any, v: Any) -> Any:
+        y = F.scaled_dot_product_attention(*(x.to(genesis.bfloat16) for x in (q, k, v)), is_causal=True,
+                                           enable_gqa=True)
+        return y.to(genesis.float32)
+    for head in (64, 80, 128, 256):
+        check_gradients(program, numbers(1, 34, 130, head), *(numbers(1, 2, 130, head) for _ in range(2)),
+                        tolerance=4e-2)
+
+
 def convolutions() -> None:
     check_gradients(lambda x, w: F.conv2d(x, w, padding=1, stride=2), numbers(2, 3, 9, 9), numbers(4, 3, 3, 3),
                     tolerance=1e-4)
@@ -129,14 +140,14 @@ def wrong_indices() -> None:
 
 
 PROGRAMS: dict[str, Callable[[], None]] = {f.__name__: f for f in (
-    pointwise, reductions, norms, products, attention, convolutions, scans, sorts, long_sorts, rows_of_tables, noise,
-    losses, training, wrong_indices)}
+    pointwise, reductions, norms, products, attention, streamed_attention, convolutions, scans, sorts, long_sorts,
+    rows_of_tables, noise, losses, training, wrong_indices)}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_smoke(cuda, name):
-    if name == "long_sorts" and not cuda.real:
-        pytest.skip("takes a minute in the interpreter; tests/codegen/cuda/test_sorting.py has its kernels")
+    if name in ("long_sorts", "streamed_attention") and not cuda.real:
+        pytest.skip("takes a minute in the interpreter; tests/codegen/cuda/ has its kernels")
     for _ in range(3 if cuda.real else 1):
         PROGRAMS[name]()
 

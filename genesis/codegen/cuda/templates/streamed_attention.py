@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.loops import module
+from genesis.codegen.cuda.loops import any_needs_int64, module
 from genesis.codegen.cuda.source import MatrixMap
 from genesis.codegen.cuda.templates.operands import address
 from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
@@ -163,6 +163,11 @@ def start_of_heads(a: Attention) -> str:
     return f"heads = batch // {a.shared}" if a.shared > 1 else "heads = batch"
 
 
+def batch_number(a: Attention) -> str:
+    """The number of a batch as a factor of an address: the copy engine's own are coordinates, of 32 bits."""
+    return "batch.to(tl.int64)" if any_needs_int64(a.batch * a.queries) else "batch"
+
+
 def place(stack: Stack, row: str) -> str:
     """The coordinates of a block."""
     return ", ".join((*stack.at, row, "0"))
@@ -195,7 +200,7 @@ def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dic
             f"sums = tl.dot(p.to({a.dtype}), {load['v']}, sums * shrink[:, None])",
             "best = larger"]),
         f"y_map.store([batch, row, 0], (sums / total[:, None]).to({a.dtype}).reshape(1, I, D))",
-        *([f"tl.store(lse + (batch * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
+        *([f"tl.store(lse + ({batch_number(a)} * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
           if "lse" in signature else [])]
     return module(name, signature, [
         f"I: tl.constexpr = {ROWS}",

@@ -22,6 +22,7 @@ from genesis.codegen.cuda.templates.streamed_attention import (
     ROWS,
     Form,
     Stack,
+    batch_number,
     form_for,
     near,
     parts_of,
@@ -215,7 +216,7 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         *values,
         "turn += 1",
         *told_next(told),
-        *([f"tl.store(lse + (batch * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
+        *([f"tl.store(lse + ({batch_number(a)} * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
           if lse else []),
         "share = 1.0 / total",
         done,
