@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+import genesis
+from genesis import engine
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
@@ -18,11 +20,14 @@ from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.control import item
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
+from genesis.nn import functional as F
 from genesis.passes.groups import Group
+from genesis.runtime import plan
 from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import TOLERANCE, close, compiled
+from tests.engine.symbolic.idle import counting
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small attention is streamed."""
@@ -217,3 +222,17 @@ def test_it_compiles_for_hopper(head: int, causal: bool, queries: int) -> None:
     operands = heads((4, 16, queries, head), (4, 4, queries, head))
     kernel = emit(group_of(sdpa(*operands, causal=causal, scale=head ** -0.5), operands))
     assert kernel.name == "streamed_attention" and kernel.grid == (132, 1, 1) and compile_cubin(kernel)
+
+
+def test_another_batch_has_maps_of_its_own_and_the_same_kernel() -> None:
+    plans = []
+    with counting() as gpu, engine.observe(plans.append):
+        for batch in (8, 9, 10):
+            x = genesis.zeros(batch, 130, 3, 33, 64).bfloat16().cuda()
+            genesis.eval(x)
+            q, k, v = (x[:, :, i].transpose(1, 2) for i in range(3))
+            genesis.eval(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+            launch = next(x for x in plans[-1].plan.steps if getattr(x, "label", "") == "streamed_attention")
+            maps = [x for x in launch.args if isinstance(x, plan.MatrixMap)]
+            assert (batch, 130 * 3 * 33 * 64) in maps[0].outer and maps[3].outer == ((batch * 33, 130 * 64),)
+        assert len([kernel for kernel in gpu.kernels if "streamed_attention" in kernel]) <= 2  # 8, and any
