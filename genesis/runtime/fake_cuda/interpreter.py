@@ -133,7 +133,6 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
 
 def _descriptor(matrix: MappedMatrix) -> TensorDescriptor:
     """A matrix's map as Triton's own launcher takes it."""
-    import triton.experimental.gluon.language  # noqa: F401  # else imported, and copied from, while it is patched
     from triton.tools.tensor_descriptor import TensorDescriptor
     return TensorDescriptor(HostPointer(matrix.pointer), list(matrix.shape), list(matrix.strides), list(matrix.block))
 
@@ -142,6 +141,7 @@ def _descriptor(matrix: MappedMatrix) -> TensorDescriptor:
 def interpreting() -> Iterator[None]:
     """Inside, `triton.jit` makes interpreted functions, from which Triton's library and libdevice can be called."""
     import triton
+    import triton.experimental.gluon.language  # else imported inside, where it would keep what is patched
     import triton.language as tl
     from triton.language.extra import cuda, libdevice
     from triton.runtime import interpreter

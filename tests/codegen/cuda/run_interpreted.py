@@ -53,7 +53,6 @@ def _argument(value: Any, memory: dict[Node, torch.Tensor]) -> Any:
         entries = [entry if isinstance(entry, int) else _memory(entry, memory).data_ptr() for entry in value.entries]
         return torch.tensor(entries, dtype=torch.int64)
     if isinstance(value, MatrixMap):
-        import triton.experimental.gluon.language  # noqa: F401  # else imported, and copied from, while it is patched
         from triton.tools.tensor_descriptor import TensorDescriptor
         base = _memory(value.node, memory).reshape(-1)[value.start:]
         return TensorDescriptor(base, [*(n for n, _ in value.outer), *value.shape],

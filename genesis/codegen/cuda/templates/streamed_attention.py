@@ -33,14 +33,11 @@ ROWS: Final = 64
 GROUPS: Final = 2
 """Groups of warps that multiply, each with its own queries, over the same keys."""
 
-HOPPER: Final = 90
-"""The architecture whose instructions the kernel has."""
-
 FEWEST: Final = 128
 """Queries, and keys: fewer leave most of a tile empty."""
 
-TOGETHER: Final = 8 << 20
-"""Bytes of keys and values that are read at the same time. Of an H200's L2, half of which is near a multiprocessor."""
+TOGETHER: Final = 8
+"""The share of the L2, one of so many, that keys and values take which are read at the same time."""
 
 MOST_OUTER: Final = 3
 """Dimensions of a map beside rows and columns."""
@@ -90,8 +87,8 @@ class Stack:
 def refusal(a: Attention, gpu: GpuModel) -> str | None:
     """Why attention of this kind is not streamed; None if it is."""
     q = a.node.inputs[0]
-    if gpu.architecture != HOPPER:
-        return f"its instructions are those of compute capability 9.0, not {gpu.architecture / 10}"
+    if not gpu.streams_products:
+        return f"compute capability {gpu.architecture / 10} has no instructions that read what the copy engine wrote"
     if q.dtype not in DTYPES:
         return f"{q.dtype.name} has no such instruction"
     if a.mask is not None:
@@ -149,7 +146,7 @@ def _stride(part: Expr) -> int | None:
 def near(a: Attention) -> int:
     """Query heads that are worked on at the same time: their keys and values stay in the L2."""
     size = 2 * hint(a.keys) * a.head * a.node.inputs[0].dtype.itemsize
-    return a.shared * max(2, TOGETHER // size)
+    return a.shared * max(2, a.gpu.l2_bytes // TOGETHER // size)
 
 
 def ragged(a: Attention) -> bool:
