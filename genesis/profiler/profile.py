@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.profiler.averages import Averages, averages_of
 from genesis.profiler.hooks import Hooks
 from genesis.profiler.recorder import Kernel, Recorder, Sampler, Span, now
 from genesis.profiler.trace import write_trace
+
+if TYPE_CHECKING:
+    from genesis.profiler.ranks import RankRow
 
 
 class ProfilerActivity(Enum):
@@ -214,6 +217,25 @@ class profile:
         """Write a trace that Perfetto and chrome://tracing show; packed, where the name ends with .gz."""
         recorder, _ = self._recorded()
         write_trace(recorder, Path(path))
+
+    def rank_rows(self, process_group: Any = None) -> list[RankRow]:
+        """What each rank did: its time, that of its kernels, that of its collectives with waiting; all ranks call this.
+
+        Args:
+            process_group: the ranks; None for all of the run.
+
+        Raises:
+            ValueError: there is no run.
+        """
+        from genesis import distributed as dist
+        from genesis.profiler.ranks import gathered, row_of
+        recorder, _ = self._recorded()
+        return gathered(row_of(recorder, dist.get_rank()), process_group)
+
+    def rank_table(self, process_group: Any = None) -> str:
+        """`rank_rows` as text, a row a rank; all ranks call this."""
+        from genesis.profiler.ranks import table
+        return table(self.rank_rows(process_group))
 
     @property
     def memory_timeline(self) -> dict[str, list[tuple[float, int]]]:

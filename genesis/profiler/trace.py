@@ -18,6 +18,12 @@ def write_trace(recorder: Recorder, path: Path) -> None:
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
+def _process_name() -> str:
+    """Traces of ranks that are put together have a row for each."""
+    from genesis import distributed as dist
+    return f"genesis, rank {dist.get_rank()}" if dist.is_initialized() and dist.get_world_size() > 1 else "genesis"
+
+
 def events_of(recorder: Recorder) -> list[dict[str, Any]]:
     """The events: the host's spans by thread, kernels by device, and counters of held memory. Times in microseconds."""
     process, devices = os.getpid(), sorted({kernel.device for kernel in recorder.kernels})
@@ -26,7 +32,7 @@ def events_of(recorder: Recorder) -> list[dict[str, Any]]:
     def at(nanoseconds: int) -> float:
         return (nanoseconds - recorder.start) / 1e3
     found: list[dict[str, Any]] = [{"ph": "M", "pid": process, "tid": 0, "name": "process_name",
-                                    "args": {"name": "genesis"}}]
+                                    "args": {"name": _process_name()}}]
     found += [{"ph": "M", "pid": process, "tid": row, "name": "thread_name", "args": {"name": f"kernels on {device}"}}
               for device, row in rows.items()]
     found += [{"ph": "X", "pid": process, "tid": span.thread % 1_000_000, "cat": span.kind, "name": span.name,
