@@ -6,7 +6,6 @@ order of its group, and moved by a transport of the runtime: gloo on the CPU, NC
 
 from genesis.distributed import functional as functional
 from genesis.distributed.collectives import ReduceOp as ReduceOp
-from genesis.distributed.collectives import Work as Work
 from genesis.distributed.collectives import all_gather as all_gather
 from genesis.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
 from genesis.distributed.collectives import all_reduce as all_reduce
@@ -16,17 +15,17 @@ from genesis.distributed.collectives import all_to_all_single as all_to_all_sing
 from genesis.distributed.collectives import barrier as barrier
 from genesis.distributed.collectives import broadcast as broadcast
 from genesis.distributed.collectives import gather as gather
-from genesis.distributed.collectives import irecv as irecv
-from genesis.distributed.collectives import isend as isend
 from genesis.distributed.collectives import monitored_barrier as monitored_barrier
-from genesis.distributed.collectives import recv as recv
 from genesis.distributed.collectives import reduce as reduce
 from genesis.distributed.collectives import reduce_scatter as reduce_scatter
 from genesis.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
 from genesis.distributed.collectives import scatter as scatter
-from genesis.distributed.collectives import send as send
 from genesis.distributed.mesh import DeviceMesh as DeviceMesh
 from genesis.distributed.mesh import init_device_mesh as init_device_mesh
+from genesis.distributed.messages import irecv as irecv
+from genesis.distributed.messages import isend as isend
+from genesis.distributed.messages import recv as recv
+from genesis.distributed.messages import send as send
 from genesis.distributed.objects import all_gather_object as all_gather_object
 from genesis.distributed.objects import broadcast_object_list as broadcast_object_list
 from genesis.distributed.objects import gather_object as gather_object
@@ -56,6 +55,7 @@ from genesis.distributed.run import is_xccl_available as is_xccl_available
 from genesis.distributed.run import new_group as new_group
 from genesis.distributed.store import PrefixStore as PrefixStore
 from genesis.distributed.store import TCPStore as TCPStore
+from genesis.distributed.work import Work as Work
 from genesis.ir.suggest import suggesting
 from genesis.runtime.collectives import DistBackendError as DistBackendError
 from genesis.runtime.collectives import DistError as DistError

@@ -12,7 +12,8 @@ from itertools import accumulate
 from typing import Any, Final
 
 from genesis.distributed.process_group import ProcessGroup
-from genesis.distributed.run import current, group_of
+from genesis.distributed.run import current, group_of, place_in
+from genesis.distributed.work import Work
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import require_tensors
@@ -21,7 +22,6 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.ir.ops import collectives as ops
 from genesis.ir.ops import movement
-from genesis.ir.types import int32
 from genesis.ops.creation import empty, zeros
 
 
@@ -39,77 +39,8 @@ class ReduceOp:
     BXOR: Final = "bxor"
 
 
-class Future:
-    """A value that is there, or will be when it is read: tensors wait for themselves.
-
-    >>> Future(3).then(lambda done: done.value() + 1).wait()
-    4
-    """
-
-    def __init__(self, value: Any = None):
-        self._value = value
-
-    def wait(self) -> Any:
-        """The value."""
-        return self._value
-
-    def value(self) -> Any:
-        """The value."""
-        return self._value
-
-    def set_result(self, value: Any) -> None:
-        """Give it a value."""
-        self._value = value
-
-    def done(self) -> bool:
-        """True."""
-        return True
-
-    def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A future of what the callback makes of this one."""
-        return Future(callback(self))
-
-
-class Work:
-    """A collective that was asked for with async_op=True. Its result may be read at any time: that waits for it."""
-
-    def __init__(self, group: ProcessGroup, results: Sequence[Tensor]):
-        self._group, self._results = group, list(results)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """What is recorded from here on comes after it, as it does anyway; True."""
-        return True
-
-    def is_completed(self) -> bool:
-        """Run what is pending of the group; then it is."""
-        self._group.run_pending()
-        return True
-
-    def is_success(self) -> bool:
-        """Whether it ended without an error, which would have been raised where a value was read."""
-        return self.is_completed()
-
-    def synchronize(self) -> None:
-        """`wait`."""
-
-    def get_future(self) -> Future:
-        """A future of the tensors that it wrote to."""
-        return Future(self._results)
-
-    def result(self) -> list[Tensor]:
-        """The tensors that it wrote to."""
-        return self._results
-
-
 def _done(group: ProcessGroup, results: Sequence[Tensor], async_op: bool) -> Work | None:
     return Work(group, results) if async_op else None
-
-
-def _root(name: str, group: ProcessGroup, rank: int | None, number: int | None) -> int:
-    """The number in the group of a rank that is given as one or the other."""
-    if (rank is None) == (number is None):
-        raise failure(name, "Must specify a rank of the run, or of the group, and not both", error=ValueError)
-    return group.place_of(rank) if rank is not None else number  # type: ignore[return-value]
 
 
 def _reduction(name: str, op: Any) -> str:
@@ -143,7 +74,7 @@ def reduce(tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group
     if found is None:
         return None
     found.record(ops.reduce_to, [tensor], [tensor], reduce=_reduction("reduce", op),
-                 peer=_root("reduce", found, dst, group_dst))
+                 peer=place_in("reduce", found, dst, group_dst))
     return _done(found, [tensor], async_op)
 
 
@@ -161,7 +92,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], src: int | None = None, group
     if found is None:
         return None
     with no_grad():
-        found.record(ops.broadcast, tensors, tensors, peer=_root("broadcast", found, src, group_src))
+        found.record(ops.broadcast, tensors, tensors, peer=place_in("broadcast", found, src, group_src))
     return _done(found, tensors, async_op)
 
 
@@ -335,7 +266,7 @@ def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int
     found = group_of(group)
     if found is None:
         return None
-    to = _root("gather", found, 0 if dst is None and group_dst is None else dst, group_dst)
+    to = place_in("gather", found, 0 if dst is None and group_dst is None else dst, group_dst)
     mine = found.rank() == to
     if mine != bool(gather_list):
         raise failure("gather", "Argument ``gather_list`` must be specified on destination rank, and on no other",
@@ -362,7 +293,7 @@ def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: i
     found = group_of(group)
     if found is None:
         return None
-    source = _root("scatter", found, 0 if src is None and group_src is None else src, group_src)
+    source = place_in("scatter", found, 0 if src is None and group_src is None else src, group_src)
     mine = found.rank() == source
     if mine != bool(scatter_list):
         raise failure("scatter", "Argument ``scatter_list`` must be specified on source rank, and on no other",
@@ -377,79 +308,6 @@ def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: i
     found.record(ops.all_to_all, [given], [tensor], _shaped(tensor), sent=(count if mine else 0,) * found.size(),
                  received=tuple(count if i == source else 0 for i in range(found.size())))
     return _done(found, [tensor], async_op)
-
-
-def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
-    """Send a tensor to one process, now."""
-    isend(tensor, dst, group, tag, group_dst)
-
-
-def isend(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
-          group_dst: int | None = None) -> Work | None:
-    """Send a tensor to one process, now. A tag other than 0 goes through gloo only."""
-    require_tensors(tensor)
-    found = group_of(group)
-    if found is None:
-        return None
-    to = _other("send", found, dst, group_dst)
-    found.record(ops.send, [tensor], [], peer=to, tag=_tag("send", found, tensor, tag))
-    found.run_pending()
-    return Work(found, [tensor])
-
-
-def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
-    """Receive a tensor with a tag from one process, or on the CPU from any; returns its rank."""
-    found = group_of(group)
-    if found is None:
-        return -1
-    if src is None and group_src is None:
-        require_tensors(tensor)
-        return found.ranks[int(_from_any(tensor, found, tag).item())]
-    irecv(tensor, src, group, tag, group_src)
-    found.run_pending()
-    return found.ranks[_other("recv", found, src, group_src)]
-
-
-def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
-          group_src: int | None = None) -> Work | None:
-    """Receive a tensor with a tag from one process, or on the CPU from any, when it is read."""
-    require_tensors(tensor)
-    found = group_of(group)
-    if found is None:
-        return None
-    if src is None and group_src is None:
-        _from_any(tensor, found, tag)
-        return Work(found, [tensor])
-    peer, kind = _other("recv", found, src, group_src), tensor.spec
-    found.record(ops.recv, [], [tensor], device=kind.device, shape=kind.shape, dtype=kind.dtype, peer=peer,
-                 tag=_tag("recv", found, tensor, tag))
-    return Work(found, [tensor])
-
-
-def _from_any(tensor: Tensor, group: ProcessGroup, tag: int) -> Tensor:
-    """Receive from any process: its number in the group."""
-    kind = tensor.spec
-    if kind.device.type != "cpu":
-        raise failure("recv", "a source has to be given on a GPU", [("tensor", tensor)], error=ValueError,
-                      hint="recv(tensor, src), or a tensor on the CPU")
-    source = zeros(1, dtype=int32)
-    group.record(ops.recv_any, [], [tensor, source], device=kind.device, shape=kind.shape, dtype=kind.dtype, tag=tag)
-    return source
-
-
-def _tag(name: str, group: ProcessGroup, tensor: Tensor, tag: int) -> int:
-    if tag and tensor.device.type != "cpu":
-        raise failure(name, "tags are not supported on a GPU: messages between two ranks come in the order in which "
-                      "they are sent", [("tensor", tensor)], error=ValueError)
-    return tag
-
-
-def _other(name: str, group: ProcessGroup, rank: int | None, number: int | None) -> int:
-    found = _root(name, group, rank, number)
-    if found == group.rank():
-        raise failure(name, "Invalid destination rank: should not be the same as the rank of the current process.",
-                      error=ValueError)
-    return found
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:

@@ -6,15 +6,9 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.distributed.collectives import (
-    _root,
-    all_gather_into_tensor,
-    broadcast,
-    gather,
-    scatter,
-)
+from genesis.distributed.collectives import all_gather_into_tensor, broadcast, gather, scatter
 from genesis.distributed.process_group import ProcessGroup
-from genesis.distributed.run import group_of
+from genesis.distributed.run import group_of, place_in
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import int64, uint8
@@ -73,7 +67,7 @@ def broadcast_object_list(object_list: list[Any], src: int | None = None, group:
     found = group_of(group)
     if found is None:
         return
-    root = _root("broadcast_object_list", found, 0 if src is None and group_src is None else src, group_src)
+    root = place_in("broadcast_object_list", found, 0 if src is None and group_src is None else src, group_src)
     home = _device(found, device)
     mine = found.rank() == root
     packed = _packed(list(object_list), home) if mine else empty(0, dtype=uint8, device=home)
@@ -92,7 +86,7 @@ def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: in
     found = group_of(group)
     if found is None:
         return
-    root = _root("gather_object", found, 0 if dst is None and group_dst is None else dst, group_dst)
+    root = place_in("gather_object", found, 0 if dst is None and group_dst is None else dst, group_dst)
     device = _device(found)
     packed = _packed(obj, device)
     sizes = _sizes(packed.numel(), found, device)
@@ -111,7 +105,7 @@ def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_in
     found = group_of(group)
     if found is None:
         return
-    root = _root("scatter_object_list", found, 0 if src is None and group_src is None else src, group_src)
+    root = place_in("scatter_object_list", found, 0 if src is None and group_src is None else src, group_src)
     device, mine = _device(found), found.rank() == root
     if mine and (scatter_object_input_list is None or len(scatter_object_input_list) != found.size()):
         raise failure("scatter_object_list", "the source needs a list with an object for each process",

@@ -158,6 +158,13 @@ def group_of(group: Any) -> ProcessGroup | None:
     return found if found.rank() >= 0 else None
 
 
+def place_in(name: str, group: ProcessGroup, rank: int | None, number: int | None) -> int:
+    """The number in the group of a rank that is given as one or the other."""
+    if (rank is None) == (number is None):
+        raise failure(name, "Must specify a rank of the run, or of the group, and not both", error=ValueError)
+    return group.place_of(rank) if rank is not None else number  # type: ignore[return-value]
+
+
 def is_available() -> bool:
     """Whether this package can be used: always."""
     return True

@@ -78,7 +78,7 @@ class Cuts:
     """What is known of the program that is being recorded and cut.
 
     Attributes:
-        anchor: the position of the last cut, None where none is known to come again.
+        cut_at: the position of the last cut, None where none is known to come again.
         spacing: how many values are recorded from one cut to the next, 0 if memory decides.
         last: the number of the value at which the last cut was.
         ran: how many programs had run after it: as long as that stays, all is recorded since.
@@ -94,7 +94,7 @@ class Cuts:
         turns: the turns that are followed, where a program may be a loop of short ones.
     """
 
-    anchor: int | None = None
+    cut_at: int | None = None
     spacing: int = 0
     last: int = 0
     ran: int = -1

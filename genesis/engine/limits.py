@@ -91,10 +91,10 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
         cuts.overdue = 0
     if cuts.overdue or (config.pending_bytes > 0 and state.fresh_bytes >= state.bytes_mark):
         return _full(storage, number, frame)
-    if cuts.anchor is not None and cuts.ran == engine_state.ran and cuts.spacing:
+    if cuts.cut_at is not None and cuts.ran == engine_state.ran and cuts.spacing:
         if number >= cuts.last + 3 * cuts.spacing:
-            cuts.anchor = None  # the loop is over
-        elif position(frame) != cuts.anchor or not _cut(storage, number, frame):
+            cuts.cut_at = None  # the loop is over
+        elif position(frame) != cuts.cut_at or not _cut(storage, number, frame):
             return number + 1
         else:
             return number + cuts.spacing
@@ -140,7 +140,7 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, oldest: int) -
         return max(oldest + _every(), number + 1)
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.anchor, cuts.turns = position(frame), None
+    cuts.cut_at, cuts.turns = position(frame), None
     cuts.spacing = -(-config.pending_nodes // PIECES * (number - oldest) // max(nodes, 1) // period) * period
     return number + cuts.spacing
 
@@ -163,11 +163,11 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
             state.bytes_mark = state.fresh_bytes + max(limit - held, limit // 4)
             return _many(storage, number, frame)
         cuts.overdue, cuts.ran = state.fresh_bytes + limit // 2, engine_state.ran
-    if cuts.anchor is not None and state.fresh_bytes < cuts.overdue and position(frame) != cuts.anchor:
+    if cuts.cut_at is not None and state.fresh_bytes < cuts.overdue and position(frame) != cuts.cut_at:
         return number + 1
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.anchor, cuts.spacing, cuts.overdue = position(frame), 0, 0
+    cuts.cut_at, cuts.spacing, cuts.overdue = position(frame), 0, 0
     return number + _every()
 
 
@@ -202,7 +202,7 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
         return number + _every()
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.anchor = place
+    cuts.cut_at = place
     if found is not None:
         cuts.spacing = max(cuts.spacing, found[1])
     return number + cuts.spacing

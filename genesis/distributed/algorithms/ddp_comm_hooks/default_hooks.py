@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from genesis.distributed.collectives import Future, all_reduce
+from genesis.distributed.collectives import all_reduce
 from genesis.distributed.run import group_of
+from genesis.distributed.work import Future
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import DType, bfloat16, float16
 
