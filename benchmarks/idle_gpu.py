@@ -42,6 +42,9 @@ class IdleDriver(CudaDriver):
                                                 memory_clock_rate=3201000, memory_bus_width=6016)}
         self._thread = threading.local()
 
+    def encode_map(self, *parts: Any) -> None:
+        """Nothing: images that were never compiled do not know how their blocks lie."""
+
 
 class _IdleBindings:
     """`cuda.bindings.driver`, as far as `CudaDriver` asks it: every call succeeds and answers a new number."""
