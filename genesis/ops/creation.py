@@ -123,12 +123,20 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
         dtype = _dtype_of(data, kind.kind) if isinstance(data, (list, tuple)) else default_dtype(kind.kind)
     if dtype is not None and dtype is not kind:
-        if dtype.kind == "int" and array.size and not isinstance(data, (np.ndarray, np.generic)):
+        array = _converted(array, dtype, checked=not isinstance(data, (np.ndarray, np.generic)))
+    return finish(from_host(array, place), requires_grad)
+
+
+def _converted(array: Any, dtype: DType, checked: bool) -> Any:
+    """The array in another dtype, in which, if `checked`, its numbers have a place."""
+    import numpy as np
+    if dtype.kind != "float":
+        if checked and dtype.kind == "int" and array.size:
             for number in (array.min().item(), array.max().item()):
                 require_in_range("tensor", number, dtype)
-        with np.errstate(over="ignore"):  # a float that is too large is infinite
-            array = array.astype(dtype.numpy)
-    return finish(from_host(array, place), requires_grad)
+        return array.astype(dtype.numpy)
+    with np.errstate(over="ignore"):  # a float that is too large is infinite
+        return array.astype(dtype.numpy)
 
 
 def require_in_range(op: str, value: Any, dtype: DType, operands: Sequence[tuple[str, object]] = ()) -> None:
