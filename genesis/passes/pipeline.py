@@ -32,6 +32,7 @@ from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.graph.turn_operands import turn_operands
+from genesis.passes.graph.writes_apart import writes_apart
 from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.hold_updates import hold_updates
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
@@ -193,6 +194,10 @@ def _writes_last(schedule: Schedule, target: Target) -> Schedule:
     return writes_last(schedule, target.overwrites_late)
 
 
+def _writes_apart(work: Work, target: Target) -> Work:
+    return replace(work, graph=writes_apart(work.graph, target.overwrites_late))
+
+
 def _plan_memory(work: Work, target: Target) -> Work:
     assert work.schedule is not None
     schedule = replace(work.schedule, missed=(*work.notes, *work.schedule.missed))
@@ -223,6 +228,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
     Pass("make_contiguous", "contiguous", "with copies of what lies turned in memory", on_graph(make_contiguous),
          optional=True),
+    Pass("writes_apart", "apart", "with small writes for themselves, apart from what reads the new content",
+         _writes_apart, optional=True),
     Pass("matrix_vector", "vectors_multiplied", "with products of one vector as reductions", on_graph(matrix_vector),
          optional=True),
     Pass("turn_operands", "operands_turned", "with operands of TF32 products as tensor cores read them",

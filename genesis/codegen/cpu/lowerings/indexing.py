@@ -103,7 +103,17 @@ def _index_copy(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: i
         write()
 
 
+def _one_row(out: Tensor, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
+    """The calls that write one row: its number is read once, and nothing is looked for."""
+    row, size = int(index), base.shape[axis]
+    if not 0 <= row < size:
+        raise IndexError(f"index {row} is out of bounds for dimension {axis} with size {size}")
+    return [*base_copied(out, base), partial(out.select(axis, row).copy_, source.select(axis, 0))]
+
+
 def _index_copy_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
+    if index.ndim == 1 and index.numel() == 1:
+        return _one_row(outs[0], base, index, source, axis)
     out, rows, index = outs[0], _rows(source, axis, index, base), _inside(_flat(index).long(), base.shape[axis], axis)
     started = base_copied(out, base)
     if rows.numel() >= DIVIDED:
