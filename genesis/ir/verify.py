@@ -191,7 +191,7 @@ ATTRIBUTES: Final[dict[str, Callable[[object], bool]]] = {
                     _is(int, float)),
     "ignore_index": _is(int),
     "size": _size, "dim": _is(int), "negative": _is(bool), "ignored": _is(int, type(None)),
-    **dict.fromkeys(("name", "line", "communicator"), _is(str)),
+    **dict.fromkeys(("name", "line", "problem", "communicator"), _is(str)),
     **dict.fromkeys(("complete", "full_matrices", "hermitian", "include_self", "unitriangular", "upper"), _is(bool)),
     "rtol": _is(float),
     "decimals": _is(int),
