@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import record
 
+import genesis
+
 CASES = "16x12x1024x64,4x16x4096x64,4x16x4096x128"
 TOLERANCE = 2e-2
 """Of the largest value: bf16 inputs are exact in the reference, probabilities and results are rounded to 8 bits."""
@@ -174,11 +176,9 @@ def run_torch(case: tuple[int, ...], backend: str) -> dict[str, Any]:
 
 def use_tiles(text: str) -> None:
     """Replace rows of the kernels' table of tiles: "op=i,j,warps,stages;…". Plans on disk were made with others."""
-    from genesis.codegen.cuda.templates import attention, streamed_attention
+    from genesis.codegen.cuda.templates import attention
     for row in filter(None, text.split(";")):
         op, _, numbers = row.partition("=")
-        if op == "flash_attention":  # streamed, it would not ask that table
-            streamed_attention.FEWEST = 1 << 30  # type: ignore[misc]
         attention.TILES[op] = ((1 << 30, attention.AttentionTile(*map(int, numbers.split(",")))),)
         os.environ["GENESIS_PLAN_CACHE"] = "0"
 
@@ -247,7 +247,8 @@ def measure(name: str, case: tuple[int, ...]) -> Any:
 
 def in_own_process(name: str, case: str, tiles: str) -> Any:
     """A contestant's results, None when it failed."""
-    done = subprocess.run([sys.executable, __file__, "--measure", name, "--cases", case, "--tiles", tiles],
+    done = subprocess.run([sys.executable, __file__, "--measure", name, "--cases", case, "--tiles", tiles,
+                           *(["--streamed"] if genesis.config.streamed_attention else [])],
                           capture_output=True, text=True)
     line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
     if line is None:
@@ -280,10 +281,12 @@ def main() -> int:
     parser.add_argument("--cases", default=CASES, help="batch x heads x length x head size, comma-separated")
     parser.add_argument("--only", help="contestants, comma-separated")
     parser.add_argument("--tiles", default="", help='"op=i,j,warps,stages;…"')
+    parser.add_argument("--streamed", action="store_true", help="the forward whose blocks the copy engine moves")
     parser.add_argument("--sweep", action="store_true", help="time a grid of tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     record.add_out(parser)
     args = parser.parse_args()
+    genesis.config.streamed_attention = args.streamed
     use_tiles(args.tiles)
     if args.measure:
         print("RESULT " + json.dumps(measure(args.measure, tuple(map(int, args.cases.split("x"))))))

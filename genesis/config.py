@@ -36,6 +36,8 @@ class Config:
             count. "tf32": they are rounded to 10 bits behind the point for tensor cores, several times as fast.
             "bf16x3": each is the sum of two bfloat16 numbers, which is nearly as exact as float32, and between the
             two in speed. `set_float32_matmul_precision` and `backends.cuda.matmul.allow_tf32` set it.
+        streamed_attention: let attention's forward on Hopper take the kernel whose blocks the copy engine moves. Off
+            until that kernel has run on a GPU: so far it ran in an interpreter, and its prototype on an H200.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward
@@ -64,6 +66,7 @@ class Config:
     deterministic: bool = True
     loss_chunk_bytes: int = 128 << 20
     float32_products: str = "ieee"
+    streamed_attention: bool = False
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
 
@@ -90,11 +93,11 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
         return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-                self.loss_chunk_bytes, self.float32_products)
+                self.loss_chunk_bytes, self.float32_products, self.streamed_attention)
 
     def _set(self, key: tuple[Any, ...]) -> None:
         (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-         self.loss_chunk_bytes, self.float32_products) = key
+         self.loss_chunk_bytes, self.float32_products, self.streamed_attention) = key
 
 
 def _renamed() -> None:

@@ -215,7 +215,7 @@ def check_sharded(fault: str, size: int, tmp_path: Path) -> None:
         assert "all_gather" in "".join(errors) and errors[0].count("test_faults.py:") >= 2
 
 
-@pytest.mark.parametrize("fault", ["exception", "program", pytest.param("SIGKILL", marks=pytest.mark.sweep),
+@pytest.mark.parametrize("fault", ["SIGKILL", "exception", "program",
                                    pytest.param("SIGSTOP", marks=pytest.mark.sweep)])
 def test_a_fault_under_fully_shard_is_named_on_the_other_rank(fault: str, tmp_path: Path) -> None:
     check_sharded(fault, 2, tmp_path)

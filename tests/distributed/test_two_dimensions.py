@@ -74,7 +74,7 @@ def trained(rank: int, size: int, family: str, compiled: bool, steps: int) -> di
 
 
 @pytest.mark.parametrize("family, compiled", [("llama", False), pytest.param("llama", True, marks=pytest.mark.sweep),
-                                              pytest.param("gpt2", False, marks=pytest.mark.sweep)])
+                                              ("gpt2", False)])
 def test_losses_and_weights_are_those_of_one_process(four: Ranks, family: str, compiled: bool) -> None:
     results, alone = four(trained, family, compiled, 6), trained(0, 1, family, compiled, 6)
     for found in results:

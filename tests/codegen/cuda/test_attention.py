@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+import genesis
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import attention
 from genesis.engine.backends import backend_named
@@ -221,7 +222,9 @@ MOST_SPILLED = {("attention_dkv", 128): 128, ("streamed_attention", 128): 16}
 
 
 @pytest.mark.parametrize("head", [64, 128])
-def test_kernels_compile_for_hopper_and_spill_nothing_unmeasured(head) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+def test_kernels_compile_for_hopper_and_spill_nothing_unmeasured(head, streamed, monkeypatch) -> None:
+    monkeypatch.setattr(genesis.config, "streamed_attention", streamed)
     operands, outputs = program((4, 16), 1024, 1024, head, head, True, head**-0.5)
     schedule = compiled(*outputs, operands=operands)
     groups = [group for group in schedule.groups if group.kind.startswith("attention")]
@@ -231,7 +234,8 @@ def test_kernels_compile_for_hopper_and_spill_nothing_unmeasured(head) -> None:
         assert stack_bytes(compile_cubin(kernel)) <= MOST_SPILLED.get((kernel.name, head), 0), kernel.name
 
 
-def test_addresses_beyond_32_bits() -> None:
+def test_addresses_beyond_32_bits(monkeypatch) -> None:
+    monkeypatch.setattr(genesis.config, "streamed_attention", True)
     operands, outputs = program((64, 65), 8200, 8200, 64, 64, True, 0.125)
     kernels = [emit(g) for g in compiled(*outputs, operands=operands).groups if g.kind.startswith("attention")]
     assert [kernel.name for kernel in kernels if ".to(tl.int64)" not in kernel.source] == ["streamed_attention"], (

@@ -21,6 +21,7 @@ from genesis.codegen.cuda.source import MatrixMap
 from genesis.codegen.cuda.templates.operands import address
 from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
+from genesis.config import config
 from genesis.ir.sym_int import gcd, hint
 from genesis.passes.fusion.index_map import Expr
 
@@ -87,6 +88,8 @@ class Stack:
 def refusal(a: Attention, gpu: GpuModel) -> str | None:
     """Why attention of this kind is not streamed; None if it is."""
     q = a.node.inputs[0]
+    if not config.streamed_attention:
+        return "config.streamed_attention is off"
     if not gpu.streams_products:
         return f"compute capability {gpu.architecture / 10} has no instructions that read what the copy engine wrote"
     if q.dtype not in DTYPES:
