@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "ir/node.py": (5, "of an attribute the op's type rule says the type; what the engine and autograd hang on a node"),
     "ir/ops/convolution.py": (1, "a row of sample sizes, read with a star"),
     "ir/polynomials.py": (2, "an atom's first part says what the others are"),
+    "ir/suggest.py": (3, "a constructor's arguments, which its `__init__` names"),
     "passes/pipeline.py": (2, "what comes out of a pass: a graph, groups, memory, a backend's code"),
     "passes/remat/rewrite.py": (2, "a key's first part says what the others are"),
     "passes/structural_memo.py": (2, "answers of all kinds; `memoized` types each by its question"),

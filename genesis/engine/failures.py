@@ -13,7 +13,7 @@ from genesis.frontend.storage import Storage
 from genesis.ir.errors import Overwritten
 from genesis.ir.failed_op import at_node, failure_of
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
-from genesis.ir.node import Node, forget_equal
+from genesis.ir.node import OPS, Node, forget_equal
 from genesis.ir.ops import leaves
 from genesis.ir.walk import computed, walk
 
@@ -111,7 +111,8 @@ def located(error: BaseException, order: Iterable[Node]) -> tuple[Node, Exceptio
     found = failure_of(error)
     if found is None or not isinstance(error, Exception):
         return None
-    named = [node for node in walk(order) if node.op.name == found.op and not computed(node)]
+    failed = OPS[found.op]
+    named = [node for node in walk(order) if node.op is failed and not computed(node)]
     if len(named) > 1:
         named = [next((node for node in named if _fails(node, type(error))), named[0])]
     return (named[0], at_node(error, named[0])) if named else None

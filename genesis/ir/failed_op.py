@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.ir.errors import describe
 from genesis.ir.misplaced import place_of
@@ -44,7 +44,7 @@ class Failure(NamedTuple):
     said: str
 
 
-def failed(error: Exception, op: str, operands: Iterable[Any], place: str) -> Exception:
+def failed(error: Exception, op: str, operands: Iterable[object], place: str) -> Exception:
     """The library's error about this op, of the same class, with its operands and line.
 
     Args:

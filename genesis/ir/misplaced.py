@@ -8,7 +8,7 @@ that take an index are looked at again, operands before users, until one has an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from genesis.ir.errors import describe
 from genesis.ir.node import Node, Op
@@ -18,6 +18,8 @@ from genesis.ir.ops.scatter_reduce import scatter_reduce
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.types import TensorType
 
 
 class IndexOutOfRange(IndexError, RuntimeError):
@@ -40,7 +42,18 @@ def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], ndarray]) -
     return None
 
 
-def allowed_in(op: Op, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Range | None:
+class Typed(Protocol):
+    """What has a tensor's type: a node, or what stands for one."""
+
+    @property
+    def type(self) -> TensorType:
+        """Its shape and dtype."""
+
+
+T = TypeVar("T")
+
+
+def allowed_in(op: Op, operands: Sequence[Typed], attributes: Mapping[str, object]) -> Range | None:
     """The range that the op's index must be in; None if it takes no index. Operands are what has a `type`."""
     if op is row_number:
         return Range(attributes["size"], attributes["dim"], negative=True)
@@ -50,12 +63,12 @@ def allowed_in(op: Op, operands: Sequence[Any], attributes: Mapping[str, Any]) -
     return None if rule is None else rule(operands, attributes)  # type: ignore[arg-type]
 
 
-def index_of(op: Op, operands: Sequence[Any]) -> Any:
+def index_of(op: Op, operands: Sequence[T]) -> T:
     """The operand that is the index."""
     return operands[0 if op is row_number else 1]
 
 
-def is_outside(values: Any, allowed: Range) -> Any:
+def is_outside(values: ndarray, allowed: Range) -> ndarray:
     """Where an index, an array or a tensor of torch's, is outside of what it must be in."""
     outside = (values < _least(allowed)) | (values >= allowed.size)
     return outside if allowed.ignored is None else outside & (values != allowed.ignored)
@@ -65,7 +78,7 @@ def _least(allowed: Range) -> int:
     return -allowed.size if allowed.negative else 0
 
 
-def misplaced(op: Op, operands: Sequence[Any], value: int, allowed: Range, place: str) -> IndexOutOfRange:
+def misplaced(op: Op, operands: Sequence[Typed], value: int, allowed: Range, place: str) -> IndexOutOfRange:
     """The error for this value of the op's index.
 
     Args:

@@ -151,8 +151,8 @@ def test_tiles_of_attention_fit_shared_memory(gpu: GpuModel, head: int) -> None:
 
 
 def test_loads_run_ahead_as_far_as_shared_memory_reaches() -> None:
-    x = an_input(0, (4096, 16384), float32)
-    group, = fuse(Graph((x,), (r.sum(x, axes=(0,)),))).groups
+    x, y = (an_input(i, (4096, 16384), float32) for i in range(2))
+    group = fuse(Graph((x, y), (r.sum(x * y, axes=(0,)),))).groups[0]
     assert choose_blocks(build(group), H200).num_stages > choose_blocks(build(group), MODELS["l4"]).num_stages
 
 
