@@ -53,7 +53,7 @@ class Typed(Protocol):
 T = TypeVar("T")
 
 
-def allowed_in(op: Op, operands: Sequence[Typed], attributes: Mapping[str, object]) -> Range | None:
+def allowed_in(op: Op, operands: Sequence[Typed], attributes: Mapping[str, int]) -> Range | None:
     """The range that the op's index must be in; None if it takes no index. Operands are what has a `type`."""
     if op is row_number:
         return Range(attributes["size"], attributes["dim"], negative=True)

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
 from genesis.ir.failed_op import failed
-from genesis.ir.misplaced import allowed_in, index_of, is_outside, misplaced
+from genesis.ir.misplaced import Typed, allowed_in, index_of, is_outside, misplaced
 from genesis.ir.ops.checked import CHECKED
 from genesis.ir.types import TensorType, cpu, dtype_named, tensor_type
 from genesis.runtime.plan import Call
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 _HOMES = tuple(str(path.resolve().parent) for path in (Path(__file__).parent.parent.parent, Path(torch.__file__)))
 _TAKING_AN_INDEX = {op.name: op for op in CHECKED}
@@ -40,12 +43,12 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     if library not in ("builtins", "torch", "genesis") or not _is_of_torch(error.__traceback__):
         return error
     name, _, line = call.label.partition("  # ")
-    shown = [_shown(x) for x in operands]
+    shown = cast("list[Typed]", [_shown(x) for x in operands])
     op = _TAKING_AN_INDEX.get(name)
     if op is not None and isinstance(error, (IndexError, RuntimeError)):
         allowed, index = allowed_in(op, shown, call.attributes), index_of(op, operands)
         assert allowed is not None and isinstance(index, torch.Tensor)
-        outside = is_outside(index, allowed)
+        outside = torch.as_tensor(is_outside(cast("ndarray", index), allowed))
         if outside.any():
             return misplaced(op, shown, int(index[outside].flatten()[0]), allowed, line)
     return failed(error, name, shown, line)
