@@ -41,6 +41,7 @@ class Session:
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         repeating: an action runs that a replay runs again (`repeated`).
         repeats_own_code: such an action called code of the user's.
+        mirrored: what follows a write to a storage of which there is a copy: storage → a call.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Session:
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
         self.repeating = self.repeats_own_code = self._given_up = False
+        self.mirrored: Mapping[weakref.ref[Any], Callable[[weakref.ref[Any]], None]] = {}
 
     @property
     def writes(self) -> Mapping[Any, int]:
@@ -70,6 +72,8 @@ class Session:
     def note_write(self, reference: weakref.ref[Any]) -> None:
         """The content of the storage that this refers to was replaced."""
         self._writes[reference] = self._writes.get(reference, 0) + 1
+        if reference in self.mirrored:
+            self.mirrored[reference](reference)
 
     def note_grad_read(self, tensor: Any) -> None:
         """`.grad` was looked at; a replay needs the same answer unless the call itself set it before."""

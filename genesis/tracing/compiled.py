@@ -123,6 +123,10 @@ class CompiledFunction(CompiledBase):
                 if entry.replay.ready(given) and entry.guards.hold():
                     self.hits += 1
                     return entry.replay.run(given)
+        if copied is not None and self._entries.get(key):
+            copied.watch_again()
+            with stance.inside():
+                return copied.watched(lambda: self.function(*args, **kwargs))
         if not self._wanted(key):
             with stance.inside():
                 return self.function(*args, **kwargs)
@@ -133,9 +137,8 @@ class CompiledFunction(CompiledBase):
 
     def _capture_copies(self, copied: Copied) -> Any:
         """Capture a call on copies of the views among its arguments."""
-        versions = copied.versions()
-        result = self._capture(copied.key, copied.tensors, copied.args, copied.kwargs)
-        if not copied.captured(result, versions, self._ran):
+        result = self._capture(copied.key, copied.tensors, copied.args, copied.kwargs, copied)
+        if not copied.captured(result, self._ran):
             self._entries.pop(copied.key, None)
         return result
 
@@ -190,7 +193,8 @@ class CompiledFunction(CompiledBase):
         self(*args, **kwargs)
         return self.explain()
 
-    def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any],
+                 copied: Copied | None = None) -> Any:
         roots = [self.function, *(part.value for part in key if isinstance(part, Held)),
                  *(held.value for _, held in patches.replaced)]
         again = self._failed_guard(key)
@@ -207,6 +211,8 @@ class CompiledFunction(CompiledBase):
         tracer = Tracer(entered.enter, effects.give_up)
         effects.refused = tracer.stop
         effects.last_values = values.stand_in
+        if copied is not None:
+            copied.mirror(effects)
         failed = True
         try:  # a collection may call the user's callbacks, which are no part of the function
             with uncollected, session.running(effects), tracer:

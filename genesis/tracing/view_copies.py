@@ -9,10 +9,13 @@ that writes to the memory meanwhile, returns it, keeps it, or asks how it lies i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from sys import getrefcount
 from types import CodeType
 from typing import Any, Final
+from weakref import ref
 
+from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Tensor
 from genesis.frontend.views import Layout
@@ -95,29 +98,35 @@ class Copied:
                    and not _asks_how_it_lies(tracer.globals))
         return result
 
-    def captured(self, result: Any, versions: Iterable[tuple[Any, Any, int]], ran: Iterable[CodeType]) -> bool:
-        """Whether a captured call only read, too; what it wrote to a copy is written to the view.
+    def mirror(self, session: Session) -> None:
+        """Let copies follow what a captured call writes to the views' memories, and those what it writes to copies."""
+        session.mirrored = dict.fromkeys((x.storage._reference for pair in self._made.values() for x in pair),
+                                         partial(self._follow, session))
 
-        Args:
-            versions: what `versions` gave before the call.
-            ran: the user's code that ran.
-        """
-        clean = not _shows(result, [copy.storage for _, copy in self._made.values()])
-        clean = clean and not _asks_how_it_lies(ran)
-        for view, copy, before in versions:
-            if copy is not None and copy.storage.version != before:
+    def _follow(self, session: Session, written: ref[Any]) -> None:
+        session.mirrored = {}  # what follows is no write of the function's
+        session.refuse("it writes to the memory of an argument that is a view of other memory")
+        self._note(False)
+        for view, copy in self._made.values():
+            if copy.storage._reference is written:
                 view.copy_(copy)
-                clean = False
-            elif copy is None and view.storage.version != before:
-                clean = False
+        for view, copy in self._made.values():
+            if copy.storage._reference is not written:
+                copy.copy_(view)
+        self.mirror(session)
+
+    def captured(self, result: Any, ran: Iterable[CodeType]) -> bool:
+        """Whether a captured call returned no copy and did not ask how one lies; `ran` is the user's code that ran."""
+        clean = (not _shows(result, [copy.storage for _, copy in self._made.values()])
+                 and not _asks_how_it_lies(ran))
         if not clean:
             self._note(False)
         return clean
 
-    def versions(self) -> list[tuple[Any, Any, int]]:
-        """(view, copy or None for the view's own memory, how often that was written)."""
-        return [(view, x, (view if x is None else x).storage.version)
-                for view, copy in self._made.values() for x in (copy, None)]
+    def watch_again(self) -> None:
+        """The function goes on otherwise than in the calls that were captured: it is seen anew what it does."""
+        if self._views.seen.get(self.key) != REFUSED:
+            self._views.seen[self.key] = 0
 
     def _note(self, only_reads: bool) -> None:
         seen = self._views.seen

@@ -159,3 +159,34 @@ def test_a_view_that_requires_grad_is_recorded() -> None:
     for _ in range(4):
         compiled(x[1:3]).backward()
     assert x.grad.tolist() == [0, 8, 16, 0] and compiled.hits == 0
+
+
+@pytest.mark.parametrize("begins", range(6))
+@pytest.mark.parametrize("name", ["whole, then the view", "view, then the whole", "another view"])
+def test_a_function_that_begins_to_write(name: str, begins: int) -> None:
+    """Whichever call it is, also the one that is captured on copies, reads what was written."""
+    def run(compiled: bool) -> tuple[list[Any], list[float]]:
+        whole, calls = ramp(6), [0]
+
+        def step(x: Any, y: Any) -> Any:
+            calls[0] += 1
+            if calls[0] > begins:
+                (whole if name == "whole, then the view" else x if name == "view, then the whole" else y).add_(10)
+            return x.sum() + 100 * y.sum() + 10_000 * whole.sum() * 0 + whole[0]
+        call = genesis.compile(step) if compiled else step
+        return [call(whole[:2], whole[1:4]).item() for _ in range(7)], whole.tolist()
+    assert run(True) == run(False)
+
+
+def test_a_setting_that_lets_a_function_write() -> None:
+    whole, writes = ramp(4), [False]
+
+    def step(x: Any) -> Any:
+        if writes[0]:
+            whole.add_(1)
+        return x.sum()
+    compiled = genesis.compile(step)
+    for _ in range(4):
+        assert compiled(whole[:2]).item() == 1
+    writes[0] = True
+    assert [compiled(whole[:2]).item() for _ in range(4)] == [3, 5, 7, 9]

@@ -46,7 +46,7 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     shown = cast("list[Typed]", [_shown(x) for x in operands])
     op = _TAKING_AN_INDEX.get(name)
     if op is not None and isinstance(error, (IndexError, RuntimeError)):
-        allowed, index = allowed_in(op, shown, call.attributes), index_of(op, operands)
+        allowed, index = allowed_in(op, shown, cast("dict[str, int]", call.attributes)), index_of(op, operands)
         assert allowed is not None and isinstance(index, torch.Tensor)
         outside = torch.as_tensor(is_outside(cast("ndarray", index), allowed))
         if outside.any():
