@@ -383,7 +383,7 @@ class CreationMethods(TensorBase):
         >>> import genesis
         >>> x = genesis.ones(1, dtype=genesis.float64)
         >>> x.new(2, 3).shape, x.new([1, 2])
-        (Size([2, 3]), tensor([1., 2.], dtype=genesis.float64))
+        (genesis.Size([2, 3]), tensor([1., 2.], dtype=genesis.float64))
         """
         if len(args) == 1 and isinstance(args[0], TensorBase):
             return args[0].view_as(args[0])  # type: ignore[attr-defined,no-any-return]

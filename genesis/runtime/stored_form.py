@@ -104,8 +104,9 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
     "Place": (_where, _count, _count, _type),
     "Check": (_text, _count, _count, _text),
     "Table": (_tuple_of(_number_or("Place", "Check")),),
+    "MatrixMap": (_place, _tuple_of(_count, 2), _count, _count, _tuple_of(_count), _tuple_of(_tuple_of(_count, 2))),
     "Copy": (_place, _place, _text),
-    "Launch": (_kernel, _tuple_of(_number_or("Place", "Table")), _tuple_of(_count, 3), _text,
+    "Launch": (_kernel, _tuple_of(_number_or("Place", "Table", "MatrixMap")), _tuple_of(_count, 3), _text,
                _or_none(_tuple_of(_place)), _text),
     "Collective": (_text, _text, _tuple_of(_place), _tuple_of(_place), _text, _count, _tuple_of(_count),
                    _tuple_of(_count), _text, _text),
@@ -172,6 +173,16 @@ def _check_places(objects: Entry, types: Entry) -> None:
         memory = (where, index if where in ("input", "output") else 0)
         if offset + nbytes[number] > sizes.get(memory, -1):
             raise Malformed(f"a place in {where} {index} at {offset} is outside of the plan's memory")
+    for entry in objects:
+        if entry[0] == "MatrixMap" and _reach(entry) > prod(types[objects[entry[1][1]][4][1]][1]):
+            raise Malformed("a matrix's map reaches beyond its memory")
+
+
+def _reach(matrix: Entry) -> int:
+    """How many elements there are from the start of its memory to the end of the last element of a matrix."""
+    _, _, shape, stride, start, _, outer = matrix
+    dimensions = [*(pair[1:] for pair in outer[1:]), (shape[1], stride), (shape[2], 1)]
+    return start + 1 + sum((size - 1) * step for size, step in dimensions)
 
 
 def _bytes(entry: Entry) -> int:

@@ -28,7 +28,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "a key": ("indexing", lambda x, i: x[i]),
     "two keys": ("indexing", lambda x, i: x[genesis.zeros_like(i), i]),
     "a key to write to": ("indexing", lambda x, i: written(x, i)),
-    "index_select": ("indexing", lambda x, i: x.index_select(0, i)),
+    "index_select": ("take", lambda x, i: x.index_select(0, i)),
     "gather": ("gather", lambda x, i: x.gather(0, column(i))),
     "embedding": ("take", lambda x, i: F.embedding(i, x)),
     "index_add": ("index_add", lambda x, i: x.index_add(0, i, x[:3])),

@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import genesis
+from genesis import engine
+from genesis.codegen.cuda.plan_writer import write_form
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan_cache import PlanCache
 from genesis.runtime.plan_form import _STORED, CLASSES
-from genesis.runtime.stored_form import FIELDS
+from genesis.runtime.stored_form import FIELDS, Malformed, check_form
+from tests.engine.symbolic.idle import Counting
 from tests.gpu.test_plan_cache import Compiler, compiler, new_process, run  # noqa: F401 (a fixture)
 
 JUNK: list[Any] = [None, True, -1, 1 << 80, 0.5, "x", [], {}, [[]], ["o", -1], ["o", 10**9], ["t", -1], ["k", 10**9],
@@ -151,3 +155,27 @@ def test_the_program_runs_all_the_same(planted: Any) -> None:
 
 def test_every_class_of_a_form_has_its_fields_checked() -> None:
     assert FIELDS.keys() == CLASSES.keys()
+
+
+def stored_product() -> dict[str, Any]:
+    """The stored form of a product whose blocks the copy engine moves."""
+    with Counting():
+        x, w = (genesis.ones(4096, 4096, device="cuda", dtype=genesis.bfloat16) for _ in range(2))
+        genesis.eval(x, w)
+        genesis.eval(x @ w.T)
+        found = engine.last_plan()
+    assert found is not None
+    stored = json.loads(json.dumps(write_form(found.plan, (), None, ())[0].as_json()))
+    return {**stored, "entries": ["kernel"] * len(stored["entries"])}
+
+
+def test_maps_of_matrices_are_read_and_checked() -> None:
+    form = stored_product()
+    assert check_form(form) == ["kernel"]
+    number, found = next((i, x) for i, x in enumerate(form["objects"]) if x[0] == "MatrixMap")
+    for field, wrong in [(2, ["()", 4097, 4096]), (2, ["()", 4096]), (3, 4097), (4, 1), (4, -1), (5, 3), (1, ["o", 99]),
+                         (6, ["()", ["()", 2, 1]]), (6, None)]:
+        planted = copy.deepcopy(form)
+        planted["objects"][number] = [*found[:field], wrong, *found[field + 1:]]
+        with pytest.raises(Malformed):
+            check_form(planted)

@@ -170,7 +170,8 @@ def _row(base: Node, source: Node, index: Node) -> Node:
 
 
 def _reference_row(base: ndarray, source: ndarray, index: ndarray) -> ndarray:
-    return _reference_put(base, source, index, np.zeros(1, np.int64))
+    import numpy
+    return _reference_put(base, source, index, numpy.zeros(1, numpy.int64))
 
 
 row_put: Op = Op("row_put", "index", _row_type, decompose=_row, differentiable=False,
@@ -219,8 +220,9 @@ def _lines(base: Node, index: Node, source: Node) -> Node:
 
 
 def _reference_lines(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
+    import numpy
     result = base.copy()
-    np.add.at(result, (np.arange(len(base))[:, None], index), source)
+    numpy.add.at(result, (numpy.arange(len(base))[:, None], index), source)
     return result
 
 

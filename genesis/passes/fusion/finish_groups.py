@@ -215,10 +215,8 @@ def _over_epilogue_reads(levels: Levels, values: MemoryValues,
                          outputs: tuple[Node, ...]) -> tuple[tuple[Node, Node], ...]:
     """Pairs (output, input) of a product's epilogue, as of a loop: a program reads and writes its own tile alone. What
     the product itself reads, others read too."""
-    product, *epilogue = levels
-    if not epilogue:
-        return ()
-    assert product.op.kind == "contract"
+    product = next(node for node in levels if node.op.kind == "contract")
+    epilogue = [node for node in levels if node is not product]
     pairs = _in_place(((product.type.numel, "x"),), {node: levels[node] for node in epilogue}, values, outputs)
     kept = {values.name.get(x, x) for x in (product, *values.reads[product])}
     return tuple(pair for pair in pairs if pair[1] not in kept)
