@@ -19,6 +19,7 @@ from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Tensor
 from genesis.frontend.views import Layout
+from genesis.runtime.contexts import uncollected
 from genesis.tracing.signature import signature
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user
 from genesis.tracing.tracer import Tracer
@@ -89,7 +90,7 @@ class Copied:
         before = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]
         tracer = Tracer(lambda code, namespace: None, lambda reason: None)
         try:
-            with tracer:
+            with uncollected, tracer:  # a collection may call the user's callbacks, which are no part of the function
                 result = call()
         finally:
             tracer.forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -191,3 +192,21 @@ def test_a_setting_that_lets_a_function_write() -> None:
         assert compiled(whole[:2]).item() == 1
     writes[0] = True
     assert [compiled(whole[:2]).item() for _ in range(4)] == [3, 5, 7, 9]
+
+
+def test_a_collection_in_the_middle_is_no_part_of_the_function() -> None:
+    """What the user wants to be told of collections runs then, and calls what no replay could call."""
+    def told(phase: str, info: dict[str, int]) -> None:
+        np.arange(3).tolist()
+    data = ramp(8)
+    compiled = genesis.compile(lambda x: (x * 2).sum())
+    before = gc.get_threshold()
+    gc.callbacks.append(told)
+    gc.set_threshold(20)
+    try:
+        for i in range(6):
+            compiled(data[i:i + 2]).item()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(told)
+    assert compiled.hits >= 2, genesis.explain(compiled)

@@ -19,8 +19,14 @@ from triton.experimental.gluon import language as tl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait)
 from triton.language.extra import cuda, libdevice
+
+load_block = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+store_block = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+memory = tl.shared_memory_descriptor
+reshaped = memory.reinterpret if hasattr(memory, "reinterpret") else memory._reinterpret
 """
-"""Gluon's language has Triton's names for what both have: an epilogue's lines are the same in both."""
+"""Gluon's language has Triton's names for what both have: an epilogue's lines are the same in both. What Triton 3.6
+calls otherwise than 3.9 has a name of its own here."""
 
 SIZES = "*sizes, "
 """Stands in a kernel of several functions for the arguments that symbolic sizes become."""

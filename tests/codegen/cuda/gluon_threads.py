@@ -82,7 +82,8 @@ class Shared:
         """A part of it."""
         return Shared(self.data.narrow(axis, start, size), self.dtype)
 
-    def _reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: object) -> Shared:
+    def reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: object) -> Shared:
+        """The same memory in another shape."""
         return Shared(self.data.view(*shape), dtype)
 
     def load(self, layout: object) -> Tensor:
@@ -272,6 +273,7 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
 
     ignored = lambda *_, **__: None  # noqa: E731
     return SimpleNamespace(
+        shared_memory_descriptor=Shared,
         constexpr=int, int32=torch.int32, int64=torch.int64, float32=torch.float32, bfloat16=torch.bfloat16,
         float16=torch.float16, allocate_shared_memory=allocate, warp_specialize=specialize, atomic_add=atomic_add,
         atomic_xchg=exchange, store=store, max=largest, full=full, static_range=range, program_id=lambda axis: number,
@@ -311,8 +313,7 @@ def run_gluon(kernel: KernelSource, memory: dict[Node, torch.Tensor], seed: int 
                     MBarrierLayout=lambda: "barriers", init=init, wait=run.wait,
                     arrive=run.arrive,
                     expect=lambda barrier, nbytes: barrier.arrive(1, -nbytes)),
-                "tma": SimpleNamespace(async_copy_global_to_shared=run.read, async_copy_shared_to_global=run.write,
-                                       store_wait=run.written),
+                "tma": SimpleNamespace(async_load=run.read, async_store=run.write, store_wait=run.written),
                 "warpgroup_mma": run.product, "warpgroup_mma_wait": run.products, "fence_async_shared": nothing}
             exec(compile(f"from __future__ import annotations\n{text}", kernel.name, "exec"), module)
             module[kernel.name](**dict(zip(names, given, strict=True)), **kernel.constexprs)

@@ -226,8 +226,8 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         *(f"y_block{_part(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
           f".to(q_map.dtype))" for n, part in parts),
         "fence_async_shared()",
-        "tma.async_copy_shared_to_global(y_map, [batch, row, 0], "
-        "y_block._reinterpret(y_map.dtype, y_map.block_type.shape, y_map.layout))",
+        "store_block(y_map, [batch, row, 0], "
+        "reshaped(y_block, y_map.dtype, y_map.block_type.shape, y_map.layout))",
         *([] if form.kept else ["tma.store_wait(0)", "mbarrier.arrive(q_empty.index(GROUP), count=1)"]),
         "program = following"]
     return [
@@ -272,7 +272,7 @@ def place_of_tile(program, batches, tiles, near):
 _ASK: Final = """@gluon.jit
 def ask(map, at, full, block):
     mbarrier.expect(full, map.block_type.nbytes)
-    tma.async_copy_global_to_shared(map, at, full, block._reinterpret(map.dtype, map.block_type.shape, map.layout))
+    load_block(map, at, full, reshaped(block, map.dtype, map.block_type.shape, map.layout))
 """
 
 _SOFTMAX: Final = """@gluon.jit

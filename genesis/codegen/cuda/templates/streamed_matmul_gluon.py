@@ -85,8 +85,8 @@ def _loads(a: Operand, b: Operand) -> list[str]:
         "        stage = count % STAGES",
         "        mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)",
         "        mbarrier.expect(full.index(stage), a_map.block_type.nbytes + b_map.block_type.nbytes)",
-        f"        tma.async_copy_global_to_shared(a_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
-        f"        tma.async_copy_global_to_shared(b_map, [{place_b}], full.index(stage), b_blocks.index(stage))",
+        f"        load_block(a_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
+        f"        load_block(b_map, [{place_b}], full.index(stage), b_blocks.index(stage))",
         "        count += 1"]
 
 
@@ -135,5 +135,5 @@ def put(map, block, value, row, column):
     tma.store_wait(0)
     block.store(value)
     fence_async_shared()
-    tma.async_copy_shared_to_global(map, [row, column], block)
+    store_block(map, [row, column], block)
 """
