@@ -53,7 +53,8 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How GPUs round the operands of float32 matrix products that are computed from now on.
+    """How GPUs round the operands of float32 matrix products that are computed from now on, those included that were
+    recorded before and not read yet.
 
     Args:
         precision: "highest" keeps all bits, "high" and "medium" round to TF32's 10 bits behind the point, as torch does

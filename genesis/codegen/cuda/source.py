@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from genesis.ir.node import Node
@@ -92,7 +92,6 @@ class KernelSource:
     num_warps: int = 4
     num_stages: int = 3
     label: str = ""
-    scratch: tuple[int, ...] = field(default=())
     flushes: bool = False
     plain: str = ""
     note: str = ""

@@ -100,7 +100,8 @@ FORMS: Final = (
     Form(Tile(128, 256, 64, 8, 3), 1, 1.0, 110, 25),
     Form(Tile(128, 128, 64, 4, 5), 2, 0.955, 20, 2),
 )
-"""On an H200 (2026-11-23, benchmarks/matmul.py): large tiles load less for each product, two groups hide their ends."""
+"""Large tiles load less for each product, two groups hide their ends. Rates and endings were fitted to an H200's times
+(2026-11-23, benchmarks/matmul.py); what an op costs (`for_each`) is reckoned, and so is the choice that they give."""
 
 
 def form_of(rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> Form | None:
@@ -109,9 +110,8 @@ def form_of(rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> For
     Args:
         ops: how many are done to the sum before it is stored.
     """
-    smallest = min((form.tile.i * form.tile.j for form in FORMS), default=0)
     fitting = [form for form in FORMS if hint(columns) >= form.tile.j]
-    if not fitting or hint(rows * columns) < smallest * (gpu.multiprocessors // 2):
+    if not fitting or hint(rows * columns) < min(x.tile.i * x.tile.j for x in FORMS) * (gpu.multiprocessors // 2):
         return None
 
     def time(form: Form) -> float:
