@@ -29,7 +29,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "engine/symbolic/shape_erased_key.py": (1, "an attribute's value or a part of it, told apart by its class"),
     "engine/symbolic/symbolic_program.py": (8, "rules of attributes by name; the IR says int of a symbolic size"),
     "runtime/cpu/one_call.py": (1, "a literal operand, or where it is found"),
-    "runtime/cuda/cuda_python_driver.py": (1, "what a call of the driver's returns"),
+    "runtime/cuda/cuda_python_calls.py": (1, "what a call of the driver's returns"),
     "runtime/cuda/driver.py": (5, "handles are a driver's own objects, which the rest hands back"),
     "runtime/disk_store.py": (1, "JSON of an entry on disk"),
     "runtime/host_bytes.py": (1, "an array has a buffer, and numpy's types say so from Python 3.12 on"),

@@ -241,11 +241,11 @@ def test_a_kernel_that_fails_names_itself(host_cuda, monkeypatch):
 
 
 def test_without_a_gpu_the_error_says_how_to_check(monkeypatch):
-    from genesis.runtime.cuda import cuda_python_driver
+    from genesis.runtime.cuda import cuda_python_calls, cuda_python_driver
 
     class Missing:
         def __init__(self) -> None:
-            raise RuntimeError(f"CUDA is not available: none here; {cuda_python_driver.CHECK}")
+            raise RuntimeError(f"CUDA is not available: none here; {cuda_python_calls.CHECK}")
     monkeypatch.setattr(cuda_python_driver, "CudaDriver", Missing)
     cuda_python_driver.install(None)
     with pytest.raises(RuntimeError, match="nvidia-smi"):
