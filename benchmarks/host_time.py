@@ -23,7 +23,7 @@ import record
 import genesis
 from genesis.models.gpt import GPT, GPTConfig
 from genesis.runtime.cpu.executor import CPUExecutor, Started
-from genesis.tracing import compiled as compiling
+from genesis.tracing.signature import signature
 
 BARS = {"step": 5e-3, "step, compiled": 50e-6, "guards of the compiled step": 20e-6}
 ROUNDS = 30  # of the host's times, of which the smallest counts: others may share the machine
@@ -102,7 +102,7 @@ def programs(layers: int, dim: int, context: int, device: str = "cpu") -> dict[s
         "recording the forward": forward_only(model),
         "the compiled forward's call": forward_only(forward),
         "guards of the compiled step": lambda: _guards_of(whole).hold(),
-        "signature of the call": lambda: compiling.signature((ids, ids), {}),
+        "signature of the call": lambda: signature((ids, ids), {}),
     }
 
 

@@ -20,7 +20,7 @@ from genesis import nn, optim
 from genesis.autograd import gradients
 from genesis.engine import running
 from genesis.frontend.threads import others_record
-from genesis.tracing import compiled
+from genesis.tracing import compiled_function
 
 
 @pytest.fixture(autouse=True)
@@ -249,7 +249,7 @@ def test_a_fork_while_other_threads_draw_capture_and_go_backward() -> None:
     held, over = threading.Barrier(2), threading.Event()
 
     def hold() -> None:
-        with generator._lock, double._lock, compiled._capturing, gradients._accumulating:
+        with generator._lock, double._lock, compiled_function._capturing, gradients._accumulating:
             held.wait(10)
             over.wait(20)
     thread = threading.Thread(target=hold)

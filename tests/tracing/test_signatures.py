@@ -105,7 +105,7 @@ def test_a_step_that_overwrites_what_a_backward_will_read() -> None:
 
 
 def test_captures_of_arguments_that_never_come_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genesis.tracing.compiled._SIGNATURES", 16)
+    monkeypatch.setattr("genesis.tracing.compiled_function._SIGNATURES", 16)
     pair = Pair(lambda x, n: x * n)
     for n in range(20):
         pair.same(ramp(3), n)

@@ -1,0 +1,240 @@
+"""A compiled function: its captures by signature of a call, and which of them a call is replayed by.
+
+A call is looked up by its arguments' types and Python values, grad mode and autocast; then the guards of its entry are
+checked (`genesis.tracing.guards`). A hit replays without running the function: as one `call` node when the function
+only computes, so that an outer backward and step still form one plan; as the plan itself when it ended a training step.
+What cannot be guarded is recorded anew at each call, like an undecorated function, and `explain` says why.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from genesis.frontend import patches, session
+from genesis.frontend.patches import Held
+from genesis.frontend.state import state
+from genesis.frontend.threads import unlocked_after_fork
+from genesis.ir.errors import failure
+from genesis.ir.source import Source
+from genesis.tracing import stance
+from genesis.tracing.attempts import Attempts
+from genesis.tracing.call_capture import CallCapture, Kept
+from genesis.tracing.explanation import CallShape, Explanation, Recapture, value_text
+from genesis.tracing.signature import signature
+from genesis.tracing.snapshot import CompiledBase, NotReplayable, Unsettled
+from genesis.tracing.view_copies import Copied, ViewCopies
+
+_VARIANTS, _SIGNATURES = 64, 64
+"""Captures kept for one set of argument types and values, and such sets; beyond these numbers the oldest is dropped."""
+_RECAPTURES = 256
+"""Recaptures that `explain` remembers."""
+_capturing = threading.RLock()
+"""One capture at a time."""
+unlocked_after_fork(sys.modules[__name__], "_capturing")
+_made: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+"""All compiled functions, for `reset`."""
+
+
+class CompiledFunction(CompiledBase):
+    """A function that is captured and replayed; `genesis.compile` makes it.
+
+    Attributes:
+        function: the function that it calls.
+        hits: how many calls were replayed.
+    """
+
+    def __init__(self, function: Callable[..., Any], fullgraph: bool = False):
+        self.function, self.fullgraph = function, fullgraph
+        self._lock = threading.RLock()
+        unlocked_after_fork(self, "_lock")
+        self.reset()
+        functools.update_wrapper(self, function)
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        _made.add(self)
+
+    def reset(self) -> None:
+        """Forget all captures, and what was learned of the calls."""
+        self._entries: dict[Any, list[Kept]] = {}
+        self._attempts, self._views = Attempts(), ViewCopies()
+        self._notes: dict[str, None] = {}
+        self._ran: dict[CodeType, dict[str, Any]] = {}
+        self._latest: CallShape | None = None
+        self._recaptures: deque[Recapture] = deque(maxlen=_RECAPTURES)
+        self.hits = self._calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if state.session is not None and session.active() is not None:  # inside another capture it is part of that one
+            return self.function(*args, **kwargs)
+        if state.rewriting.calls:  # the arguments are stand-ins, which have no values
+            return self.function(*args, **kwargs)
+        if stance.unusual and stance.disabled():
+            return self.function(*args, **kwargs)
+        copied = None
+        try:
+            key, tensors = signature(args, kwargs)
+        except NotReplayable as refusal:
+            copied = self._views.of(args, kwargs)
+            if copied is None:
+                return self._plainly(str(refusal), args, kwargs)
+            if not copied.allowed:
+                with stance.inside():
+                    return copied.watched(lambda: self.function(*args, **kwargs))
+            key, tensors = copied.key, copied.tensors
+        with self._lock:
+            for entry in self._entries.get(key, ()):
+                given: Any = tensors
+                if entry.slots is not None:
+                    given = entry.slots.read(tensors)
+                    if given is None or (entry.shares(given) and not entry.shares(tensors)):
+                        continue
+                if entry.shares(given) or (copied is not None and entry.shares(copied.originals)):
+                    return self._plainly("an argument shares memory with a tensor that it knows", args, kwargs)
+                if entry.replay.ready(given) and entry.guards.hold():
+                    self.hits += 1
+                    return entry.replay.run(given)
+        if copied is not None and self._entries.get(key):
+            copied.watch_again()
+            with stance.inside():
+                return copied.watched(lambda: self.function(*args, **kwargs))
+        if not self._wanted(key):
+            with stance.inside():
+                return self.function(*args, **kwargs)
+        with _capturing, self._lock, stance.inside():
+            if copied is not None:
+                return self._capture_copies(copied)
+            return self._capture(key, tensors, args, kwargs)
+
+    def _capture_copies(self, copied: Copied) -> Any:
+        """Capture a call on copies of the views among its arguments."""
+        result = self._capture(copied.key, copied.tensors, copied.args, copied.kwargs, copied)
+        if not copied.captured(result, self._ran):
+            self._entries.pop(copied.key, None)
+        return result
+
+    def _plainly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call the function as it is, and note why."""
+        reason = self._located(reason)
+        if self.fullgraph:
+            raise self._unsupported(reason)
+        self._notes[reason] = None
+        with stance.inside():
+            return self.function(*args, **kwargs)
+
+    def _wanted(self, key: Any) -> bool:
+        """Whether a call that nothing is replayed for is captured."""
+        self._calls += 1
+        known = self._entries.get(key)
+        if not stance.captures(self.__name__, self._calls, bool(self._entries)):
+            return False
+        return self.fullgraph or self._attempts.wanted(
+            key, self.hits, lambda: known and known[0].slots and known[0].slots.state())
+
+    def _unsupported(self, reason: str) -> Exception:
+        return failure("compile", f"{self.__name__} cannot be captured as a whole: {reason}",
+                       hint="change that line, or leave out fullgraph=True, which records such calls one by one")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        """A compiled function of its own, without captures; of a plain function, which copies share, the same one."""
+        function = copy.deepcopy(self.function, memo)
+        return self if function is self.function else CompiledFunction(function, self.fullgraph)
+
+    def __reduce__(self) -> Any:
+        """Pickle the function by its name, as functions are, or as the compiled form of what the name finds."""
+        found: Any = sys.modules.get(self.__module__)
+        name: str = getattr(self, "__qualname__", self.__name__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (CompiledFunction, (self.function, self.fullgraph))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def explain(self) -> Explanation:
+        """A text that says what is replayed, what is captured again or recorded at each call, and why."""
+        kept = [entry for entries in self._entries.values() for entry in entries]
+        head = f"{self.__name__}: {len(kept)} captures, {self.hits} replays"
+        recorded = [self._located(x) for x in (*self._notes, *self._attempts.reasons())]
+        single = dict.fromkeys(x for entry in kept if entry.slots is not None for x in entry.slots.reasons)
+        return Explanation(head, len(kept), self.hits, self._recaptures, dict.fromkeys(recorded), single,
+                           self._explained)
+
+    def _explained(self, *args: Any, **kwargs: Any) -> Explanation:
+        self(*args, **kwargs)
+        return self.explain()
+
+    def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any],
+                 copied: Copied | None = None) -> Any:
+        """Call the function, and keep what can be replayed of it."""
+        roots = [self.function, *(part.value for part in key if isinstance(part, Held)),
+                 *(held.value for _, held in patches.replaced)]
+        again = self._failed_guard(key)
+        capture = CallCapture(roots, self._ran, key, tensors, args, kwargs, copied)
+        result = capture.run(self.function)
+        self._ran = capture.globals
+        try:
+            kept = capture.kept(result)
+            shape = CallShape(self.function, key, args, kwargs)
+            self._recaptures += again or self._other_call(shape)
+            self._latest = shape
+            self._keep(key, kept)
+        except NotReplayable as refusal:
+            reason = self._located(str(refusal))
+            settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled))
+            capture.refused()
+            if self.fullgraph and settled:
+                capture.settle(result)
+                raise self._unsupported(reason) from None
+        return capture.settle(result)
+
+    def _failed_guard(self, key: Any) -> list[Recapture]:
+        """What keeps the newest capture of such calls from being replayed."""
+        entry = next(iter(self._entries.get(key, ())), None)
+        if entry is None:
+            return []
+        change = None if entry.slots is None else entry.slots.change()
+        if change is not None:
+            return [Recapture(change[0], value_text(change[1]), value_text(change[2]))]
+        different = next(entry.guards.checks.differences(), None)
+        if different is not None:
+            return [Recapture(different.name, value_text(different.before), value_text(different.now))]
+        return [Recapture("a gradient, a set, a class or an optimizer that it reads", "as captured", "changed")]
+
+    def _other_call(self, shape: CallShape) -> list[Recapture]:
+        """In what the call differs from the last one that was captured."""
+        return [] if self._latest is None else [self._latest.difference(shape)]
+
+    def _located(self, reason: str) -> str:
+        """The reason with a line: the one that it names, or the function's first."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return reason if " at " in reason or code is None else f"{reason} at {Source(code, 0)}"
+
+    def _keep(self, key: Any, entry: Kept) -> None:
+        self._attempts.kept(key)
+        kept = self._entries.setdefault(key, [])
+        kept.insert(0, entry)
+        del kept[_VARIANTS:]
+        while len(self._entries) > _SIGNATURES:
+            del self._entries[next(iter(self._entries))]
+
+
+def reset() -> None:
+    """Forget what was captured of all compiled functions: the next call of each is captured anew.
+
+    >>> import genesis
+    >>> genesis.compiler.reset()
+    """
+    for each in list(_made):
+        with each._lock:
+            each.reset()
+
+
+__all__ = ["CompiledFunction", "reset"]
