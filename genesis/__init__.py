@@ -57,6 +57,7 @@ from genesis.ops.linalg import *
 from genesis.ops.logic import *
 from genesis.ops.mantissa import *
 from genesis.ops.norms import *
+from genesis.ops.parts import *
 from genesis.ops.products import *
 from genesis.ops.queries import *
 from genesis.ops.random import *
@@ -74,6 +75,7 @@ from genesis.ops.sorting import *
 from genesis.ops.special import *
 from genesis.ops.statistics import *
 from genesis.ops.strided import *
+from genesis.ops.triangles import *
 from genesis.ops.trigonometry import *
 from genesis.ops.typed_tensors import *
 from genesis.ops.writing import *

@@ -12,7 +12,7 @@ from genesis.frontend.recording import TensorBase, assign_all, read
 from genesis.ir.errors import failure
 from genesis.ir.suggest import Suggesting, suggesting
 from genesis.ir.types import float16
-from genesis.ops.shape import stack
+from genesis.ops.parts import stack
 
 
 @dataclass

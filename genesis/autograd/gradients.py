@@ -283,7 +283,7 @@ def _or_zeros(g: Node | None, x: Any, materialize: bool) -> Any:
 def _batched(ys: list[Any], xs: list[Any], weights: list[Any], create_graph: bool, allow_unused: bool | None,
              materialize: bool) -> tuple[Any, ...]:
     """The gradients for each of a batch of weights, stacked."""
-    from genesis.ops.shape import stack
+    from genesis.ops.parts import stack
     count = next(w.spec.shape[0] for w in weights if w is not None)
     rows = [grad(ys, xs, [None if w is None else w[i] for w in weights], True, create_graph, True, allow_unused, False,
                  materialize) for i in range(count)]

@@ -186,7 +186,7 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM,
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
                    async_op: bool = False) -> Work | None:
     """Reduce the tensors of the list over all processes, and write this one's to the output."""
-    from genesis.ops.shape import stack
+    from genesis.ops.parts import stack
     require_tensors(output, *input_list)
     found = group_of(group)
     if found is None:
@@ -231,7 +231,7 @@ def _splits(name: str, x: Tensor, sizes: Sequence[int] | None, count: int) -> tu
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None,
                async_op: bool = False) -> Work | None:
     """Send a tensor to each process, and write what each sends to a tensor; numbers of elements may differ."""
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     require_tensors(*output_tensor_list, *input_tensor_list)
     found = group_of(group)
     if found is None:
@@ -288,7 +288,7 @@ def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: i
     Raises:
         ValueError: that one has no list of them, or another one has.
     """
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     require_tensors(tensor, *(scatter_list or ()))
     found = group_of(group)
     if found is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
-from genesis.ops.shape import stack
+from genesis.ops.parts import stack
 
 
 def functional_call(module: Module, parameter_and_buffer_dicts: Any, args: Any = None,

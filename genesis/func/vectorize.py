@@ -18,7 +18,8 @@ from genesis.frontend.storage import Storage, live_pending
 from genesis.func.batching import Batch, NotBatchable
 from genesis.func.tree import flatten, spread
 from genesis.ir.errors import Overwritten, failure
-from genesis.ops.shape import cat, movedim, narrow, select, stack
+from genesis.ops.parts import cat, narrow, select, stack
+from genesis.ops.shape import movedim
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error",

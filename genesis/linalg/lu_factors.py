@@ -13,9 +13,11 @@ from genesis.ops.creation import empty
 from genesis.ops.decompositions import computed, solve_triangular
 from genesis.ops.indexing import gather
 from genesis.ops.out import into
+from genesis.ops.parts import narrow
 from genesis.ops.ranges import arange, eye
-from genesis.ops.shape import broadcast_to, narrow, tril, triu
+from genesis.ops.shape import broadcast_to
 from genesis.ops.sorting import argsort
+from genesis.ops.triangles import tril, triu
 from genesis.ops.writing import take_along_dim
 
 if TYPE_CHECKING:

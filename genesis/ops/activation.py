@@ -14,8 +14,8 @@ from genesis.ops.common import axis_in, pointwise_op
 from genesis.ops.comparison import where
 from genesis.ops.inplace import write
 from genesis.ops.out import into
+from genesis.ops.parts import narrow
 from genesis.ops.random import rand_like
-from genesis.ops.shape import narrow
 from genesis.ops.trigonometry import tanh
 
 if TYPE_CHECKING:

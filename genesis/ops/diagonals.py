@@ -14,7 +14,8 @@ from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
 from genesis.ops.common import axis_in, shape_of
 from genesis.ops.out import into
-from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, sliced, strides_of, unsqueeze, untracked
+from genesis.ops.parts import narrow, select, sliced
+from genesis.ops.shape import movedim, padded, reshape, shown, strides_of, unsqueeze, untracked
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

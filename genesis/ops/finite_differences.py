@@ -9,7 +9,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import float32
 from genesis.ops.common import axis_in, to_dtype
-from genesis.ops.shape import cat, narrow
+from genesis.ops.parts import cat, narrow
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

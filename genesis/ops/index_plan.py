@@ -21,7 +21,8 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.source import here
 from genesis.ir.types import bool_, cpu, int32, int64, uint8
-from genesis.ops.shape import broadcast_tensors, reshape, select, shown, strides_of, unsqueeze
+from genesis.ops.parts import select
+from genesis.ops.shape import broadcast_tensors, reshape, shown, strides_of, unsqueeze
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

@@ -24,8 +24,9 @@ from genesis.ops.index_plan import (
     wrapped,
 )
 from genesis.ops.out import into
+from genesis.ops.parts import sliced
 from genesis.ops.searching import compressed
-from genesis.ops.shape import permute, reshape, sliced
+from genesis.ops.shape import permute, reshape
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

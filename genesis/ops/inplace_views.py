@@ -15,7 +15,8 @@ from genesis.ir.types import row_major
 from genesis.ops.common import Axis, shape_of
 from genesis.ops.creation import zeros
 from genesis.ops.diagonals import as_strided
-from genesis.ops.shape import cat, clone, reshape, squeeze, strides_of, t, transpose, unsqueeze
+from genesis.ops.parts import cat
+from genesis.ops.shape import clone, reshape, squeeze, strides_of, t, transpose, unsqueeze
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

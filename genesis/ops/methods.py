@@ -16,6 +16,7 @@ from genesis.ops.linalg import LinalgMethods
 from genesis.ops.mantissa import MantissaMethods
 from genesis.ops.norms import NormMethods
 from genesis.ops.operators import MathMethods
+from genesis.ops.parts import PartMethods
 from genesis.ops.products import ProductMethods
 from genesis.ops.queries import QueryMethods
 from genesis.ops.random import RandomMethods
@@ -31,13 +32,14 @@ from genesis.ops.sharing import SharingMethods
 from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
+from genesis.ops.triangles import TriangleMethods
 from genesis.ops.typed_tensors import TypeMethods
 from genesis.ops.writing import WritingMethods
 
 
 @install
 class OpMethods(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
-                SearchMethods, SetMethods, ShapeMethods,
+                SearchMethods, SetMethods, ShapeMethods, PartMethods, TriangleMethods,
                 RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
                 ProductMethods, CreationMethods, ConversionMethods, RandomMethods, SharingMethods, CopyingMethods,
                 QueryMethods, RealMethods, InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods,

@@ -134,7 +134,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,
     places = _along(order.new_zeros((), dtype=int64), size, axis, input.spec.ndim, input.device)
     begins = values.narrow(axis, 1, size - 1) != values.narrow(axis, 0, size - 1)
     starts = begins.to(int64) * places.narrow(axis, 1, size - 1)
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     first = order.new_zeros((*input.spec.shape[:axis], 1, *input.spec.shape[axis + 1:]))
     length = places - cat((first, starts), axis).cummax(axis).values
     best = wrap(emit(reduction.argmax, (read(length),), (axis, True)))

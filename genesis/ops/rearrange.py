@@ -12,8 +12,9 @@ from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
 from genesis.ops.out import into
+from genesis.ops.parts import cat, narrow, split, stack
 from genesis.ops.ranges import meshgrid
-from genesis.ops.shape import cat, flatten, flip, movedim, narrow, padded, reshape, split, stack, transpose, unsqueeze
+from genesis.ops.shape import flatten, flip, movedim, padded, reshape, transpose, unsqueeze
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

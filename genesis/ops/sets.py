@@ -85,13 +85,13 @@ def _changes(values: Any) -> Any:
 
 
 def _with_first(changed: Any) -> Any:
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     return cat((changed.new_ones(1), changed))
 
 
 def _groups(starts: Any) -> tuple[Any, Any, Any]:
     """Given where groups of neighbours start in a vector: these places, each element's group, the groups' sizes."""
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     found, = starts.nonzero(as_tuple=True)
     ends = cat((found[1:], found.new_full((min(found.spec.numel, 1),), starts.spec.numel)))
     return found, starts.cumsum(0) - 1, ends - found
@@ -116,7 +116,7 @@ def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: boo
     while numbers.spec.shape[0] > 1:
         pairs = numbers.spec.shape[0] // 2
         joined = _dense(numbers[0:2 * pairs:2] * size + numbers[1:2 * pairs:2])
-        from genesis.ops.shape import cat
+        from genesis.ops.parts import cat
         numbers = cat((joined, numbers[2 * pairs:])) if numbers.spec.shape[0] % 2 else joined
     inverse = numbers[0]
     values, order = sort(inverse, 0)
@@ -135,7 +135,7 @@ def _check_slices(name: str, line: Any, axis: int) -> None:
 def _dense(rows: Any) -> Any:
     """The number of each element among the distinct ones of its row, int64."""
     from genesis.ir.ops.sorting import unsort
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     values, order = sort(rows, 1)
     changed = cat((values.new_zeros((rows.spec.shape[0], 1), dtype=bool_), values[:, 1:] != values[:, :-1]), 1)
     return wrap(emit(unsort, (read(changed.cumsum(1)), read(order)), (1,)))

@@ -93,7 +93,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
                           [("input", input), (name, end)])
     if n == 0:
         return into(out, input.clone())
-    from genesis.ops.shape import cat
+    from genesis.ops.parts import cat
     parts = [x for x in (prepend, input, append) if x is not None]
     found = cat(parts, axis) if len(parts) > 1 else input
     for _ in range(n):

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from genesis.frontend.public_functions import bound
-from genesis.ops import diagonals, shape
+from genesis.ops import diagonals, parts, shape
 from genesis.ops.formats import contiguous_format
 from genesis.ops.out import into
 from genesis.ops.shape import clone
@@ -58,14 +58,14 @@ def detach_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 as_strided_copy = copied(diagonals.as_strided)
 diagonal_copy = copied(diagonals.diagonal)
 expand_copy = copied(shape.expand)
-narrow_copy = copied(shape.narrow)
+narrow_copy = copied(parts.narrow)
 permute_copy = copied(shape.permute)
-select_copy = copied(shape.select)
-split_copy = copied(shape.split)
+select_copy = copied(parts.select)
+split_copy = copied(parts.split)
 squeeze_copy = copied(shape.squeeze)
 t_copy = copied(shape.t)
 transpose_copy = copied(shape.transpose)
-unbind_copy = copied(shape.unbind)
+unbind_copy = copied(parts.unbind)
 unfold_copy = copied(diagonals.unfold)
 unsqueeze_copy = copied(shape.unsqueeze)
 view_copy = copied(shape.view)

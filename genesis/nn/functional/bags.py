@@ -12,8 +12,8 @@ from genesis.ir.types import float32, int64
 from genesis.nn.functional.lookup import _row, _scaled, _shorten
 from genesis.ops.comparison import where
 from genesis.ops.creation import ones, zeros
+from genesis.ops.parts import cat
 from genesis.ops.rounding import maximum
-from genesis.ops.shape import cat
 
 __all__ = ["embedding_bag"]
 

@@ -11,9 +11,9 @@ from genesis.nn.functional.losses import check_reduction, reduced
 from genesis.ops.comparison import where
 from genesis.ops.creation import as_tensor
 from genesis.ops.exponential import logaddexp
+from genesis.ops.parts import cat
 from genesis.ops.ranges import arange
 from genesis.ops.reduction import logsumexp
-from genesis.ops.shape import cat
 
 __all__ = ["ctc_loss"]
 

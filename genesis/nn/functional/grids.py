@@ -13,8 +13,8 @@ from genesis.ir.types import float32, int64
 from genesis.ops.common import to_dtype
 from genesis.ops.comparison import where
 from genesis.ops.exponential import square
+from genesis.ops.parts import stack
 from genesis.ops.ranges import linspace
-from genesis.ops.shape import stack
 
 __all__ = ["affine_grid", "grid_sample"]
 

@@ -14,7 +14,7 @@ from genesis.nn.functional.noise import dropout
 from genesis.nn.functional.padding import pad
 from genesis.nn.functional.softmax import softmax
 from genesis.ops.comparison import where
-from genesis.ops.shape import cat, chunk
+from genesis.ops.parts import cat, chunk
 
 __all__ = ["multi_head_attention_forward"]
 

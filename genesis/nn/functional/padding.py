@@ -9,7 +9,8 @@ from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
-from genesis.ops.shape import apart, cat, flip, narrow
+from genesis.ops.parts import cat, narrow
+from genesis.ops.shape import apart, flip
 
 __all__ = ["pad"]
 

@@ -12,7 +12,7 @@ from genesis.ir.ops.recurrent import recurrent
 from genesis.nn import functional as F
 from genesis.ops.activation import relu
 from genesis.ops.comparison import where
-from genesis.ops.shape import stack
+from genesis.ops.parts import stack
 from genesis.ops.special import sigmoid
 from genesis.ops.trigonometry import tanh
 

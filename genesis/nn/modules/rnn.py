@@ -15,8 +15,8 @@ from genesis.nn.modules.recurrent import initialize
 from genesis.nn.parameter import Parameter
 from genesis.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from genesis.ops.creation import empty
+from genesis.ops.parts import cat, stack
 from genesis.ops.ranges import arange
-from genesis.ops.shape import cat, stack
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
 

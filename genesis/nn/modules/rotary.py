@@ -11,7 +11,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.types import float32
 from genesis.nn.modules.module import Module
 from genesis.ops.creation import tensor
-from genesis.ops.shape import cat
+from genesis.ops.parts import cat
 
 __all__ = ["RotaryEmbedding", "RotaryScaling"]
 

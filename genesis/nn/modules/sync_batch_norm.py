@@ -12,7 +12,7 @@ from genesis.nn.functional.channel_norms import followed
 from genesis.nn.modules.channel_norm import _BatchNorm
 from genesis.nn.modules.module import Module
 from genesis.ops.creation import full
-from genesis.ops.shape import cat
+from genesis.ops.parts import cat
 
 __all__ = ["SyncBatchNorm"]
 

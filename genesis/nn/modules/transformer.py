@@ -18,7 +18,7 @@ from genesis.nn.modules.module import Module
 from genesis.nn.modules.multihead import MultiheadAttention
 from genesis.nn.modules.normalization import LayerNorm
 from genesis.ops.creation import full
-from genesis.ops.shape import triu
+from genesis.ops.triangles import triu
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
            "TransformerEncoderLayer"]

@@ -11,7 +11,7 @@ from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.collectives import bucketed
-from genesis.ops.shape import cat
+from genesis.ops.parts import cat
 
 
 class GradBucket:

@@ -18,7 +18,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
 from genesis.ops.creation import empty_like, zeros
-from genesis.ops.shape import cat
+from genesis.ops.parts import cat
 
 
 @dataclass(frozen=True)

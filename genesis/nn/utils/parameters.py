@@ -17,7 +17,7 @@ from genesis.ir.suggest import suggesting
 from genesis.nn.utils.sharded_norms import groups_of, norms_over_ranks
 from genesis.ops.creation import zeros
 from genesis.ops.norms import vector_norm
-from genesis.ops.shape import cat, stack
+from genesis.ops.parts import cat, stack
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

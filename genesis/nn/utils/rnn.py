@@ -10,7 +10,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.creation import tensor
-from genesis.ops.shape import cat, stack
+from genesis.ops.parts import cat, stack
 
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
            "pad_sequence", "unpack_sequence", "unpad_sequence"]

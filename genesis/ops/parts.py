@@ -1,0 +1,166 @@
+"""Parts of tensors along a dimension: views of them, and copies of several as one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from genesis.frontend import view_geometry
+from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.ir.errors import failure, not_an_operand
+from genesis.ir.node import make
+from genesis.ir.ops import movement as m
+from genesis.ops.common import axis_in, cast, result_type
+from genesis.ops.out import into
+from genesis.ops.shape import shown
+
+if TYPE_CHECKING:
+    from genesis.frontend.tensor import Tensor
+
+__all__ = ["cat", "chunk", "concat", "concatenate", "narrow", "select", "split", "split_with_sizes", "stack", "unbind",
+           "unsafe_chunk", "unsafe_split"]
+
+
+def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    """A view of x[start:stop:step, ...], all in range."""
+    return shown(input, view_geometry.sliced(input.spec, input.part, starts, stops, steps))
+
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """A view of `length` elements along `dim` from `start` (a number, or a tensor of one integer) on."""
+    shape = input.spec.shape
+    if not shape:
+        raise failure("narrow", "narrow() cannot be applied to a 0-dim tensor", [("input", input)])
+    if isinstance(start, TensorBase) and (start.spec.ndim or start.spec.dtype.kind != "int"):
+        raise failure("narrow", "start must be an 0-dim integral Tensor.", [("start", start)])
+    start, length = operator.index(start), operator.index(length)
+    axis = axis_in("narrow", dim, len(shape))
+    if not -shape[axis] <= start <= shape[axis]:
+        raise failure("narrow",
+                      f"start out of range (expected to be in range of [{-shape[axis]}, {shape[axis]}], but got "
+                      f"{start})", [("input", input)], error=IndexError)
+    begin = start + shape[axis] if start < 0 else start
+    if not 0 <= begin <= begin + length <= shape[axis]:
+        raise failure("narrow", f"start ({start}) + length ({length}) exceeds dimension size ({shape[axis]})",
+                      [("input", input)])
+    return shown(input, view_geometry.cut(input.spec, input.part, axis, begin, begin + length, 1))
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """A view of one position along `dim`, without that dimension."""
+    shape = input.spec.shape
+    axis = axis_in("select", dim, len(shape))
+    if not shape or not -shape[axis] <= index < shape[axis]:
+        raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
+                      error=IndexError)
+    at = index % shape[axis]
+    index = at if at.__class__ is int else operator.index(at)
+    return shown(input, view_geometry.selected(input.spec, input.part, axis, index))
+
+
+def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
+          split_size: int | Sequence[int] | None = None) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes.
+
+    `split_size` is the method's name of the first argument.
+    """
+    if split_size is not None:
+        split_size_or_sections = split_size
+    axis = axis_in("split", dim, input.spec.ndim)
+    size = input.spec.shape[axis]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step < 1 and size:
+            raise failure("split", f"the size of a part must be positive, not {step}", [("input", input)])
+        sections = [min(step, size - at) for at in range(0, size, step)] if size else [0]
+    else:
+        sections = list(split_size_or_sections or ())
+        if sum(sections) != size:
+            raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}",
+                          [("input", input)])
+    parts, at = [], 0
+    for length in sections:
+        parts.append(narrow(input, axis, at, length))
+        at += length
+    return tuple(parts)
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of at most `chunks` consecutive parts of one size along `dim`."""
+    if chunks < 1:
+        raise failure("chunk", f"chunks must be positive, not {chunks}", [("input", input)])
+    size = input.spec.shape[axis_in("chunk", dim, input.spec.ndim)]
+    return split(input, max(-(-size // chunks), 1), dim)
+
+
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split` into parts of these sizes."""
+    return split(input, list(split_sizes), dim)
+
+
+def unsafe_split(input: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split`: in torch the parts must then not be written to."""
+    return split(input, split_size, dim)
+
+
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """`chunk`: in torch the parts must then not be written to."""
+    return chunk(input, chunks, dim)
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of each position along `dim`."""
+    axis = axis_in("unbind", dim, input.spec.ndim)
+    return tuple([select(input, axis, i) for i in range(input.spec.shape[axis])])
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
+    """The tensors one after another along `dim`, in their common dtype."""
+    if isinstance(tensors, TensorBase):
+        raise TypeError("cat: argument 'tensors' must be a sequence of tensors, not one tensor")
+    if not tensors:
+        raise failure("cat", "expected a non-empty list of tensors", error=ValueError)
+    for x in tensors:
+        if not isinstance(x, TensorBase):
+            raise TypeError(f"cat: expected Tensor as element of argument 0: {not_an_operand(x)}")
+        if not x.spec.ndim:
+            raise failure("cat", "zero-dimensional tensor cannot be concatenated", [("tensor", x)], hint="use stack")
+    parts = [x for x in tensors if x.spec.shape != (0,)] or list(tensors[:1])
+    dtype = result_type(*tensors)
+    axis = axis_in("cat", dim, parts[0].spec.ndim)
+    return into(out, wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,))))
+
+
+concat = concatenate = cat
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
+    """The tensors, of one shape, along a new dimension `dim`."""
+    if not tensors:
+        raise failure("stack", "expected a non-empty list of tensors")
+    shapes = [x.spec.shape for x in tensors]
+    first = shapes[0]
+    for other in shapes:
+        if other != first:
+            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(other)}")
+    at = axis_in("stack", dim, len(first) + 1)
+    dtype, shape = result_type(*tensors), (*first[:at], 1, *first[at:])
+    parts = tuple([make(m.reshape, (cast(read(x), dtype),), (shape,)) for x in tensors])
+    return into(out, wrap(emit(m.concat, parts, (at,))))
+
+
+class PartMethods(TensorBase):
+    """The methods of a tensor that show parts of it."""
+
+    __slots__ = ()
+
+    narrow = narrow
+    select = select
+    split = split
+    split_with_sizes = split_with_sizes
+    unsafe_split = unsafe_split
+    unsafe_split_with_sizes = split_with_sizes
+    chunk = chunk
+    unsafe_chunk = unsafe_chunk
+    unbind = unbind
