@@ -32,7 +32,7 @@ from genesis.tracing.view_copies import Copied, without_copies
 
 
 class CallCapture:
-    """A call that is run under a tracer, so that calls like it can be replayed: first `run`, then `kept` or `refused`."""
+    """A call that is run under a tracer, so that calls like it can be replayed: `run`, then `kept` or `refused`."""
 
     def __init__(self, roots: Sequence[Any], known: dict[CodeType, dict[str, Any]], key: Any, tensors: list[Any],
                  args: tuple, kwargs: dict[str, Any], copied: Copied | None):
