@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,10 +12,11 @@ from genesis.frontend.boundaries import Boundary
 from genesis.frontend.recording import FREED
 from genesis.frontend.state import state
 from genesis.frontend.views import Layout
+from genesis.ir.backward_reads import places_read
 from genesis.ir.graph import apply
 from genesis.ir.memos import counted
-from genesis.ir.node import Node, make, unique
-from genesis.ir.ops import control, leaves
+from genesis.ir.node import Node, make
+from genesis.ir.ops import control
 
 
 def release_graph(tensor: Any) -> None:
@@ -30,6 +32,7 @@ def release_graph(tensor: Any) -> None:
         return
     if not holds_values(node):
         return
+    state.released.append(weakref.ref(node))
     if state.session is not None and (running := session.active()) is not None:
         running.freed.append(node)
     tensor.leaf = FREED
@@ -79,11 +82,11 @@ def _reached(roots: Iterable[Node]) -> set[Stop]:
     return seen
 
 
-_known: dict[tuple, bool] = {}
+_results_known: dict[tuple, bool] = {}
 MOST_KNOWN: Final = 4096
-"""Answers of `_reads_values`; when there are more, all are dropped."""
+"""Answers of `_result_reads_values`; when there are more, all are dropped."""
 
-counted("what backwards read", lambda: len(_known), 500, MOST_KNOWN + 1)
+counted("what backwards of compiled functions read", lambda: len(_results_known), 500, MOST_KNOWN + 1)
 
 
 def _reads_values(node: Node) -> bool:
@@ -93,24 +96,17 @@ def _reads_values(node: Node) -> bool:
         return _result_reads_values(node.inputs[0], node.attrs[0])
     if op is control.item or op is control.watch:
         return False
-    if op.vjp is None:
-        return True
-    wanted = tuple([x.needs_grad for x in node.inputs])
-    key = (op, node.attrs, tuple([x.type for x in node.inputs]), wanted)
-    found = _known.get(key)
-    if found is None:
-        if len(_known) > MOST_KNOWN:
-            _known.clear()
-        found = _known[key] = _vjp_reads(node, wanted)
-    return found
+    return op.vjp is None or bool(places_read(node))
 
 
 def _result_reads_values(call: Node, index: int) -> bool:
     """Whether the gradient of one result of a compiled function reads a value of the forward."""
     graph = call.attrs[0]
     key = (graph, index, tuple([x.needs_grad for x in call.inputs]))
-    found = _known.get(key)
+    found = _results_known.get(key)
     if found is None:
+        if len(_results_known) > MOST_KNOWN:
+            _results_known.clear()
         seen = set(call.inputs)
         stack = [apply(graph, call.inputs)[index]]
         found = False
@@ -120,23 +116,5 @@ def _result_reads_values(call: Node, index: int) -> bool:
                 seen.add(node)
                 found = _reads_values(node)
                 stack.extend(node.inputs)
-        _known[key] = found
+        _results_known[key] = found
     return found
-
-
-def _vjp_reads(node: Node, wanted: Iterable[bool]) -> bool:
-    several = type(node.type) is tuple
-    arriving = tuple(unique(leaves.data, (), (kind,), kind) for kind in node.types)
-    found = node.op.vjp(arriving if several else arriving[0], *node.inputs, node, **node.attributes)  # type: ignore
-    contributions = found if isinstance(found, tuple) else (found,)
-    values = {x for x in (*node.inputs, node) if x.op is not leaves.const}
-    stack = [g for g, asked in zip(contributions, wanted, strict=False) if asked and g is not None]
-    seen: set[Node] = set()
-    while stack:
-        x = stack.pop()
-        if x in values:
-            return True
-        if x not in seen:
-            seen.add(x)
-            stack.extend(x.inputs)
-    return False

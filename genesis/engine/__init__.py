@@ -7,6 +7,7 @@ In: storages whose content is wanted. Out: memory with that content.
 | `flushing.py` | what the rest of Genesis calls |
 | `limits.py`, `cuts.py` | when pending work is too much, and where the program is cut then |
 | `preparation.py` | which storages a flush computes, and what it keeps for those that it does not |
+| `overwritten_leaves.py` | the leaf tensors whose old content a backward after the step will ask for |
 | `capture.py` | from live nodes to a program and its key; `saved_values.py` adds what a backward will read |
 | `moving_places.py` | where slices begin, as numbers of the program |
 | `plan_lookup.py`, `plans.py` | the key's plan: this process', another size's (`symbolic/`), the disk's, a new one |

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from genesis.engine.capture import Captured, capture
+from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
     from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
-
-SMALL: Final = 4096
-"""Bytes up to which a value, such as a loss, is kept without weighing what that costs."""
-
 
 @dataclass(slots=True)
 class Flush:
@@ -93,7 +90,8 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
     order = walk([*[content[s] for s in outputs], *written])
     kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen], content)
     outputs += kept
-    snapshots += [s for s in _needed_by_backwards(updates, live, content) if s not in snapshots]
+    snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
+                  if s not in snapshots]
     cells: list[Any] = [s.cell for s in updates]
     captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
                        [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
@@ -144,17 +142,20 @@ def _is_in(computed_here: Container[Node], node: Node) -> bool:
     return node in computed_here or (node.op is control.stop_gradient and node.inputs[0] in computed_here)
 
 
-def _needed_by_backwards(updates: list[Storage], live: list[Storage], content: dict[Storage, Node]) -> list[Storage]:
+def needed_by_backwards(updates: list[Storage], live: list[Storage], content: dict[Storage, Node],
+                        kept: Container[Node] = ()) -> list[Storage]:
     """The updated storages whose old content a backward of a live tensor may have to read again.
 
-    Not those of leaf tensors: writing to what a backward needs is the program's error there.
+    Those of leaf tensors only where torch has saved what is computed of them (`overwritten_leaves.py`): writing to what
+    a backward reads is the program's error there.
     """
-    stack = [s.node for s in live_differentiable() if s.settled and s.needs_grad]
-    stack += live_histories()
-    stack += [content[s] for s in live if content[s].needs_grad]
-    if not stack:
+    roots = [s.node for s in live_differentiable() if s.settled and s.needs_grad]
+    roots += live_histories()
+    roots += [content[s] for s in live if content[s].needs_grad]
+    if not roots:
         return []
     overwritten = {id(s.cell): s for s in updates}
+    stack = roots.copy()
     seen: set[Node] = set()
     found: dict[Storage, None] = {}
     while stack:
@@ -166,7 +167,7 @@ def _needed_by_backwards(updates: list[Storage], live: list[Storage], content: d
             stack.extend(node.inputs)
         elif id(node.buffer) in overwritten:
             found[overwritten[id(node.buffer)]] = None
-    return list(found)
+    return list(found | dict.fromkeys(leaves_to_copy(roots, overwritten, kept)))
 
 
 def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,10 @@ class Rewriting(threading.local):
     """A count of each thread."""
 
     calls = 0
+
+
+RELEASED: Final = 256
+"""Backwards that are remembered: more than the micro-batches of most steps, and few enough to go through at each."""
 
 
 class FrontendState:
@@ -64,18 +69,20 @@ class FrontendState:
             (`layouts.py`), with the reading views, by their identity.
         rewriting: how many functions this thread runs on stand-ins for values that are not there yet, as under `vmap`:
             nothing can be computed.
+        released: nodes whose graphs a backward without `retain_graph` has let go of, the last ones of those that live.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
-                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "rewriting", "session",
-                 "touched", "tracked_writes", "turned", "undo", "volatile", "watched")
+                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released", "rewriting",
+                 "session", "touched", "tracked_writes", "turned", "undo", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
         self.differentiable: dict[int, weakref.ref[Storage]] = {}
         self.histories: dict[int, weakref.ref[Detached]] = {}
         self.volatile: list[Node] = []
+        self.released: deque[weakref.ref[Node]] = deque(maxlen=RELEASED)
         self.watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.undo: weakref.WeakKeyDictionary[Node, Callable[[], object]] = weakref.WeakKeyDictionary()
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()

@@ -14,6 +14,7 @@ from genesis import engine
 from genesis.autograd.graph_release import is_freed
 from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded
+from genesis.engine.preparation import needed_by_backwards
 from genesis.engine.running import replay
 from genesis.engine.state import engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes
@@ -220,6 +221,7 @@ class StepReplay:
         """
         found: list[Change] = []
         ended: list[tuple[Cell, Any]] = []
+        read: list[Storage] = []
         given = [call.tensors[argument].storage for argument in self._written_arguments]
         found += [(setattr, storage, "writes", storage.writes + 1) for storage in given]
         for storage in (*given, *self._updated):
@@ -232,13 +234,16 @@ class StepReplay:
             new = Cell(cell.memory)
             new.owner = storage._reference
             ended.append((cell, cell.memory))
+            read.append(storage)
             found.append((setattr, storage, "cell", new))
         looks = [(getrefcount, node) for _, node in held if node is not None]
         counts = [*starmap(operate, looks)]
         if others_record() or (state.pending and live_pending()):  # somebody may have looked at what they hold
             copies = [memory.clone() for _, memory in ended]
         else:
-            copies = [None] * len(ended)
+            needed = needed_by_backwards(read, [], {}) if read else ()
+            copies = [memory.clone() if storage in needed else None
+                      for storage, (_, memory) in zip(read, ended, strict=True)]
             expected += zip(looks, counts, strict=True)
         return [attributes([cell for cell, _ in ended], "memory", copies), *found]
 

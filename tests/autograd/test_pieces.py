@@ -33,11 +33,11 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     state.look_at = 0
 
 
-def unrolled(lib: Any, turns: int = TURNS) -> tuple[Any, Any, Any]:
+def unrolled(lib: Any, turns: int = TURNS, size: int = 3) -> tuple[Any, Any, Any]:
     """A recurrence that reads two leaves each turn, and its last state."""
-    w = lib.full((3, 3), 0.3, requires_grad=True)
-    b = lib.full((3,), 0.1, requires_grad=True)
-    h = lib.zeros(2, 3)
+    w = lib.full((size, size), 0.9 / size, requires_grad=True)
+    b = lib.full((size,), 0.1, requires_grad=True)
+    h = lib.zeros(2, size)
     for _ in range(turns):
         h = lib.tanh(h @ w + b)
     return w, b, h
@@ -147,7 +147,7 @@ def test_a_gradient_of_a_gradient_through_pieces(turns: int) -> None:
 
 
 def test_an_overwritten_leaf_is_an_error_and_gives_no_gradient() -> None:
-    w, b, h = unrolled(genesis)
+    w, b, h = unrolled(genesis, size=40)  # a few bytes would be copied before they are overwritten
     with genesis.no_grad():
         w.mul_(2)
     genesis.eval(w)

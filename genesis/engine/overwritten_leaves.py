@@ -1,0 +1,240 @@
+"""Leaf tensors that a step writes to, whose old content the backward of a live tensor computes what it reads from.
+
+Eager torch has saved such values: `z = w.exp().sum()`, a step that writes to w, then `z.backward()` reads exp's result.
+Here they are computed again, from a copy of w. Where a backward reads w itself (`w * w`), torch raises; so no copy is
+made, and what needs it is `Overwritten`. A copy that takes more memory than what torch has saved is not made either.
+A few bytes are copied without looking further: part of such a graph may be asked for, which has no such read.
+Nothing is copied for logits whose loss went backward: torch has let go of their graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.frontend.state import state
+from genesis.frontend.storage import Storage
+from genesis.ir.backward_reads import RESULT, places_read
+from genesis.ir.memos import counted
+from genesis.ir.node import Node
+from genesis.ir.ops import control, leaves, recompute
+from genesis.ir.walk import computed, walk
+
+SMALL: Final = 4096
+"""Bytes up to which a value, such as a loss, is kept without weighing what that costs."""
+
+
+@dataclass(frozen=True)
+class _Reads:
+    """What a backward of one value reads.
+
+    Attributes:
+        operands: places of operands that it reads as they are; `RESULT` for the value.
+        inside: places of operands from which values that it reads are computed, within an op that is made of others.
+        nbytes: of these values.
+    """
+
+    operands: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
+    nbytes: int = 0
+
+
+_NOTHING: Final = _Reads()
+
+
+class _Unknown(Exception):
+    """What the derivative of an op reads is not known."""
+
+
+_known: dict[tuple, _Reads | None] = {}
+MOST_KNOWN: Final = 1024
+"""Composite ops and compiled functions that are remembered; when there are more, all are dropped."""
+
+counted("what backwards of composite ops read", lambda: len(_known), 500, MOST_KNOWN + 1)
+
+
+def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
+                   kept: Container[Node] = ()) -> list[Storage]:
+    """The written storages of leaf tensors whose old content to copy for backwards of these contents.
+
+    Args:
+        contents: of live tensors that gradients flow through.
+        overwritten: id of a cell that ends → its storage.
+        kept: nodes that are in memory when these have ended.
+    """
+    found: set[Storage] = set()
+    few = sum(s.type.nbytes for s in overwritten.values()) <= SMALL
+    released: set[Node] | None = None
+    for content in contents:
+        try:
+            values, readers = _values_read(content, () if few else overwritten)
+        except _Unknown:
+            continue
+        needed: set[Storage] = set()
+        nbytes = 0
+        behind = _behind(values, overwritten, kept)
+        for value, size in values.items():
+            if behind[value]:
+                nbytes += size
+                needed |= behind[value]
+        if needed and sum(s.type.nbytes for s in needed) <= max(nbytes, SMALL):
+            if released is None:
+                released = _released()
+            if released.isdisjoint(readers):
+                found |= needed
+    return [s for s in overwritten.values() if s in found]  # in an order that a plan's key can have
+
+
+def _released() -> set[Node]:
+    """The nodes of graphs that backwards have let go of."""
+    seen: set[Node] = set()
+    stack = [node for held in state.released if (node := held()) is not None]
+    while stack:
+        node = stack.pop()
+        if node not in seen and node.needs_grad:
+            seen.add(node)
+            stack.extend(control.gradient_inputs(node))
+    return seen
+
+
+def _values_read(content: Node, overwritten: Container[int]) -> tuple[dict[Node, int], list[Node]]:
+    """The values that a backward of the content reads, with their bytes, and the nodes whose derivatives read any; none
+    where one is a leaf's that is overwritten."""
+    seen: set[Node] = set()
+    stack = [content]
+    found: dict[Node, int] = {}
+    readers: list[Node] = []
+    while stack:
+        node = stack.pop()
+        if node in seen or not node.needs_grad or node.op is control.watch:
+            continue
+        seen.add(node)
+        operands, reads = _step(node)
+        if reads != _NOTHING:
+            readers.append(node)
+        for place in reads.operands:
+            value = node if place == RESULT else operands[place]
+            if _shown(value).op is control.watch:
+                if _is_lost(_shown(value), overwritten):
+                    return {}, []
+                continue
+            found[value] = sum(kind.nbytes for kind in value.types)
+        for i, place in enumerate(reads.inside):
+            found.setdefault(operands[place], 0 if i else reads.nbytes)
+        stack.extend(operands)
+    return found, readers
+
+
+def _step(node: Node) -> tuple[tuple[Node, ...], _Reads]:
+    """What gradients of a node may go on to, and what its derivative reads."""
+    index = None
+    if node.op is control.item:
+        below = node.inputs[0]
+        if below.op.vjp is not None or below.op.decompose is None:
+            return node.inputs, _NOTHING
+        node, index = below, node.attrs[0]
+    if node.op.vjp is not None:
+        return node.inputs, _Reads(places_read(node))
+    if node.op.decompose is None:
+        raise _Unknown
+    return node.inputs, _inside(node, index)
+
+
+def _inside(node: Node, index: int | None) -> _Reads:
+    """What a backward of an op that is made of others reads, or of one result of a compiled function."""
+    key = (node.op, node.attrs, index, tuple([(x.type, x.needs_grad) for x in node.inputs]))
+    if key not in _known:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        try:
+            _known[key] = _summary(node, index)
+        except _Unknown:
+            _known[key] = None
+    found = _known[key]
+    if found is None:
+        raise _Unknown
+    return found
+
+
+def _summary(node: Node, index: int | None) -> _Reads:
+    made = node.op.decompose(*node.inputs, **node.attributes)  # type: ignore[misc]
+    result = made if index is None else made[index]
+    place = {x: i for i, x in reversed([*enumerate(node.inputs)])}
+    direct: set[int] = set()
+    inside: set[int] = set()
+    nbytes = 0
+    seen: set[Node] = set()
+    stack = [result]
+    while stack:
+        x = stack.pop()
+        if x in seen or x in place or not x.needs_grad:
+            continue
+        seen.add(x)
+        operands, reads = _step(x)
+        for at in reads.operands:
+            value = x if at == RESULT else operands[at]
+            shown = _shown(value, place)
+            if shown in place:
+                direct.add(place[shown])
+            else:
+                nbytes += sum(kind.nbytes for kind in value.types)
+                inside.update(_reached(value, place))
+        for at in reads.inside:
+            inside.update(_reached(operands[at], place))
+        nbytes += reads.nbytes
+        stack.extend(operands)
+    return _Reads(tuple(sorted(direct)), tuple(sorted(inside)), nbytes)
+
+
+def _reached(value: Node, place: Mapping[Node, int]) -> set[int]:
+    """The places of the operands from which a value is computed."""
+    return {place[x] for x in _below(value, place.__contains__) if x in place}
+
+
+def _below(value: Node, ends: Callable[[Node], bool]) -> set[Node]:
+    """The nodes that a value is computed from, as far as those where the search ends."""
+    seen: set[Node] = set()
+    stack = [value]
+    while stack:
+        x = stack.pop()
+        if x not in seen:
+            seen.add(x)
+            if not ends(x):
+                stack.extend(x.inputs)
+    return seen
+
+
+def _shown(x: Node, ends: Collection[Node] = ()) -> Node:
+    """What a view or a marker shows."""
+    while x not in ends and x.op is not control.watch and (
+            x.op in (control.alias, control.stop_gradient, recompute.enter)
+            or (x.op.kind == "movement" and len(x.inputs) == 1)):
+        x = x.inputs[0]
+    return x
+
+
+def _is_lost(leaf: Node, overwritten: Container[int]) -> bool:
+    """Is what a leaf tensor reads in memory that is overwritten, or was?"""
+    return any(id(x.buffer) in overwritten or (x.op is leaves.data and not computed(x))
+               for x in _below(leaf, computed))
+
+
+def _behind(values: Iterable[Node], overwritten: Mapping[int, Storage],
+            kept: Container[Node]) -> dict[Node, frozenset[Storage]]:
+    """Value → the overwritten storages that it is computed from, as far as what is between is not in memory."""
+    found: dict[Node, frozenset[Storage]] = {}
+    nothing: frozenset[Storage] = frozenset()
+    for node in walk(values):
+        storage = None if node in kept else overwritten.get(id(node.buffer))
+        if storage is not None:
+            found[node] = frozenset((storage,))
+        elif node in kept or computed(node):
+            found[node] = nothing
+        else:
+            parts = {each for x in node.inputs if (each := found[x])}
+            found[node] = nothing.union(*parts) if len(parts) != 1 else parts.pop()
+    return found
+
+
+__all__ = ["SMALL", "leaves_to_copy"]

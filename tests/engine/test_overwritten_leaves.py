@@ -1,0 +1,159 @@
+"""Backwards after a step that wrote to their leaves (`overwritten_leaves.py`): torch saved what is read, or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+from genesis.engine import overwritten_leaves
+
+LIBRARIES = (torch, genesis)
+MANY = 2000
+"""Elements of a leaf that are more than the few bytes which are copied in any case."""
+
+
+def leaf(lib: Any, count: int) -> Any:
+    """A leaf whose elements differ, in memory: what is recorded could be computed again."""
+    return lib.tensor([i * 7 % 2011 / 1000 for i in range(count)], requires_grad=True)
+
+
+def step(lib: Any, *leaves: Any) -> None:
+    """Write to the leaves, in memory."""
+    optimizer = lib.optim.SGD(leaves, lr=0.5)
+    for each in leaves:
+        each.grad = lib.ones_like(each)
+    optimizer.step()
+    optimizer.zero_grad()
+    [each.tolist() for each in leaves]
+
+
+def exponent(lib: Any, w: Any) -> Any:
+    return w.exp().sum()
+
+
+def sorted_values(lib: Any, w: Any) -> Any:
+    return (w.sort().values * lib.arange(len(w)).float()).sum()
+
+
+def softmax(lib: Any, w: Any) -> Any:
+    return w.softmax(0)[0] * 100
+
+
+def rectified(lib: Any, w: Any) -> Any:
+    return (w - 0.5).relu().sum()
+
+
+def chosen(lib: Any, w: Any) -> Any:
+    return lib.where(w * 2 > 1, w, w * 3).sum()
+
+
+def of_a_view(lib: Any, w: Any) -> Any:
+    return w.view(-1, 2).t().tanh().tanh().sum()
+
+
+def classified(lib: Any, w: Any) -> Any:
+    return lib.nn.functional.cross_entropy(w.view(2, -1) * 1, lib.tensor([0, 1]))
+
+
+def largest(lib: Any, w: Any) -> Any:
+    return w.view(2, -1).max(1).values.sum()
+
+
+SAVED = [exponent, sorted_values, softmax, rectified, chosen, of_a_view, classified, largest]
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+@pytest.mark.parametrize("count", [10, MANY])
+@pytest.mark.parametrize("loss", SAVED, ids=lambda f: f.__name__)
+def test_what_torch_has_saved_is_differentiated(loss: Callable[..., Any], count: int, read_before: bool) -> None:
+    found = []
+    for lib in LIBRARIES:
+        w = leaf(lib, count)
+        value = loss(lib, w)
+        if read_before:
+            value.item()
+        step(lib, w)
+        value.backward()
+        found.append(w.grad.tolist())
+    assert found[0] == pytest.approx(found[1], rel=1e-4, abs=1e-6)  # torch's exp, tanh and ours differ in last bits
+
+
+@pytest.mark.parametrize("loss", [exponent, sorted_values], ids=lambda f: f.__name__)
+def test_a_second_backward_after_the_step(loss: Callable[..., Any]) -> None:
+    found = []
+    for lib in LIBRARIES:
+        w = leaf(lib, MANY)
+        value = loss(lib, w)
+        value.backward(retain_graph=True)
+        before = w.grad.tolist()
+        step(lib, w)
+        value.backward()
+        assert w.grad.tolist() == before
+        found.append(before)
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [exponent, chosen], ids=lambda f: f.__name__)
+def test_a_replayed_step_leaves_what_a_plain_one_leaves(loss: Callable[..., Any]) -> None:
+    """The step is a replay, and so is what made the value."""
+    def program(compiled: Callable[[Any], Any]) -> list[Any]:
+        w, kept = leaf(genesis, 10), genesis.ones(10)
+        optimizer = genesis.optim.SGD([w], lr=0.5)
+        value = compiled(lambda: loss(genesis, w) + (w * kept).sum())
+
+        @compiled
+        def train() -> None:
+            optimizer.zero_grad()
+            (w * 3).sum().backward()
+            optimizer.step()
+            with genesis.no_grad():
+                kept.add_(1)
+        found = []
+        for turn in range(5):
+            train()
+            z = value()
+            if turn % 2:
+                z.item()
+            train()
+            optimizer.zero_grad()
+            z.backward()
+            found.append(w.grad.tolist())
+        return found
+    assert program(genesis.compile) == program(lambda f: f)
+
+
+@pytest.mark.parametrize("loss", [
+    lambda w: (w * w).sum(), lambda w: (w.view(2, -1) ** 2).sum(),
+    lambda w: w.exp().clamp(max=2).sum() + w.abs().sum()])
+def test_a_leaf_that_a_backward_reads_itself_is_an_error(loss: Callable[[Any], Any]) -> None:
+    for lib in LIBRARIES:
+        w = leaf(lib, MANY)
+        value = loss(w)
+        step(lib, w)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            value.backward()
+            w.grad.tolist()
+
+
+def test_nothing_is_copied_where_torch_has_let_go_or_saved_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits whose loss went backward, and rows of a table that is larger than they are."""
+    copied: list[Any] = []
+    asked = overwritten_leaves.leaves_to_copy
+    monkeypatch.setattr("genesis.engine.preparation.leaves_to_copy",
+                        lambda *given: copied.extend(found := asked(*given)) or found)
+    table, w = genesis.rand(5000, 8, requires_grad=True), leaf(genesis, MANY)
+    optimizer = genesis.optim.SGD([table, w], lr=0.5)
+    rows = table[genesis.tensor([1, 2, 3])].tanh()
+    probabilities = w.softmax(0)
+    probabilities.log().sum().backward()
+    optimizer.step()
+    assert not copied
+    probabilities = w.softmax(0).log()  # and this has not gone backward
+    w.grad = genesis.ones(MANY)
+    optimizer.step()
+    assert copied == [w.storage]
+    del rows, probabilities
