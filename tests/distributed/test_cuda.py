@@ -19,13 +19,11 @@ from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.distributed.ranks import Ranks
 
 
-def train(rank: int, size: int, device: str) -> tuple[list[float], Any]:
-    genesis.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to(device),
-                                    bucket_cap_mb=0.00007)
+def steps_of(model: Any, rank: int, device: str, count: int) -> tuple[list[float], Any]:
+    """The losses of this rank's steps, and the last step's plan."""
     optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
     losses, plan = [], None
-    for i in range(4):
+    for i in range(count):
         optimizer.zero_grad()
         loss = (model(genesis.full((2, 4), float(rank + i), device=device)) ** 2).mean()
         loss.backward()
@@ -33,6 +31,13 @@ def train(rank: int, size: int, device: str) -> tuple[list[float], Any]:
         plan = engine.last_plan()
         losses.append(loss.item())
     return losses, plan
+
+
+def train(rank: int, size: int, device: str) -> tuple[list[float], Any]:
+    genesis.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to(device),
+                                    bucket_cap_mb=0.00007)
+    return steps_of(model, rank, device, 4)
 
 
 def on_both(rank: int, size: int) -> dict[str, Any]:
@@ -119,7 +124,7 @@ def test_one_norm_of_all_gradients_keeps_the_optimizer_one_launch_behind_the_las
 def alone(rank: int, size: int) -> tuple[list[float], list[str], list[str]]:
     group = dist.new_group([0, 1])  # of this fake GPU: another one's have their order in its memory
     with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
-        noted = len(ledger.recent)
+        earlier = list(ledger.recent)  # the last ones of all tests in this process
         x = genesis.full((3,), float(rank), device="cuda")
         if rank:
             dist.recv(x, src=0, group=group)
@@ -129,7 +134,7 @@ def alone(rank: int, size: int) -> tuple[list[float], list[str], list[str]]:
             y = genesis.ones(length, device="cuda") * rank
             dist.all_reduce(y, group=group)
             y.tolist()
-        entries = list(ledger.recent)[noted:]
+        entries = [e for e in ledger.recent if not any(e is x for x in earlier)]
         found = x.tolist()
     return found, [e.group for e in entries], [e.text for e in entries if e.group != POINT_TO_POINT]
 
@@ -155,16 +160,7 @@ def sharded_steps(rank: int, size: int, device: str) -> tuple[list[float], Any]:
     mesh = dist.DeviceMesh(device, [0, 1], _groups=[group])
     fully_shard(model[0], mesh=mesh, reshard_after_forward=True)
     fully_shard(model, mesh=mesh)
-    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
-    losses, plan = [], None
-    for i in range(3):
-        optimizer.zero_grad()
-        loss = (model(genesis.full((2, 4), float(rank + i), device=device)) ** 2).mean()
-        loss.backward()
-        optimizer.step()
-        plan = engine.last_plan()
-        losses.append(loss.item())
-    return losses, plan
+    return steps_of(model, rank, device, 3)
 
 
 def sharded_on_both(rank: int, size: int) -> dict[str, Any]:

@@ -12,22 +12,12 @@ from genesis import engine, nn
 from genesis.ir.graph import topological
 from genesis.nn.parallel import DistributedDataParallel
 from tests.distributed.ranks import Ranks
-
-REASSOCIATED = 2e-5
-"""Relative difference of two losses after up to 50 steps whose gradients are sums of the same float32 numbers in
-another order: each step's gradient differs by a few units of 2^-24, and a step is a contraction here. 6e-8 · 50 steps ·
-about 6 reductions of up to 64 numbers."""
+from tests.distributed.training import REASSOCIATED, losses_and_plans
 
 
 def network() -> nn.Module:
     genesis.manual_seed(3)
     return nn.Sequential(nn.Linear(6, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 3))
-
-
-def batch(step: int, rows: int) -> tuple[Any, Any]:
-    generator = genesis.Generator().manual_seed(100 + step)
-    x = genesis.randn(rows, 6, generator=generator)
-    return x, genesis.stack([x[:, 0] + x[:, 1], x[:, 2] * x[:, 3], x[:, 4].abs()], 1)
 
 
 def train(rank: int, size: int, how: str, steps: int) -> tuple[list[float], int]:
@@ -57,18 +47,8 @@ def train(rank: int, size: int, how: str, steps: int) -> tuple[list[float], int]
 
     if how == "compiled":
         step = genesis.compile(step)
-    losses, plans = [], []
-    for i in range(steps):
-        x, y = batch(i, 16)
-        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
-        with engine.observe(plans.append):
-            loss = step(x[mine], y[mine]).clone()
-        if torn:
-            dist.all_reduce(loss, dist.ReduceOp.AVG)
-        losses.append(loss.item())
-        if i == (4 if how == "compiled" else 2):  # views are watched before they are captured
-            plans.clear()
-    return losses, len(plans)
+    known = 5 if how == "compiled" else 3  # views are watched before they are captured
+    return losses_and_plans(step, rank, size, steps, known)
 
 
 @pytest.mark.parametrize("how, steps", [("plain", 50), ("compiled", 12), ("scaled", 8)])

@@ -12,7 +12,7 @@ from genesis import engine, nn
 from genesis.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from genesis.passes.memory.schedule import Lives
 from tests.distributed.ranks import Ranks
-from tests.distributed.test_data_parallel import REASSOCIATED, batch
+from tests.distributed.training import REASSOCIATED, losses_and_plans, one_step, over_all, rank_batch
 
 
 class Block(nn.Module):
@@ -71,18 +71,8 @@ def train(rank: int, size: int, how: str, steps: int) -> tuple[list[float], int]
 
     if how == "compiled":
         step = genesis.compile(step)
-    losses, plans = [], []
-    for i in range(steps):
-        x, y = batch(i, 16)
-        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
-        with engine.observe(plans.append):
-            loss = step(x[mine], y[mine]).clone()
-        if torn:
-            dist.all_reduce(loss, dist.ReduceOp.AVG)
-        losses.append(loss.item())
-        if i == (4 if how == "compiled" else 2):  # views are watched before they are captured
-            plans.clear()
-    return losses, len(plans)
+    known = 5 if how == "compiled" else 3  # views are watched before they are captured
+    return losses_and_plans(step, rank, size, steps, known)
 
 
 @pytest.mark.parametrize("how, steps", [("plain", 50), ("compiled", 12), ("read early", 8), ("kept", 8),
@@ -391,18 +381,7 @@ def made_empty(rank: int, size: int) -> dict[str, Any]:
         model.head.weight.data.normal_()  # over the new memory
     found = {name: p.tolist() for name, p in model.named_parameters()}
     optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-3)
-    losses = []
-    for i in range(3):
-        x, y = batch(i, 16)
-        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
-        optimizer.zero_grad()
-        loss = ((model(x[mine]) - y[mine]) ** 2).mean()
-        loss.backward()
-        optimizer.step()
-        loss = loss.detach()
-        if size > 1:
-            dist.all_reduce(loss, dist.ReduceOp.AVG)
-        losses.append(loss.item())
+    losses = [over_all(one_step(model, optimizer, *rank_batch(i, rank, size)), size) for i in range(3)]
     return {"values": found, "losses": losses}
 
 

@@ -20,8 +20,8 @@ from genesis.checkpointing.together import Save
 from genesis.distributed.fsdp import fully_shard
 from tests.checkpointing.test_directory import CALLS, content
 from tests.distributed.ranks import Ranks
-from tests.distributed.test_data_parallel import REASSOCIATED, batch
 from tests.distributed.test_fully_sharded import network, sharded
+from tests.distributed.training import REASSOCIATED, one_step, over_all, rank_batch
 
 STEPS = 4
 
@@ -43,17 +43,9 @@ def run(rank: int, size: int, folder: str, first: int, last: int, how: str = "pl
     found = manager.resume(**parts)
     losses = []
     for step in range(found.step, last):
-        x, y = batch(step, 16)
-        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
-        optimizer.zero_grad()
-        loss = ((model(x[mine]) - y[mine]) ** 2).mean()
-        loss.backward()
-        optimizer.step()
+        loss = one_step(model, optimizer, *rank_batch(step, rank, size))
         scheduler.step()
-        loss = loss.detach()
-        if size > 1:
-            dist.all_reduce(loss, dist.ReduceOp.AVG)
-        losses.append(loss.item())
+        losses.append(over_all(loss, size))
         if manager.due(step + 1):
             manager.save(step + 1, **parts, seen={"rows": 16 * (step + 1)})
     manager.wait()

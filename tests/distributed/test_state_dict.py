@@ -15,8 +15,8 @@ from genesis.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from tests.distributed.ranks import Ranks
-from tests.distributed.test_data_parallel import REASSOCIATED, batch
 from tests.distributed.test_fully_sharded import network, sharded
+from tests.distributed.training import REASSOCIATED, one_step, rank_batch
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -30,11 +30,7 @@ def made(size: int) -> tuple[Any, Any]:
 
 def stepped(model: Any, optimizer: Any, rank: int, size: int, first: int) -> None:
     for i in range(first, first + 3):
-        x, y = batch(i, 16)
-        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
-        optimizer.zero_grad()
-        ((model(x[mine]) - y[mine]) ** 2).mean().backward()
-        optimizer.step()
+        one_step(model, optimizer, *rank_batch(i, rank, size))
 
 
 def plain(state: Any) -> Any:
