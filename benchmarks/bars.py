@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
@@ -268,32 +268,51 @@ def measure(workload: Workload, spin: tuple[Any, Any], rate: float, args: argpar
     return rows, right
 
 
-def main() -> int:
-    """Measure every workload that matches, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parsed(description: str) -> argparse.Namespace:
+    """The options of a benchmark of workloads."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--match", default="", help="only workloads with one of these in their name, comma-separated")
     parser.add_argument("--peers", default="eager,compile", help="torch's contestants")
     parser.add_argument("--kernels", action="store_true", help="also time every kernel of Genesis's plans")
     record.add_out(parser)
-    args = parser.parse_args()
-    spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
+    return parser.parse_args()
+
+
+def room_for_copies() -> tuple[Any, Any]:
+    """Two memories of `COPY_BYTES`, between which copies keep the stream busy."""
+    spin = genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda"), genesis.zeros(
+        COPY_BYTES, dtype=genesis.int8, device="cuda")
     genesis.eval(*spin)
-    rate = copy_rate(spin)
-    print(f"copy {rate / 1e9:.0f} GB/s", flush=True)
+    return spin
+
+
+def measure_each(workloads: Sequence[Any], measure: Callable[[Any], tuple[list[Any], bool]],
+                 match: str) -> tuple[list[Any], bool]:
+    """The rows of the workloads whose names match, and whether a result was wrong or a workload failed."""
     rows, wrong = [], False
-    for workload in WORKLOADS:
-        if not any(part in workload.name for part in args.match.split(",")):
+    for workload in workloads:
+        if not any(part in workload.name for part in match.split(",")):
             continue
         try:
-            found, right = measure(workload, spin, rate, args)
+            found, right = measure(workload)
             rows += found
             wrong |= not right
         except Exception as error:  # the other workloads are still worth their time
-            print(f"{workload.name}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+            print(f"{workload.name}: {type(error).__name__}: {str(error)[:800]}", flush=True)
             wrong = True
         torch.cuda.empty_cache()
         torch.compiler.reset()
         genesis.cuda.empty_cache()
+    return rows, wrong
+
+
+def main() -> int:
+    """Measure every workload that matches, print a table, write JSON."""
+    args = parsed(__doc__.splitlines()[0])
+    spin = room_for_copies()
+    rate = copy_rate(spin)
+    print(f"copy {rate / 1e9:.0f} GB/s", flush=True)
+    rows, wrong = measure_each(WORKLOADS, lambda workload: measure(workload, spin, rate, args), args.match)
     if "adamw" in args.match or not args.match:
         rows += adamw(rate, {"genesis": partial(copies_ahead, spin), "torch fused": sleep_ahead})
     if args.out:

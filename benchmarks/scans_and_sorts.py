@@ -21,7 +21,7 @@ from typing import Any
 import record
 import torch
 from bar_workloads import Operand
-from bars import COPY_BYTES, Row, as_torch, copy_rate, timed
+from bars import COPY_BYTES, Row, as_torch, copy_rate, measure_each, parsed, room_for_copies, timed
 
 import genesis
 from genesis.engine import last_plan
@@ -268,30 +268,11 @@ def measure(workload: Workload, spin: tuple[Any, Any], rate: float, args: argpar
 
 def main() -> int:
     """Measure every workload that matches, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--match", default="", help="only workloads with one of these in their name, comma-separated")
-    parser.add_argument("--peers", default="eager,compile", help="torch's contestants")
-    parser.add_argument("--kernels", action="store_true", help="also time every kernel of Genesis's plans")
-    record.add_out(parser)
-    args = parser.parse_args()
-    spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
-    genesis.eval(*spin)
+    args = parsed(__doc__.splitlines()[0])
+    spin = room_for_copies()
     rate = copy_rate(spin)
     print(f"copy {rate / 1e9:.0f} GB/s; fractions of it, and times faster than torch", flush=True)
-    rows, wrong = [], False
-    for workload in WORKLOADS:
-        if not any(part in workload.name for part in args.match.split(",")):
-            continue
-        try:
-            found, right = measure(workload, spin, rate, args)
-            rows += found
-            wrong |= not right
-        except Exception as error:  # the other workloads are still worth their time
-            print(f"{workload.name}: {type(error).__name__}: {str(error)[:800]}", flush=True)
-            wrong = True
-        torch.cuda.empty_cache()
-        torch.compiler.reset()
-        genesis.cuda.empty_cache()
+    rows, wrong = measure_each(WORKLOADS, lambda workload: measure(workload, spin, rate, args), args.match)
     if args.out:
         record.write(args.out, "scans_and_sorts", copy_gb_per_s=rate / 1e9, rows=[asdict(row) for row in rows])
     return int(wrong)
