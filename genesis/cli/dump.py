@@ -144,7 +144,7 @@ def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
         return plans, 0
     except SystemExit as leaving:
         return plans, 0 if leaving.code in (None, 0) else 1
-    except Exception:
+    except Exception:  # the script's own, shown as Python shows it
         traceback.print_exc()
         return plans, 1
     finally:

@@ -63,7 +63,7 @@ def _run_script(script: str, rest: list[str]) -> int:
         return 0
     except SystemExit as leaving:
         return 0 if leaving.code in (None, 0) else 1
-    except Exception:
+    except Exception:  # the script's own, shown as Python shows it
         traceback.print_exc()
         return 1
     finally:

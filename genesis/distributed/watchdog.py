@@ -281,5 +281,5 @@ def place_of(trace: TracebackType | None) -> str:
 
 def _abort_all() -> None:
     for transport in transports():
-        with suppress(Exception):
+        with suppress(Exception):  # what fails here is broken already, and the others have to be told
             transport.abort()

@@ -145,7 +145,7 @@ class CallCapture:
             _end_step(self._effects)
         later = [x for x in self._entered.uncomputed if x.storage.error is None]
         if later:
-            with suppress(Exception):
+            with suppress(Exception):  # a failed value raises when it is read
                 engine.materialize(later)
 
 

@@ -284,13 +284,13 @@ def _compute_before(live: list[Storage]) -> None:
             engine.flush(live)
     except MemoryError:
         raise
-    except Exception:
+    except Exception:  # one of them cannot be computed: the others still have to be
         for storage in live:
             try:
                 engine.flush([storage])
             except MemoryError:
                 raise
-            except Exception:
+            except Exception:  # the storage has the error, and tells it when it is read
                 continue
 
 

@@ -107,7 +107,7 @@ class CUDAStorage:
     @property
     def pinned(self) -> bool:
         """Whether the address is known outside (DLPack) and so must never change."""
-        return getattr(self, "_pinned", False)  # `__init__` does not set it: few storages need it
+        return getattr(self, "_pinned", False)  # unset in most: `__init__` is timed (allocator.py)
 
     @pinned.setter
     def pinned(self, pinned: bool) -> None:

@@ -207,7 +207,7 @@ def _failure(error: BaseException, worker: int) -> Failure:
     kind = type(error)
     try:
         pickle.dumps(kind)
-    except Exception:
+    except Exception:  # a class of the user's may refuse to be pickled with any error
         kind = RuntimeError
     return Failure(kind, text, worker)
 
