@@ -41,7 +41,23 @@ def step_back(scheduler: LRScheduler) -> None:
         scheduler.last_epoch -= 1
 
 
-class SequentialLR(LRScheduler):
+class _Combined(LRScheduler):
+    """A schedule made of others."""
+
+    schedulers: list[LRScheduler]
+    required = ("last_epoch",)
+
+    def parts(self) -> Sequence[LRScheduler]:
+        """The schedules, in their order."""
+        return self.schedulers
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch, and the states of the schedules."""
+        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers],
+                "_last_lr": self.get_last_lr()}
+
+
+class SequentialLR(_Combined):
     """One schedule after another: the next begins, at its epoch 0, at each of the milestones."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
@@ -73,17 +89,6 @@ class SequentialLR(LRScheduler):
         self.schedulers[number].step(0 if begins else None)
         self._last_lr = self.schedulers[number].get_last_lr()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The epoch, and the states of the schedules."""
-        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers],
-                "_last_lr": self.get_last_lr()}
-
-    required = ("last_epoch",)
-
-    def parts(self) -> Sequence[LRScheduler]:
-        """The schedules, in their order."""
-        return self.schedulers
-
     def take(self, state: dict[str, Any]) -> None:
         """The epoch, then each schedule's own state; the one of this epoch sets the rates."""
         take_parts(self, state)
@@ -91,7 +96,7 @@ class SequentialLR(LRScheduler):
         current.resume(states_of(state)[self.schedulers.index(current)])
 
 
-class ChainedScheduler(LRScheduler):
+class ChainedScheduler(_Combined):
     """Schedules at the same time: each goes on from the rate that the one before has just set."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
@@ -111,17 +116,6 @@ class ChainedScheduler(LRScheduler):
         for scheduler in self.schedulers:
             scheduler.step(epoch)
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The epoch, and the states of the schedules."""
-        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers],
-                "_last_lr": self.get_last_lr()}
-
-    required = ("last_epoch",)
-
-    def parts(self) -> Sequence[LRScheduler]:
-        """The schedules, in their order."""
-        return self.schedulers
 
     def take(self, state: dict[str, Any]) -> None:
         """The epoch, then each schedule's own state; together they set the rates."""
