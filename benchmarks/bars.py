@@ -32,7 +32,7 @@ SETS, REPEATS, ROUNDS = 3, 12, 5
 COPY_BYTES = 2 << 30
 AHEAD_MS = 20  # the host has this long to queue a round
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2 ** -6, "int64": 0.0}
-"""Of the largest value of a result: a few roundings to the dtype."""
+"""Largest error, as a part of the largest value of a result: a few roundings to the dtype."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def copy_rate(spin: tuple[Any, Any]) -> float:
 
 
 def gpt2_shapes() -> list[tuple[int, ...]]:
-    """Of GPT-2 124M's 148 parameters."""
+    """The shapes of GPT-2 124M's 148 parameters."""
     dim, layer = 768, [(768,), (768,), (2304, 768), (2304,), (768, 768), (768,), (768,), (768,), (3072, 768), (3072,),
                        (768, 3072), (768,)]
     return [(50304, dim), (1024, dim), *layer * 12, (dim,), (dim,)]

@@ -31,7 +31,7 @@ from genesis.runtime.cuda.stream import current_stream
 SETS = 3
 AHEAD_MS = 12
 TOLERANCE = {"torch.float32": 1e-5, "torch.bfloat16": 2 ** -6, "torch.float64": 1e-9}
-"""Of the largest value; integers and what is chosen from the input must be equal."""
+"""Largest error, as a part of the largest value; integers and what is chosen from the input must be equal."""
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "int64": 8}
 

@@ -231,7 +231,7 @@ def test_import_loads_only_what_recording_needs() -> None:
 
 
 def test_import_is_quick(record_property: Callable[[str, object], None], tmp_path: Path) -> None:
-    """60 to 80 ms of this process' own time on an idle machine; twice that keeps a busy one from failing.
+    """90 to 110 ms of this process' own time on an idle machine; half as much again keeps a busy one from failing.
 
     The first process writes the bytecode, which an installation has: the tree under test may have none.
     """

@@ -49,7 +49,7 @@ class GradFn:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """For each operand (the op that computed it, the result's number); (None, 0) for one without gradients."""
+        """(the op that computed it, the result's number) of each operand; (None, 0) for one without gradients."""
         boundary = _boundary(self._node)
         operands = (self._node.inputs if boundary is None else
                     [None if x is None else _given(x) for x in boundary.origins])

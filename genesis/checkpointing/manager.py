@@ -226,7 +226,7 @@ class CheckpointManager:
         return Resumed(stored.step, stored.path, rest, skipped)
 
     def _quietly(self, write: Callable[[], None]) -> None:
-        """In the background: an error is raised by the next call."""
+        """Write in the background: an error is raised by the next call."""
         try:
             write()
         except BaseException as error:

@@ -43,7 +43,7 @@ def _call(group: Group) -> Node:
 
 
 def _needs(groups: Sequence[Group]) -> list[int]:
-    """For each group those that have to be done before it, as bits."""
+    """The groups, for each one, that have to be done before it, as bits."""
     maker = {node: at for at, group in enumerate(groups) for node in group.outputs}
     found: list[int] = []
     for at, group in enumerate(groups):

@@ -44,7 +44,7 @@ class DeviceMesh:
         self._groups = self._make_groups() if _groups is None else list(_groups)
 
     def _make_groups(self) -> list[Any]:
-        """For each dimension the group of this rank's line along it; all lines' groups are made, in order."""
+        """The group of this rank's line along each dimension; all lines' groups are made, in order."""
         found: list[Any] = [None] * len(self.shape)
         for dim in range(len(self.shape)):
             others = [range(size) if at != dim else (0,) for at, size in enumerate(self.shape)]

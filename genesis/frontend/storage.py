@@ -39,7 +39,7 @@ NEVER: Final = 1 << 62
 """A number that no value gets."""
 
 FORGET_AFTER: Final = 1 << 16
-"""So many notes apart those of storages that died are forgotten, of values that a backward may go through."""
+"""Notes of values that a backward may go through, after which those of storages that died are forgotten."""
 
 
 class Cell:

@@ -168,7 +168,7 @@ row_stack = vstack
 
 
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Behind each other: along dimension 2."""
+    """The tensors behind each other, along dimension 2."""
     return into(out, cat(atleast_3d(_some("dstack", tensors)), 2))
 
 

@@ -398,7 +398,7 @@ class Writes:
 
 
 def _layers(parameters: Sequence[Tensor]) -> list[int]:
-    """For each parameter the number of earlier ones that may share elements with it, which other ops update before.
+    """The number, for each parameter, of earlier ones that may share elements with it, which other ops update before.
 
     Tensors that were made of one numpy array have storages of their own: there the addresses count.
     """

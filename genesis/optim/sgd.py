@@ -49,7 +49,7 @@ class SGD(Optimizer):
                                   "nesterov": nesterov, "maximize": maximize})
 
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
-        """With momentum, a buffer of 0."""
+        """A buffer of 0 where there is momentum."""
         return {"step": 0, "momentum_buffer": zeros_like(parameter).detach()} if group["momentum"] else {}
 
     def complete(self, saved: Mapping[Any, Any], initial: Mapping[Any, Any]) -> Mapping[Any, Any]:

@@ -45,7 +45,7 @@ def supported_activities() -> set[ProfilerActivity]:
 
 def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0) -> Callable[
         [int], ProfilerAction]:
-    """For each step what a profile does: after `skip_first` steps, cycles of `wait` steps without, `warmup` steps that
+    """What a profile does at each step: after `skip_first` steps, cycles of `wait` steps without, `warmup` steps that
     are forgotten and `active` ones that are told of; `repeat` cycles, or for ever.
 
     Raises:

@@ -94,7 +94,7 @@ class MatrixMap:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of every dimension."""
+        """The size of every dimension."""
         return (*(size for size, _ in self.outer), *self.shape)
 
     @property
@@ -194,7 +194,7 @@ Step = Launch | Copy | Collective
 """A step of a CUDA plan."""
 
 Edges = tuple[tuple[int, ...], ...]
-"""For each step the numbers of the steps that it waits for, in order."""
+"""The numbers of the steps that each step waits for, in order."""
 
 Register = Place | bool | int | float | None
 """What a register of a CPU plan starts as: a place in memory or in the numbers, a literal number, or None for a value
@@ -258,7 +258,7 @@ class Plan:
 
     @cached_property
     def edges(self) -> Edges:
-        """For each step of a CUDA plan the steps that it must wait for. The edges of a larger plan are right for it,
+        """The steps that each step of a CUDA plan must wait for. The edges of a larger plan are right for it,
         too: memory that overlaps here overlaps there."""
         from genesis.runtime.plan_edges import edges_of
         return edges_of(self.steps) if self.larger is None else self.larger.edges  # type: ignore[arg-type]

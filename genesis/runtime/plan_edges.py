@@ -20,7 +20,7 @@ from genesis.runtime.plan import Collective, Copy, Edges, Launch, MatrixMap, Ste
 
 
 def edges_of(steps: Sequence[Step]) -> Edges:
-    """For each step the earlier ones that it must wait for; those that these wait for are not repeated."""
+    """The earlier steps that each step must wait for; those that these wait for are not repeated."""
     memories: dict[MemoryRef, _Spans] = {}
     earlier: list[int] = []  # for each step the set of steps that are done before it, as bits
     found: list[tuple[int, ...]] = []

@@ -114,7 +114,7 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
              _tuple_of(_one_of("Launch", "Copy", "Collective")), _count, _count, _tuple_of(_nothing, 0),
              _tuple_of(_count), _or_none(_one_of("Plan"))),
 }
-"""For each class the checks of its fields, in order, for plans on disk: no field depends on a size, and steps are
+"""The checks of each class's fields, in order, for plans on disk: no field depends on a size, and steps are
 launches, copies and collectives."""
 
 

@@ -152,7 +152,7 @@ class SparseTensor:
         return found
 
     def transpose(self, dim0: int, dim1: int) -> SparseTensor:
-        """With two of the listed dimensions exchanged."""
+        """The tensor with two of the listed dimensions exchanged."""
         order, shape = list(range(self.sparse_dim())), list(self.shape)
         order[dim0], order[dim1] = order[dim1], order[dim0]
         shape[dim0], shape[dim1] = shape[dim1], shape[dim0]
@@ -182,11 +182,11 @@ class SparseTensor:
         return self.to("cpu")
 
     def float(self) -> SparseTensor:
-        """In float32."""
+        """The tensor in float32."""
         return self._map(Tensor.float)
 
     def double(self) -> SparseTensor:
-        """In float64."""
+        """The tensor in float64."""
         return self._map(Tensor.double)
 
     def detach(self) -> SparseTensor:

@@ -209,7 +209,7 @@ class CompiledFunction(CompiledBase):
         return [Recapture("a gradient, a set, a class or an optimizer that it reads", "as captured", "changed")]
 
     def _other_call(self, shape: CallShape) -> list[Recapture]:
-        """In what the call differs from the last one that was captured."""
+        """What the call has otherwise than the last one that was captured."""
         return [] if self._latest is None else [self._latest.difference(shape)]
 
     def _located(self, reason: str) -> str:

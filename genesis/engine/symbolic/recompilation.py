@@ -31,7 +31,7 @@ class Recompilation:
     numbers: Sequence[int]
 
     def lines(self) -> list[str]:
-        """For each template the sizes that it was made for, then what kept it from serving the program."""
+        """What each template was made for, and what kept it from serving the program."""
         found: list[str] = []
         for template in reversed(self.templates[-MOST_TOLD:]):
             made = ", ".join(f"{name} = {value} ({', '.join(template.where[name])})"

@@ -129,7 +129,7 @@ class Sizes:
         self._values = [{name: sample[position] for name, position in at.items()} for sample in samples]
 
     def where(self) -> dict[str, list[str]]:
-        """For each symbol the axes that it is the size of, as text."""
+        """The axes that each symbol is the size of, as text."""
         found: dict[str, list[str]] = {name: [] for name in self.names.values()}
         for (input, axis), size in self.of_axis.items():
             for name in symbols_of(size):

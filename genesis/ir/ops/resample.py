@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         scales: tuple[float, ...]
 
     class Resized(How):
-        """And the sizes of the result."""
+        """How to resample, and the sizes of the result."""
 
         sizes: Ints
 

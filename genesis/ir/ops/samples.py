@@ -135,7 +135,7 @@ class Samples:
         return self._make()
 
     def plus(self, *more: Case) -> Samples:
-        """With more cases."""
+        """Samples with more cases."""
         return Samples(lambda: self.cases + more, self.kinds, self.scale)
 
     def under(self, *attributes: Mapping[str, Attr]) -> Samples:

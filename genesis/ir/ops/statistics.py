@@ -63,7 +63,7 @@ def _var_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, correction: 
 
 
 def _std_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, correction: float) -> Node:
-    """Of equal elements the gradient is 0, as in torch."""
+    """The gradient; that of equal elements is 0, as in torch."""
     slope = where_(eq(y, literal(0)), 0.0, g / (y * 2))
     return _var_vjp(slope, x, y, axes, keepdims, correction)
 

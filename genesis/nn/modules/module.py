@@ -47,7 +47,7 @@ class Module(Tree):
 
     training: bool
     _version = 1
-    """Of the module's part of a state dict, which `_load_from_state_dict` is told."""
+    """Version of the module's part of a state dict, which `_load_from_state_dict` is told."""
     _forward_hooks: dict[int, Callable[..., Any]]
     _forward_pre_hooks: dict[int, Callable[..., Any]]
 

@@ -35,7 +35,7 @@ class Joining:
         self._latest: Tensor | None = None
 
     def announce(self, trains: bool, synchronizes: bool = False) -> Tensor:
-        """For each rank whether it trains, and behind whether its gradients are reduced in this step."""
+        """Whether each rank trains, and last whether its gradients are reduced in this step."""
         said = [0] * (self._group.size() + 1)
         if trains:
             said[self._group.rank()], said[-1] = 1, int(synchronizes)
@@ -71,7 +71,7 @@ class Joining:
         return self._group.size() / self._latest[:-1].sum().float()
 
     def others(self) -> Iterator[bool]:
-        """For each step that others make after this rank was done, whether its gradients are reduced."""
+        """Whether gradients are reduced, for each step that others make after this rank was done."""
         while True:
             told = self.announce(False)
             values = told.tolist()

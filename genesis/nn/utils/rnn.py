@@ -56,11 +56,11 @@ class PackedSequence(_Fields):
         return self.to("cuda" if device is None else device)
 
     def float(self) -> PackedSequence:
-        """In float32."""
+        """The packed sequence in float32."""
         return self._replace(data=self.data.float())
 
     def double(self) -> PackedSequence:
-        """In float64."""
+        """The packed sequence in float64."""
         return self._replace(data=self.data.double())
 
     @property

@@ -67,7 +67,7 @@ def cut(nodes: list[Node], values: MemoryValues) -> list[list[Node]]:
 
 
 def _bytes_across(nodes: list[Node], values: MemoryValues) -> list[int]:
-    """For each i the bytes of values made before nodes[i] and read at or after it."""
+    """The bytes, for each i, of values made before nodes[i] and read at or after it."""
     index = {node: i for i, node in enumerate(nodes)}
     last = dict.fromkeys(nodes, -1)
     for i, node in enumerate(nodes):
@@ -223,7 +223,7 @@ def _over_epilogue_reads(levels: Levels, values: MemoryValues,
 
 
 def _inputs_behind(levels: Levels, values: MemoryValues) -> dict[Node, set[Node]]:
-    """For each node of a group the values in memory that it is computed from: read before it is written."""
+    """The values in memory that each node of a group is computed from: read before it is written."""
     found: dict[Node, set[Node]] = {}
     for node in levels:
         found[node] = set()

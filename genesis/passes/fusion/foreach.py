@@ -62,7 +62,7 @@ def _with_single_elements(found: dict[tuple[int, ...] | None, list[int]]) -> lis
 
 
 def _heights(groups: list[Group]) -> list[int]:
-    """For each group the longest chain of groups that need it. Groups come in dependency order."""
+    """The longest chain of groups that need each group. Groups come in dependency order."""
     writer = {node: number for number, group in enumerate(groups) for node in group.outputs}
     height = [0] * len(groups)
     for number in reversed(range(len(groups))):

@@ -405,5 +405,5 @@ def _served(level: str, e: Expr, element: Expr, row: Expr) -> bool:
 
 
 def _neighbours_with(e: Expr) -> int:
-    """So many points in a row, at least, lie at the same position e: those of x // 768 are 768."""
+    """Minimum number of points in a row that lie at the same position e: of x // 768 it is 768."""
     return min((atom.number if atom.kind == "div" else 1 for atom, _ in e.terms), default=ROW_BLOCK)

@@ -75,7 +75,7 @@ def memory_values(graph: Graph) -> MemoryValues:
 
 def _waits(graph: Graph, reads: dict[Node, tuple[Node, ...]],
            below: dict[Node, tuple[Node, ...]]) -> dict[Node, tuple[Node, ...]]:
-    """For each materialized node behind a `recompute` those that it waits for."""
+    """The nodes that each materialized node behind a `recompute` waits for."""
     if not any(node.op is recompute for node in graph.nodes):
         return {}
     behind: dict[Node, dict[Node, None]] = {}

@@ -61,7 +61,7 @@ def _of_rows(node: Node) -> bool:
 
 
 def _slice_like(x: Node, node: Node) -> Node:
-    """Of x, which has another last dimension, the rows that a slice reads."""
+    """The rows that a slice reads, of x, which has another last dimension."""
     return movement.slice(x, starts=(*node["starts"][:-1], 0), stops=(*node["stops"][:-1], x.type.shape[-1]),
                           steps=(*node["steps"][:-1], 1))
 
@@ -110,7 +110,7 @@ def _padded(x: Node, limit: int) -> Node | None:
 
 
 def _kept(x: Node, padded: Node) -> Node:
-    """Of a matrix with a row for each of the padded value's those that are no padding."""
+    """The rows that are no padding, of a matrix with a row for each of the padded value's."""
     shape: Sequence[int] = padded.type.shape[:-1]
     low, size = padded["low"][:-1], padded.inputs[0].type.shape[:-1]
     rows = movement.reshape(x, shape=(*shape, x.type.shape[1]))

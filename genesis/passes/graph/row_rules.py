@@ -70,7 +70,7 @@ class Use:
 
 
 Known = Sequence["Rows | None"]
-"""For each operand where its rows are, as far as it is one of the values that are made by rows."""
+"""Where each operand's rows are, as far as it is one of the values that are made by rows."""
 
 Rule = Callable[[Node, Known, int], "Use | None"]
 """(node, known, how many rows there are) → how it treats them; None: it needs all of them at once."""
@@ -265,7 +265,7 @@ def _flip(node: Node, known: Known, units: int) -> Use | None:
 
 
 def _reduction(node: Node, known: Known, units: int) -> Use | None:
-    """Of other dimensions than the rows'; a sum also over all of these."""
+    """A reduction over other dimensions than the rows'; a sum also over all of these."""
     rows, = known
     assert rows is not None
     axes = node["axes"] if "axes" in node.op.attrs else (node["axis"],)

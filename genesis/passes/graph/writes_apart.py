@@ -20,7 +20,7 @@ WRITES: Final = {indexing.index_copy: 2, indexing.index_add: 2, indexing.scatter
 """Op → which operand it writes into its first."""
 
 SMALL: Final = 4
-"""So many times larger than what is written the memory is, at least."""
+"""Minimum ratio of the memory's size to that of what is written."""
 
 
 def writes_apart(graph: Graph, late_of: Callable[[Group], Late]) -> Graph:

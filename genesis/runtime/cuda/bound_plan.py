@@ -60,7 +60,7 @@ class LoadedSteps:
 
     @cached_property
     def after(self) -> Edges:
-        """For each step the steps that must be done before it. Only graphs need it: a plan that runs once has none."""
+        """The steps that must be done before each step. Only graphs need it: a plan that runs once has none."""
         return self.plan.edges if len(self.steps) == len(self.plan.steps) else edges_of(self.steps)
 
     @cached_property
@@ -74,7 +74,7 @@ class LoadedSteps:
 
     @cached_property
     def early(self) -> list[bool]:
-        """For each step whether it may start while the kernels before it still run."""
+        """Whether each step may start while the kernels before it still run."""
         return [isinstance(step, Launch) and step.kernel.waits and bool(after)
                 and all(isinstance(self.steps[other], Launch) for other in after)
                 for step, after in zip(self.steps, self.after, strict=True)]

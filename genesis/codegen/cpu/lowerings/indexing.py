@@ -128,7 +128,7 @@ def _index_copy_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, ax
 
 
 def _last_of_equal(index: Tensor, size: int) -> Tensor:
-    """Of each of an index's values (n,), all below `size`, the last position that has it; in order."""
+    """The last position of each of an index's values (n,), all below `size`; in order."""
     places = torch.arange(index.numel(), device=index.device)
     last = index.new_empty(size).scatter_(0, index, places)
     return (last[index] == places).nonzero().view(-1)

@@ -64,7 +64,7 @@ FLAT_COLUMNS: Final = 1024
 """Fewest columns of such a product."""
 
 _PLAIN: Final = Tile(32, 32, 32, 4, 1)
-"""For dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
+"""Tile for dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
 
 
 def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:

@@ -53,7 +53,7 @@ def _sums_in(dtype: DType) -> str:
 
 
 class _Sizes:
-    """Of one write: how many rows, positions and columns, and how a program has them."""
+    """Sizes of one write: how many rows, positions and columns, and how a program has them."""
 
     def __init__(self, source: Node, base: Node | None):
         self.outer, self.count, self.inner = source.shape

@@ -1,4 +1,4 @@
-"""In which dtypes a sharded module computes and reduces."""
+"""The dtypes in which a sharded module computes and reduces."""
 
 from __future__ import annotations
 
