@@ -15,13 +15,14 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis import engine
 from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.cuda.cuda_python_driver import CudaDriver
-from genesis.runtime.cuda.driver import DeviceProperties
+from genesis.runtime.fake_cuda.driver import SAID_BY_AN_H200
 from genesis.runtime.plan import KernelImage
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ class IdleDriver(CudaDriver):
         self._cuda: Any = _IdleBindings()
         self._count = 1
         self._contexts: dict[int, Any] = {0: 0}
-        self._properties = {0: DeviceProperties("idle", MEMORY, 9, 0, 132, L2_cache_size=60 << 20,
-                                                memory_clock_rate=3201000, memory_bus_width=6016)}
+        self._properties = {0: replace(SAID_BY_AN_H200, name="idle", total_memory=MEMORY)}
         self._thread = threading.local()
 
     def encode_map(self, *parts: Any) -> None:

@@ -63,20 +63,23 @@ class DriverOutOfMemory(DriverError):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A GPU's properties, under torch's names. Memory is in bytes, clocks are in kHz, the bus width is in bits."""
+    """A GPU's properties, under torch's names. Memory is in bytes, clocks are in kHz, the bus width is in bits.
+
+    What has a default that is not 0 is the same for every GPU that kernels are built for; 0 says that nobody asked.
+    """
 
     name: str
     total_memory: int
     major: int
     minor: int
     multi_processor_count: int
-    max_threads_per_multi_processor: int = 2048
+    max_threads_per_multi_processor: int = 0
     max_threads_per_block: int = 1024
     warp_size: int = 32
-    regs_per_multiprocessor: int = 65536
+    regs_per_multiprocessor: int = 0
     shared_memory_per_block: int = 48 << 10
-    shared_memory_per_block_optin: int = 227 << 10
-    shared_memory_per_multiprocessor: int = 228 << 10
+    shared_memory_per_block_optin: int = 0
+    shared_memory_per_multiprocessor: int = 0
     L2_cache_size: int = 0
     clock_rate: int = 0
     memory_clock_rate: int = 0

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -46,6 +46,12 @@ ALIGNMENT = 512
 
 POISON = 0xFF
 """Every byte of fresh memory: a float of these bytes is NaN, an int is -1."""
+SAID_BY_AN_H200: Final = DeviceProperties(
+    "NVIDIA H200", 150 << 30, 9, 0, 132, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472,
+    L2_cache_size=62914560, clock_rate=1980000, memory_clock_rate=3201000, memory_bus_width=6016)
+"""What cuDeviceGetAttribute answers on one."""
+
 COUNTED = ("launch", "launch_graph", "build_graph", "update_node", "copy", "copy_to_device", "alloc", "map", "load")
 
 
@@ -88,8 +94,8 @@ class HostDriver:
     def properties(self, device: int) -> DeviceProperties:
         """The properties of an H200 with little memory, so that tests run the kernels that are made for one."""
         self._known(device)
-        return DeviceProperties("Genesis host driver", self._total, *self._capability, 132, L2_cache_size=60 << 20,
-                                memory_clock_rate=3201000, memory_bus_width=6016)
+        major, minor = self._capability
+        return replace(SAID_BY_AN_H200, name="Genesis host driver", total_memory=self._total, major=major, minor=minor)
 
     def can_access_peer(self, device: int, peer: int) -> bool:
         """Whether kernels of one GPU can read the other's memory: always, as both are the host's."""
