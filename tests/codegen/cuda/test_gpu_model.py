@@ -42,7 +42,8 @@ def test_the_driver_and_the_table_agree_on_an_h200() -> None:
 def test_a_model_says_what_the_driver_says() -> None:
     l40 = DeviceProperties("NVIDIA L40S", 48 << 30, 8, 9, 142, max_threads_per_multi_processor=1536,
                            regs_per_multiprocessor=65536, shared_memory_per_block_optin=99 << 10,
-                           shared_memory_per_multiprocessor=100 << 10, L2_cache_size=96 << 20, memory_clock_rate=9001000, memory_bus_width=384)
+                           shared_memory_per_multiprocessor=100 << 10, L2_cache_size=96 << 20,
+                           memory_clock_rate=9001000, memory_bus_width=384)
     assert model_of(l40) == GpuModel("NVIDIA L40S", (8, 9), 142, 48, 65536, 100 << 10, 99 << 10, 96 << 20, 630e9)
 
 
