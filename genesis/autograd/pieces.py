@@ -14,6 +14,7 @@ from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.ops.control import gradient_inputs
+from genesis.ir.walk import computed
 
 LATEST = 1 << 62
 """The number of what is computed after all pieces."""
@@ -58,15 +59,17 @@ class Arrived:
         return piece, list(self._by_piece.pop(piece).items())
 
     def compute(self, leaves: dict[int, Node]) -> None:
-        """Bring all gradients so far, those of leaf tensors too, into memory."""
-        found = [gradient for waiting in self._by_piece.values() for gradient in waiting.values()]
-        storages = {node: Storage(node.type, node) for node in dict.fromkeys([*found, *leaves.values()])}
+        """Bring all gradients so far, those of leaf tensors too, into memory. Those that are there already stay: at the
+        end of a loop gradients wait at a thousand ends, and each piece adds to a few."""
+        waiting = [(at, end) for at in self._by_piece.values() for end, gradient in at.items() if not computed(gradient)]
+        new = [number for number, gradient in leaves.items() if not computed(gradient)]
+        found = [*(at[end] for at, end in waiting), *(leaves[number] for number in new)]
+        storages = {node: Storage(node.type, node) for node in dict.fromkeys(found)}
         engine.flush(list(storages.values()))
-        for waiting in self._by_piece.values():
-            for end, gradient in waiting.items():
-                waiting[end] = storages[gradient].node
-        for number, gradient in leaves.items():
-            leaves[number] = storages[gradient].node
+        for at, end in waiting:
+            at[end] = storages[at[end]].node
+        for number in new:
+            leaves[number] = storages[leaves[number]].node
 
 
 def below(starts: Sequence[Node], piece: int) -> tuple[dict[int, list[Node]], list[Node]]:

@@ -42,10 +42,12 @@ class Turns:
 
     Attributes:
         first: the number of the first value.
+        piece: how many values a piece of the loop is to have, 0 until it is to be cut.
     """
 
     def __init__(self, ran: int, first: int):
         self.first, self._last, self._ran = first, first - 1, ran
+        self.piece = 0
         self._seen: list[int] = []
         self._period = 0
 

@@ -41,12 +41,16 @@ _CALLING: Final = frozenset({"forward", "inside", "steps"})
 
 OFTEN: Final = 128
 """Turns of a loop from which on it is an endless one, rather than the layers of a model. Where gradients flow a model's
-step is one plan, up to `DEEP` times the limit; where none do, so many equal turns are cut before there are as many
-nodes as the limit says, since what leads to the first cut is a plan of its own."""
+step is one plan, up to `DEEP` times the limit; so many equal short turns are cut before there are as many nodes as the
+limit says, since what leads to the first cut is a plan of its own."""
 
 SHORT: Final = 8
 """Values of a turn, at the most, that is looked for before there are as many nodes as the limit says: so many positions
 are noted, which takes a few µs each, where a program becomes longer than a sixteenth of the limit."""
+
+ALIKE: Final = 8
+"""A piece of a loop has a multiple of so many turns: what comes again every second turn, as a matrix that is turned in
+each, or every eighth, as a row of a small ring, is in all pieces alike."""
 
 PIECES: Final = 8
 """An endless loop is cut this often for each `config.pending_nodes` that it records: a piece is compiled as long as it
@@ -122,7 +126,8 @@ def _soon() -> int:
 
 
 def _equal_turns(storage: Storage, number: int, frame: FrameType, oldest: int) -> int:
-    """Follow the positions as long as they are short turns of one loop; after `OFTEN` of them, cut."""
+    """Follow the positions as long as they are short turns of one loop; after `OFTEN` of them, cut. What gradients flow
+    through may be a step, of a recurrence: that is cut once it is long, too."""
     cuts = engine_state.cuts
     turns = cuts.turns
     if turns is None:
@@ -131,18 +136,28 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, oldest: int) -
     if period is None:
         cuts.turns = None
         return max(oldest + _every(), number + 1)
-    if not period or number - turns.first < OFTEN * period:
+    if period and number > turns.first and not (number - turns.first) % (OFTEN * period):
+        live = _live()
+        nodes = len(needed([s.node for s in live]))
+        if SHORT * nodes < number - oldest:  # less than a node a turn: what turns make was dropped, or computed
+            cuts.turns = None
+            return max(oldest + _every(), number + 1)
+        if number - oldest >= _every() or not any(s.needs_grad for s in live):  # else it may be a step
+            turns.piece = _whole_turns(config.pending_nodes // PIECES * (number - oldest) // max(nodes, 1), period)
+    if not turns.piece or not _cut(storage, number, frame):
         return number + 1
-    live = _live()
-    nodes = len(needed([s.node for s in live]))
-    if any(s.needs_grad for s in live) or nodes < (number - oldest) // 2:  # most was dropped, or computed
-        cuts.turns = None
-        return max(oldest + _every(), number + 1)
-    if not _cut(storage, number, frame):
-        return number + 1
-    cuts.cut_at, cuts.turns = position(frame), None
-    cuts.spacing = -(-config.pending_nodes // PIECES * (number - oldest) // max(nodes, 1) // period) * period
+    cuts.cut_at, cuts.turns, cuts.spacing = position(frame), None, turns.piece
     return number + cuts.spacing
+
+
+def _whole_turns(values: int, period: int) -> int:
+    """About so many values, as whole turns: a multiple of `ALIKE`, unless these are longer than the piece.
+
+    >>> _whole_turns(500, 4), _whole_turns(500, 100), _whole_turns(50, 400)
+    (512, 500, 400)
+    """
+    turns = -(-values // period)
+    return (turns if turns < ALIKE else -(-turns // ALIKE) * ALIKE) * period
 
 
 def _oldest(number: int) -> int:
@@ -197,6 +212,8 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
         return number + 1
     if found is not None and place not in found[0]:
         return number + 1
+    if _is_ending(frame) is None:
+        return number + 1
     if _one_step(number, found[1] if found is not None else number):
         cuts.forget_watched()
         return number + _every()
@@ -204,7 +221,7 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
         return number + 1
     cuts.cut_at = place
     if found is not None:
-        cuts.spacing = max(cuts.spacing, found[1])
+        cuts.spacing = _whole_turns(cuts.spacing, found[1])
     return number + cuts.spacing
 
 

@@ -35,6 +35,10 @@ next_number: Final = count(1).__next__
 """Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
 new one gets the address of the last, and so its hash."""
 
+_next_note: Final = count(1).__next__
+"""Numbers by which values are noted that a backward may go through: others than those of what is recorded, which say
+how much a loop records from one cut to the next (`engine/limits.py`)."""
+
 NEVER: Final = 1 << 62
 """A number that no value gets."""
 
@@ -276,7 +280,7 @@ class Storage:
         held = self.cell, self._node  # so that nothing is freed, and no finalizer runs, between what follows
         cell.owner = self._reference
         if keep is not None:  # first: once the content is there, a backward has to find it
-            state.differentiable[(number := next_number())] = self._reference
+            state.differentiable[(number := _next_note())] = self._reference
             if not number % FORGET_AFTER:
                 live_differentiable()
         if content is not None and self._node is not content:

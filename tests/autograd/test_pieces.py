@@ -48,17 +48,30 @@ def close(found: Any, expected: Any) -> None:
 
 
 def test_no_program_of_the_backward_is_longer_than_the_pieces_of_the_forward(plans: list[Any]) -> None:
-    w, b, h = unrolled(genesis, 3 * TURNS)
+    w, b, h = unrolled(genesis, 3 * TURNS + 11)
     forward = len(plans)
     h.sum().backward()
     w.grad.tolist()
     steps = [len(compiled.graph.nodes) for compiled in plans]
     assert 1 < len(plans) - forward <= 3
     assert max(steps[forward:]) < 6 * max(steps[:forward])
-    expected = unrolled(torch, 3 * TURNS)
+    expected = unrolled(torch, 3 * TURNS + 11)
     expected[2].sum().backward()
     close(w.grad, expected[0].grad)
     close(b.grad, expected[1].grad)
+
+
+def test_gradients_that_wait_at_many_ends_are_computed_once(plans: list[Any]) -> None:
+    """A piece of the backward gives the gradients of its own ends; those that were there before are no part of it."""
+    w, kept = genesis.full((4,), 0.9, requires_grad=True), list[Any]()
+    for i in range(3 * TURNS):
+        kept.append((w * (i % 3)).sum())
+    forward = len(plans)
+    genesis.stack(kept).sum().backward()
+    w.grad.tolist()
+    later = plans[forward:]
+    assert len(later) >= 2 and max(len(compiled.plan.outputs) for compiled in later[1:]) < TURNS
+    assert w.grad.tolist() == [3.0 * TURNS] * 4  # of 0, 1 and 2
 
 
 def test_results_of_many_pieces_are_summed() -> None:

@@ -152,6 +152,39 @@ def unrolled(lib: Any, n: int) -> Any:
     return w.grad
 
 
+def turned_views_written(lib: Any, n: int) -> Any:
+    """The matrix lies turned in every second turn: a piece of an odd number of turns would be two programs."""
+    x = lib.zeros(4, 4)
+    for _ in range(n):
+        x = x.t()
+        x[0].add_(1)
+    return x
+
+
+def equal_averages(lib: Any, n: int) -> Any:
+    """Four averages with one value: most of what is recorded is one node."""
+    values, averages = [lib.ones(8) for _ in range(4)], [lib.zeros(8) for _ in range(4)]
+    for _ in range(n):
+        for average, value in zip(averages, values, strict=True):
+            average.lerp_(value, 0.01)
+    return averages[0]
+
+
+def descent(lib: Any, n: int) -> Any:
+    """Gradient descent by hand: a new leaf in each turn."""
+    w, x = lib.ones(8, requires_grad=True), lib.full((8,), 0.5)
+    for _ in range(n):
+        (gradient,) = lib.autograd.grad(((w * x - 1) ** 2).sum(), w)
+        w = (w - 0.01 * gradient).detach().requires_grad_()
+    return w
+
+
+def losses_kept(lib: Any, n: int) -> Any:
+    """Values that gradients flow through are kept from each turn."""
+    w = lib.ones(16, requires_grad=True)
+    return lib.stack([((w - i % 3) ** 2).mean() for i in range(n)])
+
+
 def accumulated(lib: Any, n: int) -> Any:
     w = lib.ones(64, 10, requires_grad=True)
     w.tolist()
@@ -161,11 +194,13 @@ def accumulated(lib: Any, n: int) -> Any:
 
 
 LOOPS = [evaluation, running_total, moving_average, moving_average_in_place, chain_of_views,
-         readers_of_one_weight, readers_kept, long_chain, running_maximum, layers_in_a_loop, unrolled, accumulated]
+         readers_of_one_weight, readers_kept, long_chain, running_maximum, layers_in_a_loop, unrolled, accumulated,
+         turned_views_written, equal_averages, descent, losses_kept]
 
 
-MOST_PLANS = {readers_kept: 5, accumulated: 4, unrolled: 6}
-"""Of loops with more than one place that repeats, a backward's among them; `accumulated` reads its weight first."""
+MOST_PLANS = {readers_kept: 5, accumulated: 4, unrolled: 6, descent: 4}
+"""Of loops with more than one place that repeats, a backward's among them; `accumulated` reads its weight first, and
+in `descent` the piece after the first cut holds a turn of which one half was recorded before it."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
