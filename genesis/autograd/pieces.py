@@ -61,7 +61,7 @@ class Arrived:
     def compute(self, leaves: dict[int, Node]) -> None:
         """Bring all gradients so far, those of leaf tensors too, into memory. Those that are there already stay: at the
         end of a loop gradients wait at a thousand ends, and each piece adds to a few."""
-        waiting = [(at, end) for at in self._by_piece.values() for end, gradient in at.items() if not computed(gradient)]
+        waiting = [(at, end) for at in self._by_piece.values() for end in at if not computed(at[end])]
         new = [number for number, gradient in leaves.items() if not computed(gradient)]
         found = [*(at[end] for at, end in waiting), *(leaves[number] for number in new)]
         storages = {node: Storage(node.type, node) for node in dict.fromkeys(found)}
