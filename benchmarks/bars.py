@@ -159,15 +159,15 @@ class Bench:
         return found
 
 
-def copies_ahead(spin: tuple[Any, Any]) -> None:
-    """Give Genesis's stream work for `AHEAD_MS`."""
-    for _ in range(AHEAD_MS):
+def copies_ahead(spin: tuple[Any, Any], ms: int = AHEAD_MS) -> None:
+    """Give Genesis's stream work for so long."""
+    for _ in range(ms):
         driver().copy(spin[0].data_ptr(), spin[1].data_ptr(), COPY_BYTES, current_stream(0).handle)
 
 
-def sleep_ahead() -> None:
-    """Give torch's stream work for about `AHEAD_MS`."""
-    torch.cuda._sleep(int(2e6 * AHEAD_MS))
+def sleep_ahead(ms: int = AHEAD_MS) -> None:
+    """Give torch's stream work for about so long."""
+    torch.cuda._sleep(int(2e6 * ms))
 
 
 def timed(run: Callable[[int], None], ahead: Callable[[], None], event: Callable[[], Any]) -> float:

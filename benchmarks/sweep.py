@@ -5,11 +5,13 @@ behind a long copy so that the host is ahead, and sets of operands take turns (`
 timing against torch's in float64. Of a case of less than 1 MB the host's time is told, and counts for nothing.
 
     python benchmarks/sweep.py --out                                         # 8 cases of every family
+    python benchmarks/sweep.py --processes 12 --seeds 0,1 --out              # compile on 12 cores, then time in turn
     python benchmarks/sweep.py --families softmax,norm --seed 3 --part 1/4   # cases 1, 5, … of two of them
     python benchmarks/sweep.py --device cpu --scale 0.01                     # only whether results are right
 
 What was measured is appended to a file for each seed, and is not measured again: the same command goes on where it was
-stopped. A case during which the process died is told as one that failed.
+stopped. A case during which the process died is told as one that failed. With `--processes` as many processes compile,
+run and check their cases at once, and then time them one process after another, so that the GPU is nobody else's.
 """
 
 from __future__ import annotations
@@ -21,17 +23,25 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import record
 import torch
+from in_turn import run_in_turn, wait_for_turn
 from sweep_cases import FAMILIES, LEAST_BYTES, MEMORY_BOUND, Case, Operand, draw_case
 
 import genesis
 
 SETS: Final = 3
+AHEAD_MS: Final = 10
+"""How long the host has to queue a round of a case: no case takes it more than half of that."""
+
+WORKERS: Final = 2
+"""Compilers of one of several processes."""
+
 TOLERANCE: Final = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 2 ** -6, "float16": 2 ** -9}
 """Of the largest value of a result: a few roundings to the dtype. What torch's own result is off is allowed, twice."""
 
@@ -63,6 +73,8 @@ class Bench:
             y = case.function(torch, *self.torch_sets[0]).detach()
             self.torch_gradients = [torch.randn(y.shape, generator=generator, device=device).to(y.dtype) + 0.5]
             self.gradients = [to_genesis(g) for g in self.torch_gradients]
+
+        self.functions: dict[str, Callable[..., Any]] = {}
 
     def genesis_results(self, position: int = 0) -> list[Any]:
         """Genesis' results, computed or on their way."""
@@ -142,30 +154,51 @@ def relative_error(got: torch.Tensor, eager: torch.Tensor, want: torch.Tensor, f
 
 # Times
 
-def device_times(bench: Bench, spin: tuple[Any, Any], peers: list[str]) -> dict[str, float]:
+def device_times(bench: Bench, spin: tuple[Any, Any]) -> dict[str, float]:
     """Milliseconds of device time a call, by contestant."""
     from bars import copies_ahead, sleep_ahead, timed
-    found = {"genesis": timed(lambda i: bench.genesis_results(i), partial(copies_ahead, spin),
+    found = {"genesis": timed(lambda i: bench.genesis_results(i), partial(copies_ahead, spin, AHEAD_MS),
                               partial(genesis.cuda.Event, enable_timing=True))}
-    for name, function in functions_of(bench.case, peers).items():
-        found[name] = timed(lambda i, f=function: bench.torch_results(f, i), sleep_ahead,
+    for name, function in bench.functions.items():
+        found[name] = timed(lambda i, f=function: bench.torch_results(f, i), partial(sleep_ahead, AHEAD_MS),
                             partial(torch.cuda.Event, enable_timing=True))
     return found
 
 
-def host_times(bench: Bench, peers: list[str]) -> dict[str, float]:
+def host_times(bench: Bench) -> dict[str, float]:
     """Milliseconds of the host a call, with the device's last result waited for."""
     found = {"genesis": host_time(bench.genesis_results, genesis.cuda.synchronize)}
-    for name, function in functions_of(bench.case, peers).items():
+    for name, function in bench.functions.items():
         found[name] = host_time(partial(bench.torch_results, function), torch.cuda.synchronize)
     return found
 
 
+def kernel_times(bench: Bench) -> list[tuple[str, float]]:
+    """Every launch of Genesis' plan with its microseconds, alone and from the cache."""
+    from bars import timed
+
+    from genesis.engine import last_plan
+    from genesis.runtime.cuda.stream import current_stream
+    held = bench.genesis_results()
+    stream, plan = current_stream(0).handle, last_plan()
+    launches = plan.executor.launches()  # type: ignore[union-attr]
+    event = partial(genesis.cuda.Event, enable_timing=True)
+    found = [(label, timed(lambda _, start=start: start(stream), lambda: None, event) * 1e3)
+             for label, start in launches]
+    del held
+    return found
+
+
 def functions_of(case: Case, peers: list[str]) -> dict[str, Callable[..., Any]]:
-    """torch's contestants; what was compiled for other cases is forgotten, or its limit would make this one eager."""
-    torch.compiler.reset()
+    """torch's contestants."""
     every = {"eager": case.function, "compile": torch.compile(case.function, dynamic=False)}
     return {name: every[name] for name in peers if name}
+
+
+def forget_no_compiled_case() -> None:
+    """Of all cases of this process: torch's limit of programs of one function would make further ones eager."""
+    import torch._dynamo
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 20
 
 
 def host_time(run: Callable[[], Any], wait: Callable[[], None], count: int = 50) -> float:
@@ -184,7 +217,7 @@ def host_time(run: Callable[[], Any], wait: Callable[[], None], count: int = 50)
 class Journal:
     """Rows in a file, a line each, written as they are measured.
 
-    A line {"begun": key} without a row behind it is a case during which the process died.
+    A line {"begun": key} without a row or {"prepared": key} behind it is a case during which the process died.
     """
 
     def __init__(self, path: Path):
@@ -197,6 +230,8 @@ class Journal:
             entry = json.loads(line)
             if "begun" in entry:
                 begun[entry["begun"]] = entry["text"]
+            elif "prepared" in entry:
+                begun.pop(entry["prepared"], None)
             else:
                 self.rows[entry["key"]] = entry
         for key, text in begun.items():
@@ -211,34 +246,65 @@ class Journal:
             self.rows[entry["key"]] = entry
 
 
-def measured(case: Case, device: str, spin: Any, peers: list[str]) -> Row:
-    """Times of a case and whether its result was right; on the CPU only the latter."""
-    bench = Bench(case, device, genesis.from_dlpack, SETS if device == "cuda" else 1)
+@dataclass
+class Prepared:
+    """A case that everything was compiled for, and whose results were looked at; `bench` is None if that failed."""
+
+    case: Case
+    row: Row
+    bench: Bench | None = None
+
+
+def prepared(case: Case, args: argparse.Namespace) -> Prepared:
+    """Compile a case for every contestant, run it and compare the results. One that fails has a `problem`."""
     small = case.nbytes < LEAST_BYTES
-    row: Row = {"small": small, "bytes": case.nbytes}
-    if device == "cuda":
-        genesis.cuda.synchronize()
-        row["ms"] = host_times(bench, peers) if small else device_times(bench, spin, peers)
-    row["error"] = bench.error(as_torch if device == "cuda" else lambda x: torch.from_dlpack(x.contiguous()))
-    return row
+    found = Prepared(case, {"small": small, "bytes": case.nbytes})
+    on_gpu = args.device == "cuda"
+    try:
+        bench = Bench(case, args.device, genesis.from_dlpack, SETS if on_gpu else 1)
+        if on_gpu:
+            genesis.cuda.synchronize()
+            bench.functions = functions_of(case, args.peers.split(","))
+        found.row["error"] = bench.error(as_torch if on_gpu else lambda x: torch.from_dlpack(x.contiguous()))
+        for function in bench.functions.values():
+            bench.torch_results(function)
+        found.bench = bench
+    except Exception as error:  # the other cases are still worth their time
+        found.row["problem"] = f"{type(error).__name__}: {str(error)[:400]}"
+    finally:
+        release(args)
+    return found
+
+
+def time_it(found: Prepared, args: argparse.Namespace, spin: Any) -> Row:
+    """The row of a prepared case, with times on a GPU; its memory is let go."""
+    bench, found.bench = found.bench, None
+    if bench is None or args.device != "cuda":
+        return found.row
+    try:
+        found.row["ms"] = host_times(bench) if found.row["small"] else device_times(bench, spin)
+        ratio = speedup(found.row)
+        if ratio is not None and ratio < args.kernels_below:
+            found.row["kernels"] = kernel_times(bench)
+    except Exception as error:  # the other cases are still worth their time
+        found.row["problem"] = f"{type(error).__name__}: {str(error)[:400]}"
+    finally:
+        del bench
+        release(args)
+    return found.row
+
+
+def release(args: argparse.Namespace) -> None:
+    """Give both libraries' free memory back."""
+    if args.device == "cuda":
+        torch.cuda.empty_cache()
+        genesis.cuda.empty_cache()
 
 
 def as_torch(x: Any) -> torch.Tensor:
     """A Genesis tensor's values on the GPU, computed."""
     genesis.cuda.synchronize()
     return torch.from_dlpack(x)
-
-
-def run_case(case: Case, args: argparse.Namespace, spin: Any) -> Row:
-    """The row of a case; one that fails has a `problem`."""
-    try:
-        return measured(case, args.device, spin, args.peers.split(","))
-    except Exception as error:  # the other cases are still worth their time
-        return {"problem": f"{type(error).__name__}: {str(error)[:400]}"}
-    finally:
-        if args.device == "cuda":
-            torch.cuda.empty_cache()
-            genesis.cuda.empty_cache()
 
 
 def speedup(row: Row) -> float | None:
@@ -257,7 +323,8 @@ def line_of(row: Row) -> str:
     told = f"{ratio:.2f}" if ratio is not None else "-"
     rate = f"{row['bytes'] / row['ms']['genesis'] / 1e6:5.0f} GB/s" if "ms" in row else ""
     kind = ("host µs" if row["small"] else "µs") if shown else "" if wrong else "right"
-    return f"{row['key']:20} {told:>6}  {rate}  {shown} {kind}  {row['text']}{wrong}"
+    kernels = "".join(f"\n{'':24}{us:8.1f}  {label}" for label, us in row.get("kernels", ()))
+    return f"{row['key']:20} {told:>6}  {rate}  {shown} {kind}  {row['text']}{wrong}{kernels}"
 
 
 def summary(rows: list[Row]) -> list[Row]:
@@ -275,22 +342,110 @@ def summary(rows: list[Row]) -> list[Row]:
     return found
 
 
-def wanted_cases(args: argparse.Namespace) -> list[Case]:
+def wanted_cases(args: argparse.Namespace, seed: int) -> list[Case]:
     """The cases of this part, one of each family first."""
     part, parts = map(int, args.part.split("/"))
+    names = families(args)
+    numbers = [int(args.number)] if args.number else list(range(args.cases))
+    return [draw_case(name, seed, number, args.scale) for number in numbers for at, name in enumerate(names)
+            if (number * len(names) + at) % parts == part % parts]
+
+
+def families(args: argparse.Namespace) -> list[str]:
+    """The names of `--families`."""
     names = args.families.split(",") if args.families else list(FAMILIES)
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:
         raise SystemExit(f"there is no family {unknown[0]}; there are {', '.join(FAMILIES)}")
-    numbers = [int(args.number)] if args.number else [n for n in range(args.cases) if n % parts == part % parts]
-    return [draw_case(name, args.seed, number, args.scale) for number in numbers for name in names]
+    return names
 
 
-def main() -> int:
-    """Measure what is not measured yet, print rows and what each family comes to."""
+def journal_of(args: argparse.Namespace, seed: int) -> Journal:
+    """What was measured of a seed before."""
+    folder = args.state or Path("build/sweep")
+    return Journal(folder / f"{seed}-{args.device}-{args.scale:g}.jsonl")
+
+
+def measure(args: argparse.Namespace, turn: Callable[[], bool] | None) -> None:
+    """Measure what is not measured yet, and print rows: case by case, or with a `turn` all that is timed at the end."""
+    started, spin = time.monotonic(), None
+    if args.device == "cuda":
+        forget_no_compiled_case()
+        if turn is not None:
+            from genesis.codegen.cuda import compile as compilers
+            compilers.MOST_WORKERS = WORKERS  # type: ignore[misc]
+        from bars import COPY_BYTES
+        spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
+        genesis.eval(*spin)
+    waiting: list[tuple[Journal, str, Prepared]] = []
+
+    def finish(journal: Journal, key: str, found: Prepared) -> None:
+        journal.write({"begun": key, "text": found.case.text})
+        journal.write({"key": key, "family": found.case.family, "text": found.case.text,
+                       **time_it(found, args, spin)})
+        print(line_of(journal.rows[key]), flush=True)
+
+    for journal, key, case in to_measure(args):
+        if time.monotonic() - started > args.budget:
+            break
+        journal.write({"begun": key, "text": case.text})
+        found = prepared(case, args)
+        journal.write({"prepared": key})
+        if turn is None:
+            finish(journal, key, found)
+        else:
+            waiting.append((journal, key, found))
+    if turn is not None and turn():
+        for each in waiting:
+            finish(*each)
+
+
+def to_measure(args: argparse.Namespace) -> list[tuple[Journal, str, Case]]:
+    """The cases of this part that have no row yet."""
+    found = []
+    for seed in map(int, args.seeds.split(",")):
+        journal = journal_of(args, seed)
+        for case in wanted_cases(args, seed):
+            key = f"{case.family}/{case.number}"
+            if args.again or key not in journal.rows:
+                found.append((journal, key, case))
+    return found
+
+
+def in_processes(args: argparse.Namespace) -> None:
+    """The same by several processes, which prepare at once and take turns for timing."""
+    rest = [word for word in sys.argv[1:] if not word.startswith("--out")]
+    commands = [[sys.executable, __file__, *rest, "--part", f"{i}/{args.processes}", "--in-turn"]
+                for i in range(args.processes)]
+    run_in_turn(commands, args.ready_within)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Print what families came to, and write it; returns 1 if a result was wrong."""
+    wrong = False
+    for seed in map(int, args.seeds.split(",")):
+        journal, args.part = journal_of(args, seed), "0/1"
+        wanted = [(case.family, f"{case.family}/{case.number}") for case in wanted_cases(args, seed)]
+        rows = [{"family": family, **journal.rows[key]} for family, key in wanted if key in journal.rows]
+        found = summary(rows)
+        print(f"seed {seed}")
+        for each in found:
+            mean, worst = ("-" if x is None else f"{x:.2f}" for x in (each["geometric_mean"], each["worst"]))
+            bad = f", {each['wrong']} wrong" if each["wrong"] else ""
+            print(f"{each['family']:16} geometric mean {mean}, worst {worst} of {each['cases']}{bad}")
+        if len(rows) < len(wanted):
+            print(f"{len(wanted) - len(rows)} cases are left: the same command goes on with them")
+        if args.out:
+            record.write(args.out, f"sweep_{seed}", seed=seed, families=found, rows=rows)
+        wrong |= any(each["wrong"] for each in found)
+    return int(wrong)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--families", default="", help="comma-separated; every one by default")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", "--seed", default="0", help="comma-separated")
     parser.add_argument("--cases", type=int, default=8, help="of each family")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th case, from the i-th")
     parser.add_argument("--number", default="", help="one case of each family, by its number")
@@ -298,40 +453,26 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: only checks results")
     parser.add_argument("--scale", type=float, default=1.0, help="of the bytes that are drawn")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds after which no case is begun")
-    parser.add_argument("--state", type=Path, help="where rows are kept (build/sweep/SEED-DEVICE-SCALE.jsonl)")
+    parser.add_argument("--state", type=Path, help="folder where rows are kept (build/sweep)")
     parser.add_argument("--again", action="store_true", help="measure again what was measured")
+    parser.add_argument("--kernels-below", type=float, default=0.0, help="also time the kernels of slower cases")
+    parser.add_argument("--processes", type=int, default=0, help="that compile at the same time")
+    parser.add_argument("--ready-within", type=float, default=180.0, help="seconds, of processes; others are ended")
+    parser.add_argument("--in-turn", action="store_true", help="prepare, then wait for a line of stdin (internal)")
     record.add_out(parser)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure what is not measured yet, print rows and what each family comes to."""
+    args = arguments()
     warnings.filterwarnings("ignore")
-    started = time.monotonic()
-    path = args.state or Path("build/sweep") / f"{args.seed}-{args.device}-{args.scale:g}.jsonl"
-    journal, spin, rows, left = Journal(path), None, [], 0
-    if args.device == "cuda":
-        from bars import COPY_BYTES
-        spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
-        genesis.eval(*spin)
-    for case in wanted_cases(args):
-        key = f"{case.family}/{case.number}"
-        row = None if args.again else journal.rows.get(key)
-        if row is None:
-            if time.monotonic() - started > args.budget:
-                left += 1
-                continue
-            journal.write({"begun": key, "text": case.text})
-            row = {"key": key, "family": case.family, "text": case.text, **run_case(case, args, spin)}
-            journal.write(row)
-        rows.append({"family": case.family, **row})
-        print(line_of(row), flush=True)
-    found = summary(rows)
-    for each in found:
-        mean, worst = ("-" if x is None else f"{x:.2f}" for x in (each["geometric_mean"], each["worst"]))
-        wrong = f", {each['wrong']} wrong" if each["wrong"] else ""
-        print(f"{each['family']:16} geometric mean {mean}, worst {worst} of {each['cases']}{wrong}")
-    if left:
-        print(f"{left} cases are left: the same command goes on with them")
-    if args.out:
-        record.write(args.out, "sweep", seed=args.seed, families=found, rows=rows)
-    return int(any(each["wrong"] for each in found))
+    families(args)
+    if args.processes and not args.in_turn:
+        in_processes(args)
+    else:
+        measure(args, wait_for_turn if args.in_turn else None)
+    return 0 if args.in_turn else report(args)
 
 
 if __name__ == "__main__":

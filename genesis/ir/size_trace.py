@@ -176,14 +176,16 @@ class Trace:
         return self.make(sorted_terms(whole)), self.make(sorted_terms(rest))
 
     def _divide_by_sum(self, a: Size, b: SymInt) -> tuple[Size, Size]:
+        """Of multiples of a sum, and of what is a number away from one: the last index of a row is such a one."""
         if isinstance(a, SymInt):
             lead, k = b.terms[-1]
             for atoms, m in a.terms:
                 left = without_factors(atoms, lead)
                 if left is not None and m % k == 0:
                     factor = self.make(((left, m // k),))
-                    if a - b * factor == 0:
-                        return factor, 0
+                    rest = a - b * factor
+                    if rest.__class__ is int:
+                        return factor, rest
         return 0, a
 
     def floordiv(self, a: Size, b: Size) -> Size:

@@ -324,12 +324,18 @@ def gcd(a: Size, b: Size) -> Size:
 
     >>> from genesis.ir.size_trace import Trace
     >>> with Trace(B=8) as trace:
-    ...     gcd(trace.symbol("B") * 96, 64)
-    32
+    ...     B = trace.symbol("B")
+    ...     gcd(B * 96, 64), gcd((B - 1) * 6, B - 1) == B - 1
+    (32, True)
     """
     symbolic = a if isinstance(a, SymInt) else b
     if not isinstance(symbolic, SymInt):
         return math.gcd(a, b)
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, SymInt) and len(one.terms) > 1:  # a sum shows what it divides in no single term
+            rest = one.trace.divide(other, one)[1]
+            if rest.__class__ is int and rest == 0:
+                return one
     terms = (*terms_of(a), *terms_of(b))
     common = terms[0][0]
     for atoms, _ in terms[1:]:

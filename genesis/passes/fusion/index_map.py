@@ -177,7 +177,7 @@ _CONSTANT = Atom("constant", "", 1, 1)
 
 
 def _rejoin(mod: Atom, k: int, sums: dict[Atom, int]) -> bool:
-    """k·(e % n) + k·n·(e // n) → k·e, and k·(e % n) + k·n·((e // n) % m) → k·(e % (n·m))."""
+    """k·(e % n) + k·n·(e // n) → k·e, and with (e // n) % m or, what is the same, (e % (n·m)) // n → k·(e % (n·m))."""
     inner, n = mod.inner, mod.number
     assert inner is not None
     quotient = floordiv(inner, n)
@@ -192,7 +192,20 @@ def _rejoin(mod: Atom, k: int, sums: dict[Atom, int]) -> bool:
             del sums[mod], sums[other]
             _accumulate(sums, mod_(inner, n * other.number), k)
             return True
+        if other.kind == "div" and factor == k * n and other.number == n and _is_mod(other.inner, inner, n):
+            del sums[mod], sums[other]
+            assert other.inner is not None
+            _accumulate(sums, other.inner, k)
+            return True
     return False
+
+
+def _is_mod(e: Expr | None, inner: Expr, n: int) -> bool:
+    """Is e the remainder of an expression by a multiple of n?"""
+    if e is None or not e.is_atom or not e.terms:
+        return False
+    atom = e.terms[0][0]
+    return atom.kind == "mod" and atom.inner == inner and gcd(atom.number, n) == n
 
 
 def _accumulate(sums: dict[Atom, int], e: Expr, k: int) -> None:
