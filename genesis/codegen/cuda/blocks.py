@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Store
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Store
+from genesis.ir.ops.splits import SPREADS
 from genesis.ir.sym_int import SymInt, hint, is_multiple, literal_value, most
 from genesis.passes.graph.split_reductions import whole_columns
 
@@ -50,6 +51,9 @@ SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
 as many, 1528 µs with eight times as many)."""
+
+SPREAD: Final = 2048
+"""Elements of a block that sums squares or exponentials around a running number: each has two accumulators."""
 
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
@@ -229,6 +233,8 @@ def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
     if singles and (stores or len(kernel.loads("xr")) > 1):
         elements = min(elements, SINGLES)
+    if any(isinstance(s, Part) and s.op in SPREADS for s in kernel.statements):
+        elements = min(elements, SPREAD)
     warps = 8 if singles and elements == 4096 else 4
     return Blocks(x_block, max(1, elements // x_block), True, warps, num_stages=_num_stages(kernel, elements, 2, gpu))
 

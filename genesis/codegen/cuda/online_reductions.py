@@ -8,6 +8,7 @@ LeVeque 1979 for putting lanes together). Both run in each lane by itself; `g_on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from genesis.codegen.cuda.kernel_ir import END, Apply, Constant, Reduce, Statement, Value
 from genesis.ir.sym_int import SymInt
@@ -45,6 +46,18 @@ def sums_of_squares(statements: Sequence[Statement], size: int) -> dict[str, Red
         if isinstance(total, Reduce) and total.op == "sum" and total.operand == centred[0] and (
                 total not in found.values()):
             found[s.out.name] = total
+    return found
+
+
+def beside_spreads(parts: Sequence[Reduce], spread: str, beside: str) -> dict[str, Reduce]:
+    """Parts of a split that are spreads of this kind (`ir.ops.splits.SPREADS`), by name → the reduction of the same
+    values that comes with it: another part, or one that nobody asked for."""
+    found: dict[str, Reduce] = {}
+    for s in parts:
+        if s.op == spread:
+            others = [x for x in parts if x.op == beside and x.operand == s.operand and x not in found.values()]
+            unasked = Reduce(replace(s.out, name=f"{s.out.name}_{beside}"), beside, s.operand)
+            found[s.out.name] = others[0] if others else unasked
     return found
 
 

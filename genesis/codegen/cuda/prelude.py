@@ -139,19 +139,20 @@ def g_row_min(x, AXIS: tl.constexpr):
 ''',
     "g_welford": '''
 @triton.jit
-def g_welford(mean, squares, count, x, inside):
-    """Take x into running means and sums of squares around them, lane by lane."""
-    count = count + tl.where(inside, 1.0, 0.0).to(count.dtype)
+def g_welford(mean, squares, share, x, inside):
+    """Take x into running means and sums of squares around them, lane by lane; x is this share of all so far."""
     off = tl.where(inside, x - mean, 0.0)
-    mean = mean + off / tl.maximum(count, 1.0)
-    return mean, squares + off * (x - mean), count
+    mean = mean + off * share
+    return mean, squares + off * (x - mean)
 ''',
     "g_together": '''
 @triton.jit
-def g_together(mean, squares, count, size):
-    """(sum, sum of squares around the mean) of a row, from those of its lanes."""
+def g_together(mean, squares, size, LANES: tl.constexpr):
+    """(sum, sum of squares around the mean) of a row of that size, from those of its lanes, which took turns."""
+    lane = tl.arange(0, LANES)[None, :]
+    count = (tl.maximum(size - lane + LANES - 1, 0) // LANES).to(mean.dtype)
     total = tl.sum(mean * count, 1, keep_dims=True)
-    off = mean - total / size
+    off = mean - total / tl.maximum(size, 1)
     return total, tl.sum(squares + off * off * count, 1, keep_dims=True)
 ''',
     "g_narrow": '''
@@ -195,7 +196,7 @@ def g_online(top, total, x, LANES: tl.constexpr, ROUNDED: tl.constexpr):
     """Take x into running maxima and sums of exp(x - maximum), LANES neighbours to a running maximum."""
     x = tl.reshape(x, [x.shape[0], x.shape[1] // LANES, LANES])
     higher = g_max(top, tl.reduce(x, 2, g_max))
-    zero = tl.where(higher == -float("inf"), 0.0, higher)  # exp(-inf - -inf) would be NaN
+    zero = tl.where(tl.abs(higher) == float("inf"), 0.0, higher)  # inf - inf would be NaN
     below = tl.sum(g_exp(x - zero[:, :, None], ROUNDED), 2)
     return higher, total * g_exp(top - zero, ROUNDED) + below
 ''',

@@ -13,14 +13,14 @@ because the registers hold it in its dtype in memory. Else two reductions that w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from genesis.codegen.cuda import lowerings
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
-from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
+from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import is_multiple, literal_value
@@ -45,6 +45,9 @@ class Program(Body):
         self.online = sums_of_exponentials(kernel.statements) if read_again else {}
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
+        parts = [self.part_as_reduction(s) for s in kernel.statements if isinstance(s, Part)]
+        self.squares |= beside_spreads(parts, "squares", "sum")
+        self.online |= beside_spreads(parts, "exponentials", "max")
         self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values())}
         self.loop_index = self._loop_index()
         self.held = self._held() if blocks.kept_bytes else set()
@@ -112,6 +115,7 @@ class Program(Body):
         self.rounded = everywhere | rounded_values(self.kernel, wanted, exact)  # what other loops need, they compute
         for s in wanted:
             inner += self.accumulate(s) if isinstance(s, Reduce) else self.statement(s)
+        inner[1:1] = self.shares(reductions, "r_start")
         self.rounded = everywhere
         if self.blocks.kept_bytes:
             self.loaded |= {s.out.name for s in first}
@@ -228,11 +232,12 @@ class Program(Body):
         splits = self.kernel.splits
         assert splits is not None
         inner = self.r_lines(self.r_size if splits.multiple % self.blocks.r == 0 else "end")
+        inner += self.shares(reductions.values(), "r_start - begin")
         for s in inside:
             inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
         found += ["    " + line for line in inner]
+        found += [line for s in reductions.values() for line in self.finish(s)]
         for part, s in zip(self.parts, reductions.values(), strict=True):
-            found += self.finish(s)
             found.append(self.store_part(part, "split * x_size + x", s.out.name, "x_mask" if self.ragged_x else ""))
         return found
 
@@ -281,6 +286,11 @@ class Program(Body):
 
     # Accumulators
 
+    def shares(self, reductions: Iterable[Reduce], done: str) -> list[str]:
+        """Which part of a lane's elements so far a round of the loop brings: one over the number of rounds."""
+        kinds = {lowerings.triton_type(self.accumulator(s)) for s in reductions if s.out.name in self.squares}
+        return [f"share_{kind[3:]} = 1.0 / (({done}) // RBLOCK + 1).to({kind})" for kind in sorted(kinds)]
+
     def start(self, s: Reduce) -> list[str]:
         """The accumulators of a reduction, before its loop."""
         name, dtype = s.out.name, self.accumulator(s)
@@ -288,7 +298,7 @@ class Program(Body):
         if name in self.with_others:
             return []
         if name in self.squares:
-            return [f"{name}_{part} = tl.full([XBLOCK, RBLOCK], 0.0, {kind})" for part in ("mean", "all", "count")]
+            return [f"{name}_{part} = tl.full([XBLOCK, RBLOCK], 0.0, {kind})" for part in ("mean", "all")]
         if name in self.online:
             shape = "[XBLOCK, RBLOCK]" if self.lanes == 1 else f"[XBLOCK, RBLOCK // {self.lanes}]"
             return [f'{name}_top = tl.full({shape}, -float("inf"), {kind})',
@@ -305,9 +315,10 @@ class Program(Body):
         if name in self.with_others:
             return []
         if name in self.squares:
-            names = f"{name}_mean, {name}_all, {name}_count"
+            names = f"{name}_mean, {name}_all"
             value = self.reduced_operand(self.squares[name])
-            return [f"{names} = g_welford({names}, {value}, {'r_mask' if self.ragged_r else 'True'})"]
+            share = f"share_{lowerings.triton_type(self.accumulator(s))[3:]}"
+            return [f"{names} = g_welford({names}, {share}, {value}, {'r_mask' if self.ragged_r else 'True'})"]
         if name in self.online:
             value = self.reduced_operand(self.online[name])
             names, cheap = f"{name}_top, {name}_all", self.cheap(s)
@@ -345,12 +356,14 @@ class Program(Body):
         if name in self.with_others:
             return []
         if name in self.squares:
-            names = f"{name}_mean, {name}_all, {name}_count"
-            return [f"{self.squares[name].out.name}, {name} = g_together({names}, {self.r_size})"]
+            size = self.r_size if self.kernel.splits is None else "tl.maximum(end - begin, 0)"
+            return [f"{self.squares[name].out.name}, {name} = g_together({name}_mean, {name}_all, {size}, RBLOCK)"]
         if name in self.online:
-            largest = self.online[name].out.name
+            largest = around = self.online[name].out.name
+            if s.op == "exponentials":
+                around = f'tl.where(tl.abs({largest}) == float("inf"), 0.0, {largest})'
             return [f"{largest} = g_row_max({name}_top, 1)",
-                    f"{name} = tl.sum({name}_all * g_exp({name}_top - {largest}, {self.cheap(s)}), 1, keep_dims=True)"]
+                    f"{name} = tl.sum({name}_all * g_exp({name}_top - {around}, {self.cheap(s)}), 1, keep_dims=True)"]
         return [f"{name} = {self.finished(s, f'{name}_all')}"]
 
 

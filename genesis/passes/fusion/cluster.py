@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from genesis.ir.node import Node
 from genesis.ir.ops.segments import row_put
-from genesis.ir.ops.splits import reduce_splits
+from genesis.ir.ops.splits import SPREADS, reduce_splits
 from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import reduction_space
 from genesis.passes.fusion.materialize import maker, weight
@@ -41,6 +41,12 @@ class Cluster:
     splits_x: bool = False
     has_inlined: bool = False
     writes_rows: bool = False
+
+    @property
+    def takes_any_split(self) -> bool:
+        """Can its partial reductions be taken of rows as they come, one element of each a time?"""
+        return "row" not in self.levels.values() and not any(
+            node.op is reduce_splits and node["how"] in SPREADS for node in self.levels)
 
     @property
     def full_reductions(self) -> bool:
@@ -80,7 +86,7 @@ def shared_space(first: Cluster, second: Cluster) -> Space | None:
                 raise Refused("one needs all of a row at once, the other only splits")
         return first.space
     for one, other in ((first, second), (second, first)):
-        transposes = one.splits and not one.splits_x and "row" not in one.levels.values()
+        transposes = one.splits and not one.splits_x and one.takes_any_split
         if transposes and (other.splits_x or not other.splits) and other.space == _transposed(one.space):
             return other.space
     raise Refused("they reduce over different spaces")

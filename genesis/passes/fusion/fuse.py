@@ -182,7 +182,8 @@ class _Fuser:
             for x in self.values.reads[node]:
                 readers.setdefault(x, []).append(node)
         for value, nodes in readers.items():
-            for one, other in pairwise(nodes):
+            splits = [node for node in nodes if node.op is reduce_splits]
+            for one, other in (*pairwise(splits), *pairwise(nodes)):
                 a, b = self.dag.of[one], self.dag.of[other]
                 first, second = self.clusters[a], self.clusters[b]
                 large = 2 * hint(value.type.numel) >= hint(max(first.size, second.size, key=hint))

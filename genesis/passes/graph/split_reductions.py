@@ -13,6 +13,7 @@ from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.split_spreads import split_spread
 
 ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 16384))
 """Rows reduced to columns: (splits per multiprocessor, the most columns that get as many). A kernel that computes the
@@ -49,6 +50,8 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
                                                             %2: f32[] = sum(%1, axes=(0,))
                                                             %3: bf16[] = cast(%2)
     """
+    whole = _whole_columns(graph, gpu)
+    graph = rewrite(graph, lambda node: None if node in whole else split_spread(node, lambda x: _split_count(x, gpu)))
     whole = _whole_columns(graph, gpu)
     return rewrite(graph, lambda node: None if node in whole or not node.op.associative else _split(node, gpu))
 
