@@ -152,7 +152,7 @@ def g_together(mean, squares, size, LANES: tl.constexpr):
     lane = tl.arange(0, LANES)[None, :]
     count = (tl.maximum(size - lane + LANES - 1, 0) // LANES).to(mean.dtype)
     total = tl.sum(mean * count, 1, keep_dims=True)
-    off = mean - total / tl.maximum(size, 1)
+    off = mean - total / tl.maximum(tl.sum(count, 1, keep_dims=True), 1.0)
     return total, tl.sum(squares + off * off * count, 1, keep_dims=True)
 ''',
     "g_narrow": '''

@@ -289,7 +289,7 @@ class Program(Body):
     def shares(self, reductions: Iterable[Reduce], done: str) -> list[str]:
         """Which part of a lane's elements so far a round of the loop brings: one over the number of rounds."""
         kinds = {lowerings.triton_type(self.accumulator(s)) for s in reductions if s.out.name in self.squares}
-        return [f"share_{kind[3:]} = 1.0 / (({done}) // RBLOCK + 1).to({kind})" for kind in sorted(kinds)]
+        return [f"share_{kind[3:]} = tl.full((), 1.0, {kind}) / (({done}) // RBLOCK + 1)" for kind in sorted(kinds)]
 
     def start(self, s: Reduce) -> list[str]:
         """The accumulators of a reduction, before its loop."""
