@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from genesis.ir.size_class import class_of
 from genesis.ir.size_trace import Trace, tracing
 from genesis.ir.sym_int import formula, gcd, hint, is_int_or_sym, is_multiple, most, value_at, value_of
+from genesis.passes.fusion.index_map import add, scale, unflatten, variable
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
@@ -163,3 +164,13 @@ def test_classes_end_at_powers_of_two_and_tell_multiples_of_16(size, others) -> 
     found = class_of(size)
     assert [n for n in range(1100) if n in found] == [n for n in range(1100) if class_of(n) == found]
     assert all(class_of(n) == found for n in others) and size in found
+
+
+def test_places_in_rows_whose_size_is_a_sum_come_apart() -> None:
+    """A slice of rows leaves B - 8 columns: whoever asks which row and column an element is gets an answer."""
+    with Trace(A=128, B=32776) as trace:
+        rows, columns = trace.symbol("A"), trace.symbol("B") - 8
+        x, r = variable("x", columns), variable("r", rows)
+        assert unflatten(add(scale(r, columns), x), (rows, columns)) == (r, x)
+        assert gcd(columns * rows, columns) == columns and gcd(columns * 3, columns * 2) in (1, columns)
+        assert not trace.guards

@@ -58,3 +58,15 @@ def test_reshapes_cancel(shapes: list[tuple[int, ...]]) -> None:
 def test_a_matrix_that_is_split_in_two_is_seen_through() -> None:
     i, j = variable("i", 8), variable("j", 18)
     assert str(flatten(unflatten(flatten((i, j), (8, 18)), (2, 4, 3, 6)), (2, 4, 3, 6))) == "i*18 + j"
+
+
+@pytest.mark.parametrize("inner", [(2640,), (48, 55), (4, 12, 5, 11), (7, 9)])
+def test_a_row_that_lies_around_the_reduced_axis_is_found_in_any_shape(inner: tuple[int, ...]) -> None:
+    """x is (outer, inner…) and r between them: the point without r is x again, however many inner axes there are."""
+    size = 1
+    for n in inner:
+        size *= n
+    x, r = variable("x", 54 * size), variable("r", 18)
+    element = add(scale(floordiv(x, size), 18 * size), scale(r, size), mod_(x, size))
+    outer, row, *point = unflatten(element, (54, 18, *inner))
+    assert row == r and flatten((outer, *point), (54, *inner)) == x
