@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 READY: Final = "READY FOR ITS TURN"
@@ -29,6 +31,7 @@ class Child:
     """A process; its output is shown as it comes, but for the line that says that it is ready."""
 
     def __init__(self, command: Sequence[str]):
+        self.command = command
         self.ready = threading.Event()
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         start_new_session=True)
@@ -49,11 +52,9 @@ class Child:
     def take_turn(self, seconds: float) -> int:
         """Let it time, for at most so many seconds; returns its exit status."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # of one that died while it prepared
             self.process.stdin.write("go\n")
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died while it prepared
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -64,10 +65,8 @@ class Child:
 
     def kill(self) -> None:
         """End it and the compilers that it started."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def run_in_turn(commands: Sequence[Sequence[str]], ready_within: float, turn: float = 600.0) -> list[Child]:
@@ -83,7 +82,7 @@ def run_in_turn(commands: Sequence[Sequence[str]], ready_within: float, turn: fl
     try:
         for child in children:
             if not child.ready.wait(max(0.0, limit - time.monotonic())):
-                print(f"not ready within {ready_within:g} s: {' '.join(child.process.args[1:])}", flush=True)  # type: ignore[arg-type, index, union-attr]
+                print(f"not ready within {ready_within:g} s: {shlex.join(child.command)}", flush=True)
                 child.kill()
         for child in children:
             child.take_turn(turn)

@@ -1,8 +1,9 @@
 """Drawn cases of families of ops: Genesis, torch eager and torch.compile in one process, device time.
 
-`sweep_cases.py` draws them. All three read the same memory. Results are forced by `genesis.eval`, calls are queued
-behind a long copy so that the host is ahead, and sets of operands take turns (`bars.py`). Results are checked after the
-timing against torch's in float64. Of a case of less than 1 MB the host's time is told, and counts for nothing.
+`sweep_cases.py` draws them. Both libraries have the same values, each in memory of its own. Results are forced by
+`genesis.eval`, calls are queued behind a long copy so that the host is ahead, and sets of operands take turns
+(`bars.py`). Results are checked against torch's in float64. Of a case of less than 1 MB the host's time is told, and
+counts for nothing.
 
     python benchmarks/sweep.py --out                                         # 8 cases of every family
     python benchmarks/sweep.py --processes 12 --seeds 0,1 --out              # compile on 12 cores, then time in turn
@@ -17,12 +18,14 @@ run and check their cases at once, and then time them one process after another,
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,7 +55,8 @@ class Bench:
     """A case's operands in both libraries' eyes.
 
     Args:
-        to_genesis: a torch tensor → the same values in Genesis, if possible in the same memory.
+        to_genesis: a torch tensor → the same values in Genesis, in memory of its own: what is shared may change, so
+            that each op that reads it is computed at once.
     """
 
     def __init__(self, case: Case, device: str, to_genesis: Callable[[torch.Tensor], Any], sets: int = SETS):
@@ -103,6 +107,13 @@ class Bench:
                 g, e, w = (picked(source, axis, x) for x in (g, e, w))
             worst = max(worst, relative_error(g, e, w, self.case.tolerance))
         return worst
+
+
+def own_memory(x: torch.Tensor) -> Any:
+    """The same values in Genesis' memory."""
+    found = genesis.from_dlpack(x).clone()
+    genesis.eval(found)
+    return found
 
 
 def memory_of(operand: Operand, generator: torch.Generator, device: str) -> torch.Tensor:
@@ -261,7 +272,7 @@ def prepared(case: Case, args: argparse.Namespace) -> Prepared:
     found = Prepared(case, {"small": small, "bytes": case.nbytes})
     on_gpu = args.device == "cuda"
     try:
-        bench = Bench(case, args.device, genesis.from_dlpack, SETS if on_gpu else 1)
+        bench = Bench(case, args.device, own_memory, SETS if on_gpu else 1)
         if on_gpu:
             genesis.cuda.synchronize()
             bench.functions = functions_of(case, args.peers.split(","))
@@ -396,8 +407,20 @@ def measure(args: argparse.Namespace, turn: Callable[[], bool] | None) -> None:
         else:
             waiting.append((journal, key, found))
     if turn is not None and turn():
-        for each in waiting:
-            finish(*each)
+        with collector_paused():
+            for each in waiting:
+                finish(*each)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without Python's collector, which goes through all that torch has compiled while the GPU waits for work."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def to_measure(args: argparse.Namespace) -> list[tuple[Journal, str, Case]]:

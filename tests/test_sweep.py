@@ -14,7 +14,8 @@ from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from sweep import Bench, Journal, relative_error, summary
+from in_turn import READY, run_in_turn
+from sweep import Bench, Journal, own_memory, relative_error, summary
 from sweep_cases import FAMILIES, LEAST_BYTES, LONGEST, MOST_BYTES, Operand, draw_case
 
 
@@ -90,3 +91,21 @@ def test_drawn_cases_are_right_in_the_interpreter(family: str, number: int) -> N
     with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
         bench = Bench(case, "cpu", lambda x: genesis.from_dlpack(x).to("cuda"), sets=1)
         assert bench.error(lambda x: torch.from_dlpack(x.to("cpu"))) <= 1, case.text
+
+
+def test_operands_are_in_memory_of_their_own() -> None:
+    """Of shared memory Genesis would compute each op at once, as others may write to it."""
+    theirs = torch.ones(1 << 16)
+    x = own_memory(theirs)
+    theirs.zero_()
+    assert x.sum().item() == 1 << 16
+
+
+def test_processes_prepare_together_and_time_one_after_the_other(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = ("import sys; from pathlib import Path; log = open(sys.argv[1], 'a', buffering=1); name = sys.argv[2]\n"
+              f"log.write('p' + name + '\\n'); print('{READY}', flush=True); sys.stdin.readline()\n"
+              "log.write('b' + name + '\\n'); log.write('e' + name + '\\n')")
+    run_in_turn([[sys.executable, "-c", script, str(log), name] for name in "12"], ready_within=60)
+    lines = log.read_text().split()
+    assert sorted(lines[:2]) == ["p1", "p2"] and lines[2:] == ["b1", "e1", "b2", "e2"]

@@ -27,9 +27,9 @@ NEAR: Final = 6
 def split_spread(node: Node, split_count: Callable[[Node], tuple[int, int]]) -> Node | None:
     """A sum of squares or exponentials around what was reduced of the same values → those of splits, put together.
 
-        before: %1: f32[] = sum(%0, axes=(0,))         after: %1: f32[1056] = reduce_splits(%0, how=sum, splits=1056)
-                %2 = %1 / n                                   %2: f32[1056] = reduce_splits(%0, how=squares, splits=1056)
-                %3: f32[] = sum((%0 - %2)², axes=(0,))        %3: f32[] = sum(%2 + counts · (%1 / counts - mean)²)
+        before: %1: f32[] = sum(%0, axes=(0,))       after: %1: f32[1056] = reduce_splits(%0, how=sum)
+                %2 = %1 / n                                 %2: f32[1056] = reduce_splits(%0, how=squares)
+                %3 = sum((%0 - %2)², axes=(0,))             %3 = sum(%2 + counts · (%1 / counts - mean)²)
 
     Args:
         split_count: of a reduction, (splits, what their length is a multiple of); no splits for one that stays whole.

@@ -19,7 +19,6 @@ from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import run_schedule
 
-
 GPU = replace(H200, multiprocessors=4)
 
 
