@@ -1,14 +1,30 @@
-"""einops over tensors of Genesis. It asks the subclasses of its `AbstractBackend`: one is made when it is imported."""
+"""einops over tensors of Genesis. It asks the subclasses of its `AbstractBackend`: one is made when it is imported.
+Its layers are `einops.layers.genesis`, which is found beside `einops.layers.torch`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 WANTED = "einops._backends"
+LAYERS: Final = "einops.layers.genesis", Path(__file__).parent.parent / "nn" / "einops_layers.py"
+"""The name of einops' layers over modules of Genesis, and the file that is that module."""
+
+
+class EinopsLayers:
+    """A finder of one module, einops' layers."""
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of the file; None for any other module."""
+        if fullname != LAYERS[0]:
+            return None
+        from importlib.util import spec_from_file_location
+        return spec_from_file_location(*LAYERS)
 
 
 class WithEinops:
@@ -38,6 +54,8 @@ def install() -> None:
         add(sys.modules[WANTED])
     elif not any(isinstance(finder, WithEinops) for finder in sys.meta_path):
         sys.meta_path.insert(0, WithEinops())  # type: ignore[arg-type]
+    if EinopsLayers not in sys.meta_path:
+        sys.meta_path.append(EinopsLayers)  # type: ignore[arg-type]
 
 
 def add(backends: Any) -> None:

@@ -116,7 +116,7 @@ class Hooks:
             numbers = {(call.args, call.outs): at for at, call in enumerate(executor.plan.steps)}
             steps = [(self._timed(function, rest[3], executor.plan, numbers[rest[0], rest[1]]), *rest)
                      for function, *rest in bound.steps]
-            return original(executor, SimpleNamespace(steps=steps), registers)
+            return original(executor, SimpleNamespace(steps=steps, straight=None), registers)
         return call_all
 
     def _timed(self, function: Any, kind: str, plan: Any, number: int) -> Any:

@@ -210,6 +210,7 @@ class Call:
     that could also write to a place) or "number" (the result is a Python number).
     `late(outs, *operands, **attributes)` returns the calls into C that do what an "out" call does. From the first call
     on that writes to an input's place, each has one; what it raises and allocates it does before.
+    `direct(*operands, out=place)` is all that an "out" or "made" call of one result without attributes does.
     """
 
     function: Callable
@@ -219,6 +220,7 @@ class Call:
     attributes: dict[str, object] = field(default_factory=dict)
     label: str = ""
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
+    direct: Callable[..., object] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import binascii
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Final, cast
 
 from genesis.frontend.host_values import from_host
@@ -28,6 +29,10 @@ from genesis.utils.torch_file import is_torch_file, read_torch_file
 
 STRUCTURE: Final = "genesis.structure"
 """The metadata's key. A value is a plain JSON one, or an object with one of the keys below."""
+VERSIONS: Final = "genesis.versions"
+"""The metadata's key of `_metadata`: [path, what the dictionary there has], where a dictionary has such an attribute, as
+a module's state dict does. Readers that do not know of it read all else."""
+
 TENSOR, DICT, LIST, TUPLE, BYTES = "tensor", "dict", "list", "tuple", "bytes"
 
 MOST_NESTED: Final = 150
@@ -44,7 +49,7 @@ def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
 
     Args:
         obj: tensors, numbers, strings, bytes, booleans and None in dictionaries, lists and tuples: what
-            `state_dict()` gives.
+            `state_dict()` gives, with the versions of a module's parts (`_metadata`).
         f: where to write; an existing file is replaced and keeps its permissions. Or a file that is open for bytes,
             which gets them where it stands.
 
@@ -70,12 +75,13 @@ def prepared(obj: Any) -> Callable[[BinaryIO], None]:
     """What writes an object to a file; see `save`. The tensors' values are those of now."""
     entries: dict[str, Tensor] = {}
     described = _describe(obj, "", entries, {}, 0)
+    versions = [[path, _describe(found, VERSIONS, entries, {}, 0)] for path, found in _versions(obj, [])]
     try:
-        structure = json.dumps(described)
+        texts = {STRUCTURE: json.dumps(described), **({VERSIONS: json.dumps(versions)} if versions else {})}
     except ValueError as error:  # a number of thousands of digits
         raise failure("save", str(error), error=ValueError) from None
     arrays = {name: (tensor.dtype, tensor.detach().cpu().contiguous().numpy()) for name, tensor in entries.items()}
-    return lambda file: write(file, arrays, {STRUCTURE: structure})
+    return lambda file: write(file, arrays, texts)
 
 
 def load(f: str | os.PathLike[str] | BinaryIO, map_location: MapLocation = None, *, weights_only: bool | None = None,
@@ -118,33 +124,34 @@ def load(f: str | os.PathLike[str] | BinaryIO, map_location: MapLocation = None,
             source.file.seek(-len(head), os.SEEK_CUR)
             if is_torch_file(head):
                 return read_torch_file(source, place, bool(mmap))
-            tensors, structure = _entries(source, place, bool(mmap))
+            tensors, texts = _entries(source, place, bool(mmap))
         except (Damaged, UnicodeDecodeError) as error:
             kind = "file of torch's that is read" if is_torch_file(head) else "safetensors file"
             raise failure("load", f"{source.name} is damaged or no {kind} ({error})", error=ValueError,
                           hint="genesis.save writes the files that genesis.load reads") from None
         except MemoryError:
             raise failure("load", f"there is no memory for what is in {source.name}", error=MemoryError) from None
-        if structure is None:
+        if STRUCTURE not in texts:
             return tensors
         try:
-            return _rebuild(parse(structure), tensors)
+            return _rebuild(parse(texts[STRUCTURE]), tensors, _rebuilt_versions(texts.get(VERSIONS, "[]"), tensors))
         except (KeyError, ValueError, TypeError, RecursionError) as error:
             raise failure("load", f"the structure in {source.name} is damaged ({type(error).__name__}: {error})",
                           hint="genesis.save writes the files that genesis.load reads", error=ValueError) from None
 
 
-def _entries(source: Source, place: Callable[[Tensor, str], Tensor], map: bool) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors of a safetensors file by name, and the structure around them."""
+def _entries(source: Source, place: Callable[[Tensor, str], Tensor],
+             map: bool) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file by name, and its metadata."""
     if not map:
         arrays, metadata = read(source.file, source.size)
         tensors = {name: place(from_host(array, cpu), "cpu") for name, array, _ in arrays}
-        return tensors, metadata.get(STRUCTURE)
+        return tensors, metadata
     from genesis.runtime.cpu.storage import CPUStorage
     assert source.path is not None
     pages, metadata = mapped(source.path)
     return {name: place(wrap_memory(CPUStorage.wrap(array), tensor_type(array.shape, dtype, cpu)), "cpu")
-            for name, (array, dtype) in pages.items()}, metadata.get(STRUCTURE)
+            for name, (array, dtype) in pages.items()}, metadata
 
 
 def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple[Any, ...], str], depth: int) -> Any:
@@ -177,7 +184,34 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
                   hint="tensors, numbers, strings, bytes, None, in dictionaries, lists and tuples; a state_dict()")
 
 
-def _rebuild(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _versions(obj: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
+    """The path and the `_metadata` of each dictionary that has one."""
+    if isinstance(obj, Mapping):
+        found = getattr(obj, "_metadata", None)
+        if found:
+            yield path, found
+        for key, value in obj.items():
+            yield from _versions(value, [*path, key])
+    elif isinstance(obj, (list, tuple)):
+        for index, value in enumerate(obj):
+            yield from _versions(value, [*path, index])
+
+
+Versions = dict[tuple[Any, ...], Any]
+"""Path of a dictionary → its `_metadata`."""
+
+
+def _rebuilt_versions(text: str, tensors: Mapping[str, Tensor]) -> Versions:
+    found: Versions = {}
+    for pair in parse(text):
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not list or not all(
+                type(key) in _PLAIN for key in pair[0]):
+            raise ValueError("a version without a path")
+        found[tuple(pair[0])] = _rebuild(pair[1], tensors, {})
+    return found
+
+
+def _rebuild(value: Any, tensors: Mapping[str, Tensor], versions: Versions, path: tuple[Any, ...] = ()) -> Any:
     """The inverse of `_describe`. Whatever that does not write raises."""
     if type(value) in _PLAIN:
         return value
@@ -191,8 +225,9 @@ def _rebuild(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if type(content) is not list:
         raise ValueError(f"a {kind[:20]} of {type(content).__name__}")
     if kind == DICT:
-        return _rebuild_dictionary(content, tensors)
-    items = [_rebuild(item, tensors) for item in content]
+        return _rebuild_dictionary(content, tensors, versions, path)
+    items = [_rebuild(item, tensors, versions, (*path, index) if versions else ())
+             for index, item in enumerate(content)]
     if kind == LIST:
         return items
     if kind == TUPLE:
@@ -210,12 +245,16 @@ def _bytes(content: Any) -> bytes:
         raise ValueError(f"bytes that are not base64 ({error})") from None
 
 
-def _rebuild_dictionary(pairs: list[Any], tensors: Mapping[str, Tensor]) -> dict[Any, Any]:
-    found = {}
+def _rebuild_dictionary(pairs: list[Any], tensors: Mapping[str, Tensor], versions: Versions,
+                        path: tuple[Any, ...]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    if path in versions:
+        found = OrderedDict()
+        found._metadata = versions[path]  # type: ignore[attr-defined]
     for pair in pairs:
         if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in _PLAIN:
             raise ValueError("a dictionary's item is no key and value")
-        found[pair[0]] = _rebuild(pair[1], tensors)
+        found[pair[0]] = _rebuild(pair[1], tensors, versions, (*path, pair[0]) if versions else ())
     if len(found) != len(pairs):
         raise ValueError("a dictionary has a key twice")
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
+
 import numpy as np
 import pytest
 
@@ -52,3 +55,25 @@ def test_gradients_and_compiled_functions(compiled: bool) -> None:
         run(x).backward()
         assert x.grad is not None
         np.testing.assert_allclose(x.grad.numpy(), 2 * IMAGES, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_layers_are_modules(compiled: bool) -> None:
+    layers = importlib.import_module("einops.layers.genesis")
+    genesis.manual_seed(0)
+    net = genesis.nn.Sequential(
+        layers.Rearrange("b (h h1) w c -> b h w (h1 c)", h1=2), genesis.nn.Linear(6, 4),
+        layers.EinMix("b h w (g c) -> b h (w d)", weight_shape="g c d", bias_shape="d", g=2, c=2, d=3),
+        layers.Reduce("b h w -> b w", "mean"))
+    assert [name for name, _ in net.named_parameters()] == ["1.weight", "1.bias", "2.weight", "2.bias"]
+    assert repr(net[3]) == "Reduce('b h w -> b w', 'mean')"
+    weights = {name: p.detach().numpy() for name, p in net.named_parameters()}
+    run = genesis.compile(net) if compiled else net
+    for _ in range(3):
+        found = run(genesis.tensor(IMAGES))
+        hidden = einops.rearrange(IMAGES, "b (h h1) w c -> b h w (h1 c)", h1=2) @ weights["1.weight"].T
+        hidden = hidden + weights["1.bias"]
+        mixed = np.einsum("bhwgc,gcd->bhwd", hidden.reshape(6, 2, 6, 2, 2), weights["2.weight"]) + weights["2.bias"][0]
+        np.testing.assert_allclose(found.detach().numpy(), mixed.reshape(6, 2, 18).mean(1), rtol=2e-5, atol=2e-6)
+        found.sum().backward()
+    assert copy.deepcopy(net)(genesis.tensor(IMAGES)).tolist() == net(genesis.tensor(IMAGES)).tolist()

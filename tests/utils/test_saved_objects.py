@@ -195,3 +195,40 @@ def test_unknown_objects_are_refused_with_their_place() -> None:
             genesis.save(obj, io.BytesIO())
         for part in ("test_saved_objects.py", "try: tensors, numbers, strings, bytes"):
             assert part in str(caught.value)
+
+
+class Renamed(genesis.nn.Module):
+    """A module whose second version calls `old` `new`."""
+
+    _version = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new = genesis.nn.Parameter(genesis.ones(2))
+        self.told: Any = None
+
+    def _load_from_state_dict(self, state: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        self.told = local_metadata.get("version")
+        super()._load_from_state_dict(state, prefix, local_metadata, *rest)
+
+
+def test_versions_of_state_dicts_are_kept_as_torch_keeps_them(tmp_path: Path) -> None:
+    net = genesis.nn.Sequential(Renamed(), genesis.nn.BatchNorm1d(2))
+    genesis.save({"epoch": 3, "nets": [{"plain": 1}, net.state_dict()]}, tmp_path / "checkpoint")
+    found = genesis.load(tmp_path / "checkpoint")
+    assert type(found) is dict and type(found["nets"][0]) is dict and found["epoch"] == 3
+    state = found["nets"][1]
+    assert state._metadata == {"": {"version": 1}, "0": {"version": 2}, "1": {"version": 2}}
+    assert state._metadata == net.state_dict()._metadata
+    net.load_state_dict(state)
+    assert net[0].told == 2
+
+
+def test_a_damaged_version_is_a_damaged_file(tmp_path: Path) -> None:
+    genesis.save(genesis.nn.Linear(1, 1).state_dict(), tmp_path / "state")
+    content = (tmp_path / "state").read_bytes()
+    wanted = b'[[[], {\\"dict\\"'
+    assert content.count(wanted) == 1
+    (tmp_path / "state").write_bytes(content.replace(wanted, b'[[{}, {\\"dict\\"'))
+    with pytest.raises(ValueError, match="damaged"):
+        genesis.load(tmp_path / "state")

@@ -167,7 +167,7 @@ class _Lowerer:
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(
                 x.type.weak or in_order(x) for x in inputs_read(node)) else row.kind
-            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late))
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, row.direct))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register

@@ -23,6 +23,7 @@ from genesis.ir.place import Place
 from genesis.ir.types import TensorType
 from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.storage import CPUStorage
+from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
 from genesis.runtime.plan import Call, Plan
 
 atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
@@ -171,6 +172,9 @@ class CPUExecutor:
             bound.prepare()
         elif changed:
             bound.rebind(changed)
+        bound.runs += 1
+        if bound.runs == RUNS_BEFORE:
+            bound.write_out()
         writes = self._call_all(bound, registers)
         outputs = []
         for index, kept in self.outputs:
@@ -181,8 +185,14 @@ class CPUExecutor:
 
     def _call_all(self, bound: _Bound, registers: list[Value]) -> list[Callable[[], object]]:
         """Make the calls; returns what the last ones have made ready to be called."""
-        args: tuple[int, ...] = ()
-        outs: tuple[int, ...] = ()
+        straight = bound.straight
+        if straight is not None:
+            try:
+                return straight.run(registers, [])
+            except (IndexError, RuntimeError) as error:
+                _, args, outs, *_ = straight.failed(error.__traceback__)
+                raise told(error, self._call_of(args, outs), [registers[i] for i in args]) from None
+        args, outs = (), ()
         operands: list[Value] = []
         writes: list[Callable[[], object]] = []
         try:
@@ -221,10 +231,14 @@ class _Bound:
         registers: the plan's values; those over the arena and over inputs stay from run to run.
         steps: the calls that a run makes. Those from the first on that overwrites an input are only made ready.
         arena_version: the version of the arena that the registers are over.
+        runs: how often these calls were made.
+        straight: the calls as one function; None before they were made a few times.
     """
 
     def __init__(self, executor: CPUExecutor):
         self.executor = executor
+        self.runs = 0
+        self.straight: StraightLine | None = None
         self.registers: list[Value] = [None if isinstance(x, Place) else x for x in executor.plan.registers]
         self.steps: list[PreparedCall] = []
         self.arena_version = -1
@@ -298,6 +312,14 @@ class _Bound:
                 function, kind = call.late, "late"
             self.steps.append((function, call.args, call.outs, call.attributes, kind, frees))
         self.arena_version = arena.version
+        self.runs, self.straight = 0, None
+
+    def write_out(self) -> None:
+        """Make one function of the calls."""
+        if len(self.steps) <= MOST_CALLS:
+            direct = {call.function: call.direct for call in self.executor.plan.steps
+                      if isinstance(call, Call) and call.direct is not None}
+            self.straight = StraightLine(self.steps, self.executor.adopted, owned, direct)
 
     def _copies(self, call: Call) -> bool:
         """True for a reshape whose operand's strides allow no view: it must run every time."""

@@ -27,7 +27,7 @@ def _unary(call: Callable) -> Lowering:
 
     def late(outs: Outs, x: Tensor) -> Writes:
         return [partial(call, x, out=outs[0])]
-    return Lowering(run, in_place=(0,), allocates=True, late=late)
+    return Lowering(run, in_place=(0,), allocates=True, late=late, direct=call)
 
 
 def _binary(call: Callable) -> Lowering:
@@ -37,7 +37,7 @@ def _binary(call: Callable) -> Lowering:
 
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
         return [partial(call, a, b, out=outs[0])]
-    return Lowering(run, in_place=(0, 1), allocates=True, late=late)
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=call)
 
 
 def _tensor_first(call: Callable) -> Lowering:

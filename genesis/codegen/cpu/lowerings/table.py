@@ -42,6 +42,8 @@ class Lowering:
             arguments; it raises and allocates whatever there is to raise and to allocate ("out" only). What
             overwrites a program's memory is called last and without a line of Python between (`Call.late`). None: a
             result that overwrites memory is made elsewhere first, and copied.
+        direct: the call of torch's to which `function` passes its operands on, with `out=outs[0]`; it does nothing
+            else.
         late_reads: `late` looks at its operands' elements: none of them is made by another call of that kind.
     """
 
@@ -53,6 +55,7 @@ class Lowering:
     allocates: bool = False
     late: Callable[..., Writes] | None = None
     late_reads: bool = False
+    direct: Callable[..., Any] | None = None
 
 
 Outs = tuple[Any, ...]
