@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
@@ -12,12 +12,13 @@ from genesis.frontend.default_dtypes import defaults
 from genesis.frontend.recording import TensorBase, emit, misplaced, operand, read, wrap
 from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
+from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
 from genesis.ir.ops.require_all import require_all
-from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, promote_types, tensor_type
+from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, has_sym_int, promote_types, tensor_type
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -104,11 +105,66 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
 
     `floating` turns integers into the default floating-point dtype first, `dtype` fixes it; `home` fixes the device.
     """
+    if dtype is None and home is None:
+        found = alike(values, floating, values[0].__class__ not in _KIND or op not in _TENSOR_FIRST)
+        return found if found is not None else unlike(op, values, floating)
+    return _converted(op, values, floating, dtype, home)
+
+
+_conversions: dict[tuple[Any, ...], tuple[tuple[DType | None, tuple[int, ...] | None], ...]] = {}
+"""The conversions that operands of different types took: whether integers become floats, the default float, and each
+operand's type or Python class → for each the dtype that it was cast to and the shape that it was expanded to, or None."""
+
+MOST_CONVERSIONS: Final = 1 << 12
+"""Entries of `_conversions`; when there are more, all are dropped."""
+
+counted("conversions of operands", lambda: len(_conversions), 500, MOST_CONVERSIONS + 1)
+
+
+def unlike(op: str, values: Sequence[Any], floating: bool = False) -> tuple[Node, ...]:
+    """`operands` of types that differ; what they take is looked up where operands of these types were seen before."""
+    key = (floating, defaults["float"], *[x.spec if isinstance(x, TensorBase) else x.__class__ for x in values])
+    steps = _conversions.get(key)
+    if steps is None or (values[0].__class__ in _KIND and op in _TENSOR_FIRST):
+        nodes = _converted(op, values, floating)
+        if _describable(values):
+            if len(_conversions) > MOST_CONVERSIONS:
+                _conversions.clear()
+            _conversions[key] = _steps_between(values, nodes)
+        return nodes
+    found = []
+    for value, (dtype, shape) in zip(values, steps, strict=True):
+        if value.__class__ in _KIND:
+            found.append(number(value))
+            continue
+        node = read(value)
+        if dtype is not None:
+            node = make(pointwise.cast, (node,), (dtype,))
+        found.append(node if shape is None else make(movement.expand, (node,), (shape,)))
+    return tuple(found)
+
+
+def _describable(values: Sequence[Any]) -> bool:
+    """Whether each is a plain number or a tensor, of one device."""
+    homes = {x.spec.device for x in values if isinstance(x, TensorBase)}
+    return len(homes) == 1 and all(isinstance(x, TensorBase) or x.__class__ in _KIND for x in values) and not any(
+        has_sym_int(x.spec) for x in values if isinstance(x, TensorBase))
+
+
+def _steps_between(values: Sequence[Any],
+                   nodes: Sequence[Node]) -> tuple[tuple[DType | None, tuple[int, ...] | None], ...]:
+    """For each operand the dtype and the shape that its node has, where these are not its own."""
+    return tuple([(None, None) if value.__class__ in _KIND else (
+        None if node.type.dtype is value.spec.dtype else node.type.dtype,
+        None if node.type.shape == value.spec.shape else node.type.shape)
+        for value, node in zip(values, nodes, strict=True)])
+
+
+def _converted(op: str, values: Sequence[Any], floating: bool = False, dtype: DType | None = None,
+               home: Device | None = None) -> tuple[Node, ...]:
+    """See `operands`."""
     first = values[0]
     if dtype is None:
-        found = alike(values, floating, first.__class__ not in _KIND or op not in _TENSOR_FIRST)
-        if found is not None:
-            return found
         if first.__class__ in _KIND and (op in _TENSOR_FIRST or not any(isinstance(x, TensorBase) for x in values)):
             raise failure(op, "the first operand must be a tensor",
                           [(f"operand {i}", x) for i, x in enumerate(values)],
@@ -215,8 +271,10 @@ def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
     """Record a pointwise op on tensors and numbers, by torch's rules."""
     if autocast.policy[0]:
         values = cast_for(op, *values)
-    nodes = alike(values, floating) if values[0].__class__ not in _KIND else None
-    return wrap(emit(op, nodes if nodes is not None else operands(op.name, values, floating)))
+    if values[0].__class__ in _KIND:
+        return wrap(emit(op, operands(op.name, values, floating)))
+    nodes = alike(values, floating)
+    return wrap(emit(op, nodes if nodes is not None else unlike(op.name, values, floating)))
 
 
 def required(name: str, x: Any, condition: Any, problem: str) -> Any:

@@ -6,11 +6,15 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import record, require_tensors
+from genesis.frontend.autocast_policy import state as autocast
+from genesis.frontend.recording import read, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.ops import composite
-from genesis.ir.types import float32
+from genesis.ir.node import make, number
+from genesis.ir.ops import composite, pointwise
+from genesis.ir.ops import reduction as reduction_ops
+from genesis.ir.source import here
+from genesis.ir.types import float32, int64
 from genesis.nn.functional.losses import check_reduction
 from genesis.nn.functional.softmax import log_softmax
 
@@ -62,7 +66,20 @@ def _of_rows(losses: Tensor, target: Tensor, numbers: Tensor, ignore_index: int,
     """A loss for each row, reduced: the mean over the rows that are not ignored."""
     if reduction == "none":
         return losses.reshape(target.spec.shape)
-    return losses.sum() if reduction == "sum" else _mean(losses, numbers != ignore_index)
+    if reduction == "sum":
+        return losses.sum()
+    if autocast.policy[0] or losses.spec.dtype.itemsize < 4:
+        return _mean(losses, numbers != ignore_index)
+    return _mean_of_rows(losses, numbers, ignore_index)
+
+
+def _mean_of_rows(losses: Tensor, numbers: Tensor, ignore_index: int) -> Tensor:
+    """`_mean` of the rows that are not ignored, without a tensor for each step: most training steps take one."""
+    line, over = here(), ((0,), False)
+    kept = make(pointwise.ne, (read(numbers), number(ignore_index)), (), line)
+    count = make(reduction_ops.sum, (make(pointwise.cast, (kept,), (int64,), line),), over, line)
+    total = make(reduction_ops.sum, (read(losses),), over, line)
+    return wrap(make(pointwise.div, (total, make(pointwise.cast, (count,), (losses.spec.dtype,), line)), (), line))
 
 
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
