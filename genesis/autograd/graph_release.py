@@ -65,9 +65,11 @@ def holds_values(root: Node) -> bool:
 
 
 def is_freed(node: Node, roots: Iterable[Node]) -> bool:
-    """Whether backwards of these roots released values that a backward of this node reads."""
+    """Whether backwards of these roots released values that a backward of this node reads, or it was made of a tensor
+    whose graph was released: a backward of it fails."""
     gone = _reached(roots)
-    return any(x in gone and (x.holds_values if isinstance(x, Boundary) else _reads_values(x))
+    return any(x.op is control.watch and x.attrs[0] == FREED if isinstance(x, Node) and x not in gone else
+               x in gone and (x.holds_values if isinstance(x, Boundary) else _reads_values(x))
                for x in _reached([node]))
 
 

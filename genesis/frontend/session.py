@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -83,6 +83,25 @@ class Session:
     def note_grad_written(self, tensor: Any) -> None:
         """`.grad` is about to be set."""
         self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+
+    def forget_made(self, known: Collection[int]) -> None:
+        """Let go of tensors that the call made, of which nobody but the session knows any more: their gradients are
+        none of its effects.
+
+        Args:
+            known: ids of tensors that were there before.
+        """
+        noted = [(name, weakref.ref(x), before) for name in ("grads", "entry_grads")
+                 for x, before in getattr(self, name).values() if id(x) not in known]
+        arrived = [weakref.ref(x) for x in self.differentiated]
+        self.grads, self.entry_grads = ({key: entry for key, entry in table.items() if key in known}
+                                        for table in (self.grads, self.entry_grads))
+        self.differentiated = []
+        for name, reference, before in noted:
+            x = reference()
+            if x is not None:
+                getattr(self, name)[id(x)] = (x, before)
+        self.differentiated = [x for reference in arrived if (x := reference()) is not None]
 
     def extent(self) -> tuple[Any, ...]:
         """A value that changes with every effect on tensors."""

@@ -113,7 +113,7 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
 
 _conversions: dict[tuple[Any, ...], tuple[tuple[DType | None, tuple[int, ...] | None], ...]] = {}
 """The conversions that operands of different types took: whether integers become floats, the default float, and each
-operand's type or Python class → for each the dtype that it was cast to and the shape that it was expanded to, or None."""
+operand's type or Python class → for each the dtype that it was cast to and the shape it was expanded to, or None."""
 
 MOST_CONVERSIONS: Final = 1 << 12
 """Entries of `_conversions`; when there are more, all are dropped."""
@@ -134,7 +134,7 @@ def unlike(op: str, values: Sequence[Any], floating: bool = False) -> tuple[Node
         return nodes
     found = []
     for value, (dtype, shape) in zip(values, steps, strict=True):
-        if value.__class__ in _KIND:
+        if not isinstance(value, TensorBase):
             found.append(number(value))
             continue
         node = read(value)

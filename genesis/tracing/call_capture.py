@@ -98,6 +98,7 @@ class CallCapture:
         """
         self._check()
         entered, effects, values = self._entered, self._effects, self._values
+        effects.forget_made({id(x) for x in (*self._tensors, *entered.world.tensors)})
         guards, slots = self._guards()
         known = {id(x) for x in _containers((*self._args, *self._kwargs.values()))}
         made, given = result, self._tensors

@@ -61,12 +61,18 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
         raise NotReplayable("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
     with _computing_anew([s.node for s in made], entered.contents):
-        if effects.ended or _advances_state(effects, shape):
+        if effects.ended or _steps_by_itself(effects) or _advances_state(effects, shape):
             return StepReplay(effects, shape, tensors, allowed, slots)
         if effects.grads:
             raise NotReplayable("it sets gradients without ending a step")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         return CallReplay(effects, shape, tensors, allowed, known, slots)
+
+
+def _steps_by_itself(effects: Session) -> bool:
+    """Does the call make gradients, whatever was there before, and write to what stays, as a step without an optimizer
+    does (`p.data.add_(p.grad, alpha=-lr)`)? Gradients that are added to are others' at each turn, and wait for more."""
+    return bool(effects.grads) and not effects.entry_grads and any(s.cell is not None for s in effects.writes)
 
 
 def _advances_state(effects: Session, shape: Result) -> bool:

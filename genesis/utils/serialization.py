@@ -30,8 +30,8 @@ from genesis.utils.torch_file import is_torch_file, read_torch_file
 STRUCTURE: Final = "genesis.structure"
 """The metadata's key. A value is a plain JSON one, or an object with one of the keys below."""
 VERSIONS: Final = "genesis.versions"
-"""The metadata's key of `_metadata`: [path, what the dictionary there has], where a dictionary has such an attribute, as
-a module's state dict does. Readers that do not know of it read all else."""
+"""The metadata's key of `_metadata`: [path, what the dictionary there has], where a dictionary has such an attribute,
+as a module's state dict does. Readers that do not know of it read all else."""
 
 TENSOR, DICT, LIST, TUPLE, BYTES = "tensor", "dict", "list", "tuple", "bytes"
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, scalar_tensor
 from torch.nn import functional
 
+from genesis.codegen.cpu.lowerings.dtypes import number_tensor
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, into
 
 Types = tuple[Any, ...]
@@ -85,12 +86,12 @@ def _cross_entropy_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tenso
     """(softmax - goal) · g in the result's own memory, or in float32 for narrower dtypes."""
     low = logits.dtype.itemsize < 4
     scores = torch.softmax(logits, 1, torch.float32) if low else torch.softmax(logits, 1, out=outs[0])
-    ignored = target == ignore_index
-    rows = target.long().masked_fill(ignored, 0).unsqueeze(1)
-    scores.scatter_add_(1, rows, scores.new_full((), label_smoothing - 1).expand(rows.shape))
+    ignored = torch.eq(target, ignore_index)
+    rows = (target if target.dtype is torch.int64 else target.long()).masked_fill(ignored, 0).unsqueeze_(1)
+    scores.scatter_add_(1, rows, number_tensor(label_smoothing - 1.0, scores.dtype).expand_as(rows))
     if label_smoothing:
         scores.sub_(label_smoothing / logits.shape[1])
-    scores.mul_(g.masked_fill(ignored, 0).unsqueeze(1))
+    scores.mul_(g.masked_fill(ignored, 0).unsqueeze_(1))
     if low:
         outs[0].copy_(scores)
 

@@ -39,12 +39,14 @@ _DOT = (torch.float32, torch.float64)
 
 def _linear(outs: Outs, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
     out = outs[0]
-    if x.ndim != 2:
-        out_features, in_features = weight.shape
-        rows = 1
-        for size in x.shape[:-1]:
-            rows *= size
-        x, out = x.reshape(rows, in_features), out.view(rows, out_features)
+    if x.ndim == 2:
+        torch._C._nn.linear(x, weight, bias, out=out)  # addmm or mm, with the weight transposed in C
+        return
+    out_features, in_features = weight.shape
+    rows = 1
+    for size in x.shape[:-1]:
+        rows *= size
+    x, out = x.reshape(rows, in_features), out.view(rows, out_features)
     if bias is None:
         torch.mm(x, weight.t(), out=out)
     else:

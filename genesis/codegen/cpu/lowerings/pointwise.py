@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, scalar_tensor
 
-from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
+from genesis.codegen.cpu.lowerings.dtypes import number_tensor, torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes
 from genesis.ir.types import DType, float64
 
@@ -43,10 +43,10 @@ def _binary(call: Callable) -> Lowering:
 def _tensor_first(call: Callable) -> Lowering:
     """For calls that take a number only on the right."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
-        return call(a if isinstance(a, Tensor) else scalar_tensor(a, dtype=b.dtype), b, out=outs[0])
+        return call(a if isinstance(a, Tensor) else number_tensor(a, b.dtype), b, out=outs[0])
 
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
-        return [partial(call, a if isinstance(a, Tensor) else scalar_tensor(a, dtype=b.dtype), b, out=outs[0])]
+        return [partial(call, a if isinstance(a, Tensor) else number_tensor(a, b.dtype), b, out=outs[0])]
     return Lowering(run, in_place=(0, 1), allocates=True, late=late if call in _NEVER_FAIL else None)
 
 
@@ -71,9 +71,9 @@ def _tensors(call: Callable) -> Lowering:
 def _where(outs: Outs, condition: Operand, a: Operand, b: Operand) -> None:
     out = outs[0]
     if not isinstance(a, Tensor):
-        a = scalar_tensor(a, dtype=out.dtype)
+        a = number_tensor(a, out.dtype)
     if not isinstance(b, Tensor):
-        b = scalar_tensor(b, dtype=out.dtype)
+        b = number_tensor(b, out.dtype)
     if not isinstance(condition, Tensor):
         out.copy_(a if condition else b)
         return
@@ -84,8 +84,8 @@ def _where_late(outs: Outs, condition: Operand, a: Operand, b: Operand) -> Write
     out = outs[0]
     if not isinstance(condition, Tensor):
         a = a if condition else b
-        return [partial(out.copy_, a if isinstance(a, Tensor) else scalar_tensor(a, dtype=out.dtype))]
-    a, b = (x if isinstance(x, Tensor) else scalar_tensor(x, dtype=out.dtype) for x in (a, b))
+        return [partial(out.copy_, a if isinstance(a, Tensor) else number_tensor(a, out.dtype))]
+    a, b = (x if isinstance(x, Tensor) else number_tensor(x, out.dtype) for x in (a, b))
     return [partial(torch.where, condition, a, b, out=out)]
 
 
