@@ -23,6 +23,10 @@ def _total_norm(outs: tuple[Tensor, ...], *tensors: Tensor, norm_type: float) ->
 
 def _clip_by_norm(outs: tuple[Tensor, ...], bound: Any, norm: Tensor, *gradients: Tensor) -> None:
     factor = (float(bound) / (norm + 1e-6)).clamp_(max=1.0)
+    if all(out.data_ptr() == gradient.data_ptr() for out, gradient in zip(outs, gradients, strict=True)) and all(
+            out.dtype is factor.dtype for out in outs):
+        torch._foreach_mul_(list(outs), factor)
+        return
     for out, gradient in zip(outs, gradients, strict=True):
         torch.mul(gradient, factor, out=out)
 

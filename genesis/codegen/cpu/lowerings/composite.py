@@ -100,8 +100,8 @@ def _cross_entropy_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tenso
 
 
 FEW_ELEMENTS = 1 << 15
-"""Logits up to which a gradient of the cross entropy takes calls with results of its size, as torch's does: 7 µs of calls
-where the ten that work in the result's memory take 15."""
+"""Logits up to which a gradient of the cross entropy takes calls with results of its size, as torch's does: 7 µs of
+calls where the ten that work in the result's memory take 15."""
 
 
 def _few_cross_entropies_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tensor, ignore_index: int) -> None:

@@ -27,7 +27,7 @@ def copy_base(out: Tensor, base: Tensor) -> None:
 
 def base_copied(out: Tensor, base: Tensor) -> Writes:
     """The calls that start a result from `base`."""
-    return [partial(out.copy_, base)] if out.data_ptr() != base.data_ptr() else []
+    return [] if out is base or out.data_ptr() == base.data_ptr() else [partial(out.copy_, base)]
 
 
 def _fill(outs: Outs, value: Any, type: Any) -> Any:

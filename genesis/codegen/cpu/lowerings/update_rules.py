@@ -46,7 +46,7 @@ class _Calls(list[Callable[[], Any]]):
         needed = sum(x.numel() for x in like)
         if room is None or room.numel() < needed:
             room = self._scratch[name, dtype] = torch.empty(max(self._room, needed), dtype=dtype)
-        return [x.view(y.shape) for x, y in zip(room[:needed].split([x.numel() for x in like]), like, strict=True)]
+        return list(torch._C._nn.unflatten_dense_tensors(room[:needed], list(like)))
 
     def copied(self, name: str, tensors: Sequence[Tensor], dtype: torch.dtype | None = None) -> Tensors:
         """Copies of these tensors in the memory of this name."""
@@ -77,6 +77,9 @@ def _update(rule: Rule) -> Lowering:
 
 def _pieces(roles: list[tuple[Tensor, ...]]) -> Iterator[list[Tensors]]:
     """Parts of all roles, of contiguous tensors, that belong together, of about PIECE elements."""
+    if sum(x.numel() for x in roles[0]) <= PIECE:
+        yield [list(role) for role in roles]
+        return
     flat = [[x.view(-1) for x in role] for role in roles]  # as fused kernels walk memory
     piece: list[tuple[Tensor, ...]] = []
     room = PIECE
