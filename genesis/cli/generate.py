@@ -1,14 +1,20 @@
 """Continues a prompt with the language model of a folder.
 
     genesis generate Qwen/Qwen3-0.6B --prompt "A compiler is" --max-tokens 50
+    genesis generate Qwen/Qwen3-0.6B --prompt-cache-file book.cache --prompt "Who wrote it?"
+    genesis generate Qwen/Qwen3-0.6B --prompt "Name a river" --prefill-response "The river"
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING, Any
 
 from genesis.cli import language
+
+if TYPE_CHECKING:
+    from genesis.models.text import Tokenizer
 
 HELP = "continue a prompt with a language model"
 
@@ -16,9 +22,10 @@ HELP = "continue a prompt with a language model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     language.add_model(parser)
-    parser.add_argument("--prompt", "-p", required=True, help="the text; - for standard input")
-    parser.add_argument("--system-prompt", help="what the model is told first, through its chat template")
-    parser.add_argument("--ignore-chat-template", action="store_true", help="continue the text as it is")
+    language.add_prompt(parser)
+    parser.add_argument("--prefill-response", metavar="TEXT", help="how the answer begins, which the model continues")
+    parser.add_argument("--prompt-cache-file", metavar="FILE",
+                        help="what genesis cache_prompt has read already; the prompt goes on behind it")
     parser.add_argument("--verbose", action=argparse.BooleanOptionalAction, default=True, help="print speeds")
     language.add_sampling(parser, temperature=0.0)
 
@@ -29,18 +36,41 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from genesis.models.generation import cache_for
     from genesis.models.text import stream_generate
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    prompt = language.prompt_of(arguments)
     model, tokenizer = language.opened(arguments)
-    if tokenizer.chat_template is None or arguments.ignore_chat_template:
-        ids = tokenizer.encode(prompt)
-    else:
-        system = [{"role": "system", "content": arguments.system_prompt}] if arguments.system_prompt else []
-        ids = tokenizer.encode_chat([*system, {"role": "user", "content": prompt}])
-    cache = cache_for(model, 1, arguments.max_kv_size) if arguments.max_kv_size else None
+    ids = _tokens(arguments, tokenizer, prompt)
+    cache = _cache(arguments, model, len(ids))
+    wanted = language.room(model, ids, arguments.max_tokens, 0 if cache is None else cache.seen)
+    if arguments.prefill_response:
+        print(arguments.prefill_response, end="", flush=True)
     _, last = language.show(stream_generate(model, tokenizer, ids, cache=cache, **{
-        **language.options(arguments), "max_new_tokens": language.room(model, ids, arguments.max_tokens)}))
+        **language.options(arguments), "max_new_tokens": wanted}))
     if arguments.verbose and last is not None:
         print(language.speeds(last), file=sys.stderr)
     return 0
+
+
+def _tokens(arguments: argparse.Namespace, tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The tokens to read: the prompt in its chat, up to the answer or into it; behind a cache from the prompt on."""
+    begun, cached = arguments.prefill_response or "", arguments.prompt_cache_file is not None
+    chat = language.chat_of(arguments, tokenizer, language.PLACE if cached else prompt)
+    if not chat:
+        return tokenizer.encode(prompt + begun, add_special_tokens=not cached)
+    answer = [{"role": "assistant", "content": begun}] if begun else []
+    text = tokenizer.chat([*chat, *answer], continue_final_message=bool(begun))
+    if cached:
+        text = prompt + text[text.rindex(language.PLACE) + len(language.PLACE):]
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def _cache(arguments: argparse.Namespace, model: Any, prompt: int) -> Any:
+    """The cache of a size that was asked for, or with what a file holds; None for a new one."""
+    from genesis import load
+    from genesis.models.generation import cache_for
+    if arguments.prompt_cache_file is None:
+        return cache_for(model, 1, arguments.max_kv_size) if arguments.max_kv_size else None
+    seen = load(arguments.prompt_cache_file, map_location="cpu", mmap=True).get("seen", 0)
+    cache = cache_for(model, 1, arguments.max_kv_size or seen + prompt + arguments.max_tokens)
+    cache.load_into(arguments.prompt_cache_file)
+    return cache

@@ -20,16 +20,41 @@ def add_model(parser: argparse.ArgumentParser, default: str | None = None) -> No
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights; as stored")
 
 
-def room(model: Any, ids: Sequence[int], wanted: int) -> int:
-    """How many of the wanted tokens fit behind a prompt: a model with a table of positions has so many and no more.
+def room(model: Any, ids: Sequence[int], wanted: int, before: int = 0) -> int:
+    """How many of the wanted tokens fit behind a prompt, and what a cache holds before it: a model with a table of
+    positions has so many and no more.
 
     Raises:
         ValueError: none do.
     """
-    most = model.spec.position_table
-    if most and len(ids) >= most:
-        raise ValueError(f"the prompt has {len(ids)} tokens, and the model's table of positions {most}")
-    return min(wanted, most - len(ids)) if most else wanted
+    most, there = model.spec.position_table, before + len(ids)
+    if most and there >= most:
+        raise ValueError(f"the prompt has {there} tokens, and the model's table of positions {most}")
+    return min(wanted, most - there) if most else wanted
+
+
+PLACE = "<query>"
+"""Stands for the prompt where a chat is asked for what its template writes around it."""
+
+
+def add_prompt(parser: argparse.ArgumentParser) -> None:
+    """The prompt, and how it is put to the model."""
+    parser.add_argument("--prompt", "-p", required=True, help="the text; - for standard input")
+    parser.add_argument("--system-prompt", help="what the model is told first, through its chat template")
+    parser.add_argument("--ignore-chat-template", action="store_true", help="continue the text as it is")
+
+
+def prompt_of(arguments: argparse.Namespace) -> str:
+    """The prompt's text."""
+    return sys.stdin.read() if arguments.prompt == "-" else str(arguments.prompt)
+
+
+def chat_of(arguments: argparse.Namespace, tokenizer: Tokenizer, prompt: str) -> list[dict[str, Any]]:
+    """The prompt as a chat; empty where there is no template for one, or it is not wanted."""
+    if tokenizer.chat_template is None or arguments.ignore_chat_template:
+        return []
+    system = [{"role": "system", "content": arguments.system_prompt}] if arguments.system_prompt else []
+    return [*system, {"role": "user", "content": prompt}]
 
 
 def recent(model: Any, ids: Sequence[int]) -> list[int]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 # A subcommand is a module here with `HELP`, `add_arguments(parser)` and `run(arguments) -> exit status`.
-COMMANDS = ("cache", "chat", "data", "demo", "dump", "eval", "finetune", "generate", "launch", "ops", "passes",
-            "profile", "train", "why")
+COMMANDS = ("cache", "cache_prompt", "chat", "data", "demo", "dump", "eval", "finetune", "generate", "launch", "ops",
+            "passes", "profile", "train", "why")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

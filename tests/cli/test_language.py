@@ -39,6 +39,42 @@ def test_generate_from_standard_input_without_a_template(folder: str, capsys: py
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("plain", [True, False], ids=["text", "chat"])
+def test_a_prompt_that_was_read_before_goes_on(folder: str, plain: bool, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer is that to the whole prompt, and only its end is read."""
+    kept = ["--prompt-cache-file", str(tmp_path / "prompt.cache")]
+    more = ["--device", "cpu", *(["--ignore-chat-template"] if plain else [])]
+    assert main(["generate", folder, "--prompt", "a long story. who is it?", "-m", "8", *more]) == 0
+    whole = capsys.readouterr()
+    assert main(["cache_prompt", folder, "--prompt", "a long story.", *kept, *more]) == 0
+    first = int(re.findall(r"prompt (\d+) tokens", capsys.readouterr().err)[0])
+    assert main(["generate", folder, "--prompt", " who is it?", "-m", "8", *kept, *more]) == 0
+    again = capsys.readouterr()
+    assert again.out == whole.out
+    read = [int(re.findall(r"prompt (\d+) tokens", x.err)[0]) for x in (whole, again)]
+    assert read[0] == first + read[1]
+
+
+def test_an_answer_goes_on_from_its_beginning(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", folder, "--prompt", "hi", "--prefill-response", "The river", "-m", "4",
+                 "--device", "cpu"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("The river")
+    tokens = Tokenizer.from_pretrained(folder)
+    written = "<|user|>hi<|end|><|assistant|>The river"
+    assert tokens.chat([{"role": "user", "content": "hi"}, {"role": "assistant", "content": " The river "}],
+                       continue_final_message=True) == written.replace("The river", " The river ")
+    assert f"prompt {len(tokens.encode(written, add_special_tokens=False))} tokens" in shown.err
+
+
+def test_a_message_that_the_template_changes_cannot_go_on(folder: str) -> None:
+    tokens = Tokenizer.from_pretrained(folder)
+    tokens.chat_template = "{{ messages[0]['content'] | upper }}"
+    with pytest.raises(ValueError, match="cannot go on"):
+        tokens.chat([{"role": "user", "content": "hi"}], continue_final_message=True)
+
+
 def test_chat(folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\nand more\n/new\nagain\n"))
     assert main(["chat", folder, "-m", "3", "--temp", "0", "--device", "cpu"]) == 0

@@ -81,18 +81,27 @@ class Tokenizer:
         """The text of tokens."""
         return str(self._tokens.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **values: Any) -> str:
+    def chat(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True,
+             continue_final_message: bool = False, **values: Any) -> str:
         """A chat as the model's template writes it.
 
         Args:
             messages: {"role": "user", "content": "…"} each.
             add_generation_prompt: end with the beginning of an answer.
+            continue_final_message: end where the last message does, which goes on: without what closes it.
             values: what else the template asks for, such as `tools` or `enable_thinking`.
 
         Raises:
-            ValueError: there is no template, or it refuses the chat, or takes more than it may.
+            ValueError: there is no template, or it refuses the chat, or takes more than it may; or the text of the last
+                message, which is to go on, is not in what the template writes.
         """
-        return self.chats([messages], add_generation_prompt, **values)[0]
+        if not continue_final_message:
+            return self.chats([messages], add_generation_prompt, **values)[0]
+        text, last = self.chats([messages], False, **values)[0], str(messages[-1]["content"])
+        for said in (last, last.strip()):  # templates strip what they write
+            if said and (at := text.rfind(said)) >= 0:
+                return text[:at + len(said)]
+        raise ValueError("the chat template does not write the last message as it is, so that it cannot go on")
 
     def chats(self, several: Sequence[Sequence[Mapping[str, Any]]], add_generation_prompt: bool = True,
               **values: Any) -> list[str]:
