@@ -3,6 +3,7 @@
     python benchmarks/decode.py --out                 # every row, on the GPU
     python benchmarks/decode.py --rows 0.6B@128 --profile
     python benchmarks/decode.py --peer                # torch beside: a static cache under torch.compile
+    python benchmarks/decode.py --rows "" --cat       # a user's loop with caches that grow by `cat`, beside eager torch
 
 A row is `shape@context` or `shape@contextxbatch`. A time is the least of several rounds of `--tokens` steps, each of
 which reads the token that the one before chose, on the device; the host waits at a round's end. "copied" is how many
@@ -36,6 +37,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 ROWS = ("0.6B@128", "0.6B@4096", "0.6B@512x64", "8B@128")
 BARS = {"0.6B@128": 1500, "0.6B@4096": 1200, "0.6B@512x64": 16000}
+
+CAT_BAR = 1.5
+"""Of eager torch's time by ours in a user's loop."""
 
 
 def parsed(row: str) -> tuple[str, int, int]:
@@ -114,6 +118,27 @@ def profile() -> list[tuple[str, float, int]]:
     return sorted(((label, sum(times), len(times)) for label, times in spent.items()), key=lambda x: -x[1])
 
 
+def user_loop(context: int, tokens: int, rounds: int) -> dict[str, Any]:
+    """Milliseconds a token of the same lines in both libraries: caches that grow by `cat`, nothing compiled, each token
+    read as it comes. The least of the rounds after the first; in each the caches begin anew."""
+    import torch
+    from decode_cpu import loop, model_in
+
+    import genesis
+    c = SHAPES["0.6B"]
+    shape = {"vocab": c["vocab_size"], "dim": c["hidden_size"], "hidden": c["intermediate_size"],
+             "layers": c["num_hidden_layers"], "heads": c["num_attention_heads"], "shared": c["num_key_value_heads"],
+             "size": c["head_dim"]}
+    found: dict[str, list[float]] = {}
+    for name, lab in (("torch", torch), ("genesis", genesis)):
+        with lab.device("cuda"):
+            model = model_in(lab, shape).to(lab.bfloat16)
+        found[name] = [loop(lab, model, context, tokens, False, shape, perf_counter) * 1e3 for _ in range(rounds + 1)]
+    ours, theirs = min(found["genesis"][1:]), min(found["torch"][1:])
+    return {"row": f"cat@{context}", "ms": ours, "torch_ms": theirs, "ratio": theirs / ours,
+            "first_round_ms": found["genesis"][0]}
+
+
 def peer(rows: list[str], tokens: int) -> None:
     """The same shapes in torch, in a process of its own: prints a JSON line a row."""
     from torch_decode import tokens_per_second
@@ -131,10 +156,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--profile", action="store_true", help="the kernels of each row's step")
     parser.add_argument("--peer", action="store_true", help="torch beside")
+    parser.add_argument("--cat", action="store_true", help="a user's loop with caches that grow, beside eager torch")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     record.add_out(parser)
     args = parser.parse_args()
-    rows = args.rows.split(",")
+    rows = list(filter(None, args.rows.split(",")))
     if args.as_peer:
         peer(rows, args.tokens)
         return
@@ -154,6 +180,10 @@ def main() -> None:
             for label, ms, count in profile()[:24]:
                 print(f"    {ms:8.3f} ms {count:4d} x {ms / count * 1e3:7.1f} us  {label}")
     models.clear()
+    if args.cat:
+        found.append(row := user_loop(128, args.tokens, args.rounds))
+        print(f"a user's loop with cat: {row['ms']:.2f} ms a token ({row['first_round_ms']:.1f} at first), eager torch "
+              f"{row['torch_ms']:.2f}: {row['ratio']:.2f} x (bar {CAT_BAR})", flush=True)
     if args.peer:
         command = [sys.executable, str(Path(__file__)), "--as-peer", "--rows", args.rows, "--tokens", str(args.tokens)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

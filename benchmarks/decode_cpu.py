@@ -20,24 +20,24 @@ from typing import Any
 
 import record
 
-SHAPE: dict[str, int] = {"vocab": 8192, "dim": 512, "hidden": 1536, "layers": 8, "heads": 8, "size": 64}
+SHAPE: dict[str, int] = {"vocab": 8192, "dim": 512, "hidden": 1536, "layers": 8, "heads": 8, "shared": 8, "size": 64}
 """31 M parameters, the table shared with the head."""
 
 BARS = {"decoder": 1.05, "cat": 1.5}
 """Of torch's time by ours; of the loop with `cat` on a GPU."""
 
 
-def model_in(lab: Any) -> Any:
+def model_in(lab: Any, s: dict[str, int] = SHAPE) -> Any:
     """The model in one of the two libraries, as a user writes it: lists of keys and values go in and out."""
-    nn, F, s = lab.nn, lab.nn.functional, SHAPE
+    nn, F = lab.nn, lab.nn.functional
 
     class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            inner = s["heads"] * s["size"]
+            inner, shared = s["heads"] * s["size"], s["shared"] * s["size"]
             self.first, self.second = nn.RMSNorm(s["dim"], eps=1e-6), nn.RMSNorm(s["dim"], eps=1e-6)
             self.q_norm, self.k_norm = nn.RMSNorm(s["size"], eps=1e-6), nn.RMSNorm(s["size"], eps=1e-6)
-            self.q, self.k, self.v = (nn.Linear(s["dim"], inner, bias=False) for _ in range(3))
+            self.q, self.k, self.v = (nn.Linear(s["dim"], n, bias=False) for n in (inner, shared, shared))
             self.out = nn.Linear(inner, s["dim"], bias=False)
             self.gate, self.up = (nn.Linear(s["dim"], s["hidden"], bias=False) for _ in range(2))
             self.down = nn.Linear(s["hidden"], s["dim"], bias=False)
@@ -45,7 +45,7 @@ def model_in(lab: Any) -> Any:
         def forward(self, x: Any, angles: Any, kept: list[Any], place: Any, mask: Any) -> Any:
             B, T, _ = x.shape
             h = self.first(x)
-            q, k, v = (p(h).view(B, T, s["heads"], s["size"]) for p in (self.q, self.k, self.v))
+            q, k, v = (p(h).view(B, T, -1, s["size"]) for p in (self.q, self.k, self.v))
             q, k, v = turned(self.q_norm(q).transpose(1, 2)), turned(self.k_norm(k).transpose(1, 2)), v.transpose(1, 2)
             if place is not None:
                 kept[0].index_copy_(2, place, k)
@@ -56,7 +56,8 @@ def model_in(lab: Any) -> Any:
                 kept[:] = [k, v]
             else:
                 kept[:] = [k, v]
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and T > 1)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and T > 1,
+                                               enable_gqa=s["heads"] > s["shared"])
             x = x + self.out(y.transpose(1, 2).reshape(B, T, -1))
             h = self.second(x)
             return x + self.down(F.silu(self.gate(h)) * self.up(h))
@@ -76,33 +77,35 @@ def model_in(lab: Any) -> Any:
             self.norm = nn.RMSNorm(s["dim"], eps=1e-6)
 
         def forward(self, ids: Any, start: int, kept: list[list[Any]], capacity: int) -> Any:
-            T = ids.shape[1]
-            place = lab.arange(start, start + T)
-            half = lab.arange(0, s["size"], 2).float() / s["size"]
+            T, device = ids.shape[1], ids.device
+            place = lab.arange(start, start + T, device=device)
+            half = lab.arange(0, s["size"], 2, device=device).float() / s["size"]
             angles = place.float()[:, None] * (1e4 ** -half)
             angles = lab.cat([angles, angles], -1)
-            angles_now[:] = [angles.cos(), angles.sin()]
-            mask = None if not capacity else lab.arange(capacity) <= place[:, None]
+            mask = None if not capacity else lab.arange(capacity, device=device) <= place[:, None]
             x = self.embed(ids)
+            angles_now[:] = [angles.cos().to(x.dtype), angles.sin().to(x.dtype)]
             for block, layer in zip(self.blocks, kept, strict=True):
                 x = block(x, angles, layer, place if capacity else None, mask)
             return F.linear(self.norm(x)[:, -1], self.embed.weight).argmax(-1)
     return Model().eval()
 
 
-def loop(lab: Any, model: Any, context: int, tokens: int, static: bool) -> float:
+def loop(lab: Any, model: Any, context: int, tokens: int, static: bool, s: dict[str, int] = SHAPE,
+         clock: Callable[[], float] = process_time) -> float:
     """Seconds a token; the user reads each token, as who prints them does."""
     capacity = context + tokens if static else 0
-    shape = (1, SHAPE["heads"], capacity, SHAPE["size"])
-    kept = [[lab.zeros(shape), lab.zeros(shape)] if static else [] for _ in range(SHAPE["layers"])]
+    shape, device = (1, s["shared"], capacity, s["size"]), next(model.parameters()).device
+    kept = [[lab.zeros(shape, device=device), lab.zeros(shape, device=device)] if static else []
+            for _ in range(s["layers"])]
     with lab.no_grad():
-        token = model(lab.arange(context).view(1, -1), 0, kept, capacity)
+        token = model(lab.arange(context, device=device).view(1, -1), 0, kept, capacity)
         token.item()
-        start = process_time()
+        start = clock()
         for i in range(tokens):
             token = model(token.view(1, 1), context + i, kept, capacity)
             token.item()
-        return (process_time() - start) / tokens
+        return (clock() - start) / tokens
 
 
 def decoder() -> Callable[[int, int], float]:

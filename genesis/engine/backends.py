@@ -147,7 +147,7 @@ class CUDABackend(Backend):
     name = "cuda"
     passes = frozenset({"chunk_loss", "matrix_vector", "turn_operands", "split_k", "split_attention", "split_argmax",
                         "split_scans", "split_reductions", "snapshots", "shadow_weights", "remat",
-                        "hold_updates"})
+                        "side_by_side", "hold_updates"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
                 "convolution_weight_last")
     asynchronous = True

@@ -21,15 +21,15 @@ class Group:
     Attributes:
         kind: "loop" (pointwise ops and reductions over one iteration space), "matmul", "attention",
             "attention_backward", "scan", "scatter", "foreach" (one pointwise program over many tensors), "norm_parts"
-            (what many tensors add to a norm); on the CPU "call" (one op or composite) and "view" (movement that moves
-            nothing).
+            (what many tensors add to a norm), "side_by_side" (small loops in one launch); on the CPU "call" (one op or
+            composite) and "view" (movement that moves nothing).
         nodes: what it computes, operands before users. Leaves (`const`, `iota`, `scalar`) and
             movement nodes that feed it are among them.
         inputs: values it reads from memory, row-major and contiguous; no leaves but `input`.
         outputs: its nodes that are written to memory, row-major and contiguous.
         reason: why these nodes are together, in words (`genesis why` prints it).
         space: of a loop: each output covers all of it, or its kept part.
-        members: of a foreach: the loop groups of equal structure that it runs.
+        members: the loop groups that it runs: of a foreach of equal structure, side by side any.
         in_place: (output, input): the kernel may write this output over this input's memory, because
             it reads every element of the input just where it writes that element of the output.
         starts_from: (output, input): the kernel writes only a part of this output; before it runs, the output's

@@ -12,6 +12,7 @@ from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.passes.fusion.shadow_weights import shadow_weights
+from genesis.passes.fusion.side_by_side import side_by_side
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.bucket_gradients import bucket_gradients
@@ -186,6 +187,11 @@ def _remat(schedule: Schedule, target: Target) -> Schedule:
     return remat(schedule, target.group, sparing=config.spare_memory)
 
 
+def _side_by_side(schedule: Schedule, target: Target) -> Schedule:
+    assert target.gpu is not None
+    return side_by_side(schedule, target.gpu)
+
+
 def _hold_updates(schedule: Schedule, target: Target) -> Schedule:
     return hold_updates(schedule)
 
@@ -250,6 +256,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("schedule", "ordered", "what becomes one kernel, in the order of the least memory", on_schedule(_order)),
     Pass("remat", "recomputed", "with what is computed again instead of being kept", on_schedule(_remat),
          optional=True, wanted=lambda: config.fuse and config.recompute),
+    Pass("side_by_side", "beside", "with small kernels that many layers have side by side in one launch",
+         on_schedule(_side_by_side), optional=True, wanted=lambda: config.fuse),
     Pass("hold_updates", "held", "with updates by what ranks have reduced at the end", on_schedule(_hold_updates),
          optional=True),
     Pass("writes_last", "settled", "with what overwrites memory at the end", on_schedule(_writes_last), optional=True),

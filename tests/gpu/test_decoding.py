@@ -16,6 +16,7 @@ from genesis.models.generation.caches import StaticCache
 from genesis.models.generation.decoding import Decoder
 from genesis.models.generation.sampling import Sampling
 from genesis.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
+from genesis.passes.fusion.side_by_side import FEWEST
 from genesis.runtime.plan import Copy, Launch
 
 from .compare import array, numbers
@@ -191,13 +192,13 @@ def test_a_step_is_one_plan_for_every_token(cuda: Any, sampling: Sampling) -> No
         assert tokens["cpu"] == tokens["cuda"]
 
 
-def test_a_layer_is_nine_kernels() -> None:
-    """Queries; keys and values, of which the values go into the cache; the norm and rotation of each, the
+def test_a_layer_is_seven_kernels() -> None:
+    """Queries beside keys and values, of which the values go into the cache; the norm and rotation of both, the
     keys' into the cache; attention's pieces and their sum; three products with what stands around them."""
     from genesis import engine
     from genesis.engine.backends import backend_named
     from genesis.passes.pipeline import run_passes
-    config = Qwen3Config(vocab_size=64, hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
+    config = Qwen3Config(vocab_size=64, hidden_size=256, num_hidden_layers=FEWEST + 3, num_attention_heads=4,
                          num_key_value_heads=2, head_dim=128, intermediate_size=512, max_position_embeddings=512)
     model = Qwen3ForCausalLM(config).to(genesis.bfloat16).eval()
 
@@ -211,5 +212,25 @@ def test_a_layer_is_nine_kernels() -> None:
         with genesis.no_grad(), engine.observe(plans.append):
             genesis.eval(model.following(token, length, cache))
         return len(run_passes(plans[-1].graph, backend_named("h200")).schedule.groups)
-    four, three = kernels_of(4), kernels_of(3)
-    assert four - three == 9
+    most, fewer = kernels_of(FEWEST + 3), kernels_of(FEWEST + 2)
+    assert most - fewer == 7
+
+
+def test_layers_with_kernels_side_by_side_write_the_same(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genesis.passes.fusion.side_by_side.FEWEST", 2)
+    genesis.manual_seed(2)
+    config = Qwen3Config(vocab_size=40, hidden_size=16, num_hidden_layers=3, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=8, intermediate_size=16, max_position_embeddings=64)
+    model = Qwen3ForCausalLM(config).eval()
+    ids, scores = genesis.tensor([[3, 1, 4, 1, 5]]), []
+    for device in ("cpu", "cuda"):
+        with genesis.no_grad():
+            model = model.to(device)
+            cache = StaticCache(model.spec, 1, 16, device=device)
+            decoder = Decoder(model, 1, 16, Sampling(temperature=0), cache=cache)
+            step = decoder.prefill(ids.to(device))
+            for token in (9, 2, 6):
+                step = decoder.step(genesis.tensor([token], device=device))
+                scores.append(array(step.scores))
+    assert any("_beside_" in name for name in kernels()), kernels()
+    np.testing.assert_allclose(scores[3:], scores[:3], rtol=1e-4, atol=1e-5)

@@ -119,6 +119,15 @@ def losses() -> None:
                     tolerance=1e-5)
 
 
+def layers() -> None:
+    """Products of unequal sizes that wait for nothing of each other, in many layers."""
+    def program(x: Any, a: Any, b: Any, c: Any) -> Any:
+        for _ in range(10):
+            x = genesis.cat([x @ a, x @ b], 1).tanh() @ c
+        return x
+    check(program, numbers(1, 24), numbers(24, 24), numbers(24, 16), numbers(40, 24), tolerance=1e-4)
+
+
 def training() -> None:
     results = []
     for device in ("cpu", "cuda"):
@@ -145,7 +154,7 @@ def wrong_indices() -> None:
 
 PROGRAMS: dict[str, Callable[[], None]] = {f.__name__: f for f in (
     pointwise, reductions, norms, products, attention, streamed_attention, convolutions, scans, sorts, long_sorts,
-    rows_of_tables, noise, losses, training, wrong_indices)}
+    rows_of_tables, noise, losses, layers, training, wrong_indices)}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,6 +9,7 @@ from typing import Final
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
+from genesis.codegen.cuda.side_by_side import emit_side_by_side
 from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable, without_waiting
 from genesis.codegen.cuda.symbolic_sizes import with_size_arguments
 from genesis.codegen.cuda.templates.attention import emit_attention
@@ -77,14 +78,17 @@ def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | Non
         return None
     rows, place = found
     lines = tuple([node.source for node in group.nodes])
+    members = tuple([(x.space, *(tuple([place[y] for y in nodes]) for nodes in (x.inputs, x.outputs, x.nodes)))
+                     for x in group.members])
     return (("kernel", gpu, config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
-             tuple([place[x] for x in group.outputs])), [*group.inputs, *group.nodes])
+             tuple([place[x] for x in group.outputs]), members), [*group.inputs, *group.nodes])
 
 
 _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "loop": lambda group, gpu: emit_loop(group, gpu=gpu),
     "foreach": lambda group, gpu: emit_foreach(group),
     "norm_parts": lambda group, gpu: emit_norm_parts(group),
+    "side_by_side": emit_side_by_side,
     "matmul": emit_matmul,
     "attention": emit_attention,
     "attention_backward": emit_attention_backward,

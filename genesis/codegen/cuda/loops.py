@@ -8,6 +8,7 @@ batch size is not in its text: another one of the same class (1, a multiple of 1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from genesis.codegen.cuda.blocks import Blocks, choose_blocks
 from genesis.codegen.cuda.build_kernel import build
@@ -28,8 +29,30 @@ from genesis.passes.groups import Group
 INT32_LIMIT = 2**31
 
 
+@dataclass(frozen=True)
+class LoopParts:
+    """A loop group's kernel before it is put together, alone or beside others (`side_by_side.py`).
+
+    Attributes:
+        source: all but the module's text.
+        before: the lines that do not wait for the kernels before.
+        lines: the others.
+    """
+
+    source: KernelSource
+    before: list[str]
+    lines: list[str]
+
+
 def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> KernelSource:
     """The kernel of a loop group; `blocks` overrides the choice of block sizes."""
+    parts = loop_parts(group, blocks, gpu)
+    source = parts.source
+    return replace(source, source=module(source.name, source.signature, parts.lines, before=parts.before))
+
+
+def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> LoopParts:
+    """What the kernel of a loop group is put together from."""
     kernel = build(group)
     if blocks is None:
         kernel, blocks = tile(group, kernel, gpu) or (kernel, choose_blocks(kernel, gpu))
@@ -46,10 +69,10 @@ def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) 
     along = _read_along(kernel)
     aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
-    return KernelSource(
-        name, module(name, signature, lines, before=prefetch_lines(kernel, blocks, gpu)), signature, constexprs,
-        (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
-        (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
+    source = KernelSource(
+        name, "", signature, constexprs, (*(argument.node for argument in kernel.arguments), *sizes.values()),
+        tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
+    return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines)
 
 
 def _read_along(kernel: Kernel) -> set[str]:
@@ -85,10 +108,18 @@ def multiples_of_16(sizes: dict[str, int]) -> list[str]:
 
 def module(name: str, signature: dict[str, str], lines: list[str], more: str = "", before: Sequence[str] = ()) -> str:
     """A module's text: the imports, the helpers that the lines use, the kernel. Lines `before` do not wait."""
-    parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
-    text = f"@triton.jit\ndef {name}({parameters}):\n"
+    text = f"@triton.jit\ndef {name}({parameters_of(signature)}):\n"
     text += "".join(f"    {line}\n" for line in (*before, WAIT, RELEASE, *lines))
     return "\n\n".join(part.strip("\n") + "\n" for part in (HEADER, prelude_for(text + more), more, text) if part)
+
+
+def parameters_of(signature: dict[str, str]) -> str:
+    """A kernel's parameters as text.
+
+    >>> parameters_of({"in0": "*fp32", "XBLOCK": "constexpr"})
+    'in0, XBLOCK: tl.constexpr'
+    """
+    return ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
 
 
 def needs_int64(kernel: Kernel) -> bool:

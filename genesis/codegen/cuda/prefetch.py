@@ -14,8 +14,10 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel, Load
+from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load, Store
+from genesis.ir.ops import leaves
 from genesis.ir.sym_int import hint, is_literal, is_multiple, most
+from genesis.passes.fusion.views import stored_as
 
 WARPS: Final = 16
 """Warps per multiprocessor that prefetch; more gain nothing (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,
@@ -24,6 +26,11 @@ WARPS: Final = 16
 LEAST_PART: Final = (2, 15)
 """(numerator, denominator): the part of the L2 above which an operand is prefetched, 8 of an H200's 60 MiB. Smaller
 operands are in the L2 as a rule, or read before a prefetch has helped."""
+
+LEAST_WEIGHT: Final = (1, 60)
+"""(numerator, denominator): the same of what the program is given and this kernel reads for few results, 1 MiB. A
+matrix that a vector is multiplied by was last read a step ago: it is in no cache, and the kernels before are often as
+short as its way from memory."""
 
 MOST_BYTES: Final = 65536
 """Maximum bytes that a program prefetches: more would leave the L2 before they are read."""
@@ -38,9 +45,7 @@ def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
     if not launches_ahead or kernel.splits is not None:
         return []
     found: dict[str, str] = {}
-    part, of = LEAST_PART
-    least = gpu.l2_bytes * part // of
-    large = {argument.name for argument in kernel.arguments if hint(argument.node.type.nbytes) >= least}
+    large = _large(kernel, gpu)
     for load in kernel.statements:
         if isinstance(load, Load) and not load.bounds and (piece := _contiguous_piece(kernel, blocks, load)):
             count, own = piece
@@ -53,6 +58,17 @@ def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
             condition = _prefetch_condition(kernel, blocks, own, gpu)
             found.setdefault(load.argument, f"g_ask({start}, {condition}, {nbytes})")
     return list(found.values()) if large & found.keys() else []
+
+
+def _large(kernel: Kernel, gpu: GpuModel) -> set[str]:
+    """The operands that are worth it."""
+    few_results = kernel.has_r and not any(isinstance(s, Store) and "r" in s.vars for s in kernel.statements)
+
+    def least(argument: Argument) -> int:
+        given = few_results and stored_as(argument.node).op is leaves.input
+        part, of = LEAST_WEIGHT if given else LEAST_PART
+        return gpu.l2_bytes * part // of
+    return {argument.name for argument in kernel.arguments if hint(argument.node.type.nbytes) >= least(argument)}
 
 
 def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:

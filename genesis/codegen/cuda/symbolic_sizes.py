@@ -6,7 +6,7 @@ import operator
 from dataclasses import replace
 from typing import Any
 
-from genesis.codegen.cuda.loops import integer_type, multiples_of_16
+from genesis.codegen.cuda.loops import integer_type, multiples_of_16, parameters_of
 from genesis.codegen.cuda.source import SIZES, KernelSource
 from genesis.ir.size_trace import tracing
 from genesis.ir.sym_int import WORD, SymInt, is_literal
@@ -42,15 +42,12 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
 
     def written(text: str) -> str:
         head, old, body = WORD.sub(lambda match: names[match[1]], text).partition(
-            f"def {source.name}({_parameters(source.signature)}):")
+            f"def {source.name}({parameters_of(source.signature)}):")
         assert old, f"{source.name} is not defined as its signature says"
-        return f"{head}def {source.name}({_parameters(signature)}):{body}".replace(
+        return f"{head}def {source.name}({parameters_of(signature)}):{body}".replace(
             SIZES, "".join(f"{name}, " for name in sizes))
 
     return replace(source, source=written(source.source), plain=source.plain and written(source.plain),
                    signature=signature, constexprs=fixed, args=(*source.args, *sizes.values()),
                    aligned=(*source.aligned, *multiples_of_16(sizes)))
 
-
-def _parameters(signature: dict[str, str]) -> str:
-    return ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())

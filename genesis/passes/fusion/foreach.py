@@ -21,7 +21,7 @@ from genesis.passes.fusion.awaited import awaited
 from genesis.passes.groups import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
 FEWEST = 2
 """Minimum groups that are joined."""
@@ -36,7 +36,7 @@ def join_equal_groups(groups: list[Group]) -> list[Group]:
     Groups of one height cannot depend on each other, and joining them makes no cycle: every
     dependency goes from a greater height to a smaller one.
     """
-    height, waits = _heights(groups), awaited(groups)
+    height, waits = heights(groups), awaited(groups)
     alike: dict[tuple, dict[tuple[int, ...] | None, list[int]]] = {}
     for number, group in enumerate(groups):
         structure = pointwise_structure(group)
@@ -61,7 +61,7 @@ def _with_single_elements(found: dict[tuple[int, ...] | None, list[int]]) -> lis
     return lists
 
 
-def _heights(groups: list[Group]) -> list[int]:
+def heights(groups: Sequence[Group]) -> list[int]:
     """The longest chain of groups that need each group. Groups come in dependency order."""
     writer = {node: number for number, group in enumerate(groups) for node in group.outputs}
     height = [0] * len(groups)

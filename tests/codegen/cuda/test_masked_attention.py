@@ -152,3 +152,24 @@ def test_kernels_compile_for_hopper(head: int, dtype: DType) -> None:
     assert len(kernels) == 3
     for kernel in kernels:
         assert stack_bytes(compile_cubin(kernel)) <= 256, kernel.name
+
+
+@pytest.mark.parametrize("keys", [320, 300])
+def test_tiles_before_the_first_key_that_is_seen_and_behind_the_last_are_not_read(keys: int) -> None:
+    """Infinite values lie there: read, they would make NaN of a weight of 0. A row of the batch sees nothing."""
+    operands = tuple(an_input(i, (4, 1, 3, 16) if not i else (4, 1, keys, 16), bfloat16) for i in range(3))
+    mask = an_input(3, (4, 1, 1, keys), bool_)
+    y = sdpa(*operands, movement.expand(mask, shape=(4, 1, 3, keys)), causal=False, scale=0.3)
+    data = [some(x) for x in (*operands, mask)]
+    data[3][:] = False
+    for row, (first, last) in enumerate([(70, 100), (130, keys), (0, 64)]):
+        data[3][row, :, :, first:last:3] = True
+        data[3][row, :, :, [first, last - 1]] = True
+        data[2][row, :, :first // 64 * 64] = torch.inf
+        data[2][row, :, -(-last // 64) * 64:] = torch.inf
+    schedule = compiled(y, operands=(*operands, mask))
+    found, = run_schedule(schedule, data)
+    kept = data[2].masked_fill(torch.isinf(data[2]), 0)
+    want, *_ = reference([*data[:2], kept, torch.ones_like(data[0])], data[3])
+    close(found, want, TOLERANCE[bfloat16])
+    assert not found[3].any()

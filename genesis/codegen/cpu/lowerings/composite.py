@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -58,13 +59,19 @@ def _layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, 
     return found if affine else found[:1]
 
 
+@lru_cache(64)
+def _number(value: float, dtype: torch.dtype) -> Tensor:
+    """A number in memory: torch makes one of a Python number in each call, which takes as long as a short row."""
+    return torch.tensor(value, dtype=dtype)
+
+
 def _rms_norm(outs: Outs, x: Tensor, weight: Tensor | None = None, *, ndim: int, eps: float) -> None:
     axes = tuple(range(-ndim, 0))
     count = 1
     for size in x.shape[-ndim:]:
         count *= size
     scale = torch.linalg.vector_norm(x, 2, axes, True)
-    scale.mul_(scale).div_(count).add_(eps).rsqrt_()
+    torch.addcmul(_number(eps, scale.dtype), scale, scale, value=1 / max(count, 1), out=scale).rsqrt_()
     torch.mul(x, scale, out=outs[0])
     if weight is not None:
         outs[0].mul_(weight)

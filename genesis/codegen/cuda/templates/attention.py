@@ -18,6 +18,7 @@ over all of these heads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -27,6 +28,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.attention_keys import SEEN_BLOCK, keys_asked_for, masks_keys, seen_range
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.codegen.cuda.templates.streamed_attention import refusal
 from genesis.codegen.cuda.templates.streamed_attention_gluon import emit_streamed_attention
@@ -248,21 +250,23 @@ class Attention:
         parts += ["(j < keys)[None, :]"] if self.ragged_keys else []
         return " & ".join(parts)
 
-    def source(self, name: str, lines: list[str], outputs: dict[str, Node | None], axis: str) -> KernelSource:
-        """The finished kernel; `axis` is the one that programs share out."""
+    def source(self, name: str, lines: list[str], outputs: dict[str, Node | None], axis: str,
+               before: Sequence[str] = ()) -> KernelSource:
+        """The finished kernel; `axis` is the one that programs share out. Lines `before` do not wait."""
         used = {x: node for x, node in self.memory.items()
-                if any(f"({x} + " in line or f"= {x} + " in line for line in lines)}
+                if any(f"({x} + " in line or f"= {x} + " in line for line in (*before, *lines))}
         pointers = {**used, **{x: node for x, node in outputs.items() if node is not None}}
         sizes = {"queries": self.queries, "keys": self.keys}
         constexprs = {"I": self.tile.i, "J": self.tile.j, "D": self.padded(self.head),
-                      "E": self.padded(self.value_head)}
+                      "E": self.padded(self.value_head),
+                      **({"SEEN": SEEN_BLOCK} if any("SEEN" in line for line in lines) else {})}
         signature = {**{x: POINTER[node.dtype.name] for x, node in pointers.items()}, **dict.fromkeys(sizes, "i32"),
                      **dict.fromkeys(constexprs, "constexpr")}
         tiles = -(-self.queries // self.tile.i) * self.batch if axis == "i" else (
             -(-self.keys // self.tile.j) * (self.batch // self.shared))
         return KernelSource(
-            name, module(name, signature, lines), signature, constexprs, (*pointers.values(), *sizes.values()),
-            (*pointers, *multiples_of_16(sizes)), (tiles, 1, 1),
+            name, module(name, signature, lines, before=before), signature, constexprs,
+            (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)), (tiles, 1, 1),
             self.tile.num_warps, self.tile.num_stages, label=name, flushes=True)  # so small weights do not count
 
 
@@ -273,10 +277,15 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     if refused is None:
         return emit_streamed_attention(a)
     y, lse = a.output(0), a.output(1)
-    lines = [*a.place("i", "qkv" if y is not None else "qk"), a.load("q", a.ragged_queries),
+    skips = masks_keys(a)
+    asked = keys_asked_for(a) if y is not None else []
+    placed = a.place("i", "qkv" if y is not None else "qk")
+    lines = [*(() if asked else placed), a.load("q", a.ragged_queries),
              'best = tl.full([I], float("-inf"), tl.float32)', "total = tl.zeros([I], tl.float32)",
              *(["sums = tl.zeros([I, E], tl.float32)"] if y is not None else []), *a.key_ranges(),
-             "for start in range(0, full, J):", *indented(_online_softmax(a, y is not None, masked=False))]
+             *(seen_range(a) if skips else []),
+             f"for start in range({'begin' if skips else 0}, full, J):",
+             *indented(_online_softmax(a, y is not None, masked=False))]
     if a.causal or a.ragged_keys:
         lines += ["for start in range(full, end, J):", *indented(_online_softmax(a, y is not None, masked=True))]
     share, log = "1.0 / total", f"(best + tl.log2(total)) * {LN_2}"
@@ -287,7 +296,8 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
         lines.append(a.store("y", "i", f"sums * ({share})[:, None]"))
     if lse is not None:
         lines.append(f"tl.store(lse + (batch * queries + i), {log}, mask=i < queries)")
-    source = a.source("attention" if y is not None else "attention_lse", lines, {"y": y, "lse": lse}, "i")
+    source = a.source("attention" if y is not None else "attention_lse", lines, {"y": y, "lse": lse}, "i",
+                      before=[*placed, *asked] if asked else ())
     return replace(source, note=f"its tiles are not streamed, because {refused}")
 
 

@@ -1,0 +1,84 @@
+"""Loops that run side by side: one launch has the programs of the first, then those of the second.
+
+Each loop is a function of its own, whose text asks for its program's number instead of the launch's. What a program
+asks the L2 for before it waits, it asks as a program of its loop.
+"""
+
+from __future__ import annotations
+
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.loops import LoopParts, loop_parts, module, parameters_of
+from genesis.codegen.cuda.source import SIZES, KernelSource
+from genesis.passes.groups import Group
+
+PROGRAM = "tl.program_id(0)"
+
+
+def emit_side_by_side(group: Group, gpu: GpuModel) -> KernelSource:
+    """The kernel of a group whose members are loops."""
+    parts = [loop_parts(member, gpu=gpu) for member in group.members]
+    names = [f"{part.source.name}_{number}" for number, part in enumerate(parts)]
+    functions = "\n\n".join(_function(name, part) for name, part in zip(names, parts, strict=True))
+    signature: dict[str, str] = {}
+    args: list[object] = []
+    first = 0
+    starts = []
+    for number, part in enumerate(parts):
+        given = {p: kind for p, kind in part.source.signature.items() if kind != "constexpr"}
+        signature.update({f"{p}_{number}": kind for p, kind in given.items()})
+        args += part.source.args
+        starts.append(first)
+        first = first + part.source.grid[0]
+    bounds = {f"start_{number}": start for number, start in enumerate(starts) if number}
+    signature.update(dict.fromkeys(bounds, "i32"))
+    constexprs = {f"{p}_{number}": value for number, part in enumerate(parts)
+                  for p, value in part.source.constexprs.items()}
+    signature.update(dict.fromkeys(constexprs, "constexpr"))
+    asks = _chosen([_asked(part, number) for number, part in enumerate(parts)]) if any(x.before for x in parts) else []
+    calls = _chosen([[_call(name, part, number)] for number, (name, part) in enumerate(zip(names, parts, strict=True))])
+    name = f"{parts[0].source.name}_beside_{len(parts) - 1}_more"
+    return KernelSource(
+        name, module(name, signature, calls, functions, before=[f"program = {PROGRAM}", *asks]), signature, constexprs,
+        (*args, *bounds.values()), tuple(f"{x}_{number}" for number, part in enumerate(parts)  # type: ignore[arg-type]
+                                         for x in part.source.aligned),
+        (first, 1, 1), max(part.source.num_warps for part in parts), label=name)
+
+
+def _function(name: str, part: LoopParts) -> str:
+    """A loop as a function of its program's number."""
+    lines = "".join(f"    {line.replace(PROGRAM, 'program_id')}\n" for line in part.lines)
+    return f"@triton.jit\ndef {name}(program_id, {SIZES}{parameters_of(part.source.signature)}):\n{lines}"
+
+
+def _call(name: str, part: LoopParts, number: int) -> str:
+    given = ", ".join(f"{p}_{number}" for p in part.source.signature)
+    return f"{name}({_own(number)}, {SIZES}{given})"
+
+
+def _own(number: int) -> str:
+    """A program's number among those of its loop."""
+    return f"program - start_{number}" if number else "program"
+
+
+def _asked(part: LoopParts, number: int) -> list[str]:
+    """What programs of this loop ask for; their arguments have the loop's number behind their names."""
+    found = []
+    for line in part.before:
+        name, _, rest = line.removeprefix("g_ask(").partition(" ")
+        name, comma, _ = name.partition(",")
+        line = f"g_ask({name}_{number}{comma} {rest}".replace("x_size", f"x_size_{number}")
+        found.append(line.replace(PROGRAM, f"({_own(number)})" if number else "program"))
+    return found or ["pass"]
+
+
+def _chosen(branches: list[list[str]]) -> list[str]:
+    """Lines that go into one of the branches, by the number of the program."""
+    lines = []
+    for number, branch in enumerate(branches):
+        last = number == len(branches) - 1
+        word = "else:" if last else f"{'el' if number else ''}if program < start_{number + 1}:"
+        lines += [word, *(f"    {line}" for line in branch)]
+    return lines
+
+
+__all__ = ["emit_side_by_side"]

@@ -1,0 +1,93 @@
+"""Kernels that leave the GPU half empty run side by side in one launch, where a program has many of the kind.
+
+A model that writes one token multiplies one vector by the matrices of queries, keys and values: products of unequal
+sizes, which are no kernel of one loop. As branches of a CUDA graph each would have its own start, and what follows
+waits for all of them. Side by side, one launch has the programs of the first, then those of the second.
+
+before: group q: %3 = sum(%1 · %2)     after: group side_by_side: %3, %5, reads %1, %2, %4
+        group k: %5 = sum(%1 · %4)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from genesis.ir.ops.splits import reduce_splits
+from genesis.ir.sym_int import hint
+from genesis.passes.fusion.foreach import heights
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.gpu import Gpu
+from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.schedule import order_groups
+from genesis.passes.structural_memo import group_structure
+
+FEWEST: Final = 8
+"""Times that a program has to have the same kernels at one height: each pair is compiled for itself, and saves a few
+microseconds at each place. Layers of a model are as many."""
+
+MOST_ELEMENTS: Final = 1 << 17
+"""Points of a kernel's loop for each multiprocessor: with more, it fills the GPU for longer than a start takes."""
+
+
+def side_by_side(schedule: Schedule, gpu: Gpu) -> Schedule:
+    """The schedule with independent small loops as one group, where the same ones come together many times."""
+    groups = schedule.groups
+    most = MOST_ELEMENTS * gpu.multiprocessors
+    kinds = {number: kind for number, group in enumerate(groups) if (kind := _kind(group, most)) is not None}
+    sets = _alike(kinds, heights(groups))
+    if not sets:
+        return schedule
+    joined: dict[int, Group] = {}
+    dropped: set[int] = set()
+    for numbers in sets:
+        members = [groups[number] for number in numbers]
+        if _apart(members):
+            joined[numbers[-1]] = _joined(members)
+            dropped.update(numbers[:-1])
+    found = [joined.get(number, group) for number, group in enumerate(groups) if number not in dropped]
+    return replace(schedule, groups=order_groups(found))
+
+
+def _kind(group: Group, most: int) -> Hashable | None:
+    """What groups of one kernel have in common; None for a group that is not put beside others."""
+    if group.kind != "loop" or group.after or any(node.op is reduce_splits for node in group.nodes):
+        return None
+    if prod(hint(size) for size, _ in group.space) > most or not all(x.type.numel for x in group.outputs):
+        return None
+    shown = {x: i for i, x in enumerate(group.inputs)} | {stored_as(x): i for i, x in enumerate(group.inputs)}
+    found = group_structure(group.nodes, shown)
+    return None if found is None else (group.space, found[0])
+
+
+def _alike(kinds: dict[int, Hashable], height: Sequence[int]) -> list[list[int]]:
+    """The sets of groups of equal height that are of the same kinds as often as it takes, each in order."""
+    often = Counter(kind for _, kind in {(height[number], kind) for number, kind in kinds.items()})
+    at: dict[int, list[int]] = {}
+    for number, kind in kinds.items():
+        if often[kind] >= FEWEST:
+            at.setdefault(height[number], []).append(number)
+    sets = [numbers for numbers in at.values() if len(numbers) > 1]
+    names = [tuple(sorted([hash(kinds[number]) for number in numbers])) for numbers in sets]
+    count = Counter(names)
+    return [numbers for numbers, name in zip(sets, names, strict=True) if count[name] >= FEWEST]
+
+
+def _apart(members: Sequence[Group]) -> bool:
+    """Does none write into memory that another one reads?"""
+    return not any(stored_as(written) is stored_as(x) for one in members for _, written in one.starts_from
+                   for other in members if other is not one for x in other.inputs)
+
+
+def _joined(members: Sequence[Group]) -> Group:
+    readers = Counter(x for member in members for x in member.inputs)
+    return Group(
+        "side_by_side", tuple(dict.fromkeys(node for member in members for node in member.nodes)),
+        tuple(dict.fromkeys(x for member in members for x in member.inputs)),
+        tuple(x for member in members for x in member.outputs),
+        f"{len(members)} small kernels that do not wait for each other", members=tuple(members),
+        in_place=tuple(pair for member in members for pair in member.in_place if readers[pair[1]] == 1),
+        starts_from=tuple(pair for member in members for pair in member.starts_from))

@@ -1,0 +1,101 @@
+"""Small loops that do not wait for each other are one launch, where many layers have the same ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genesis.codegen.cuda import prefetch
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.source import WAIT
+from genesis.ir import Graph, Node
+from genesis.ir.ops import movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.ops.segments import row_put
+from genesis.ir.types import int64
+from genesis.passes.fusion import side_by_side as rule
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.side_by_side import FEWEST, side_by_side
+from genesis.passes.groups import Schedule
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.programs import an_input, kinds, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+
+DEPTH = 64
+
+
+def first_of(x: Node) -> Node:
+    """Its first element, as a number."""
+    ends = tuple(1 for _ in x.shape)
+    return movement.reshape(movement.slice(x, starts=tuple(0 for _ in ends), stops=ends, steps=ends), shape=())
+
+
+def layers(count: int, depth: int = DEPTH) -> tuple[list[torch.Tensor], Schedule]:
+    """(data, kernels): each layer adds up the rows of two matrices of unequal sizes, and the next one reads of both."""
+    operands = a, b, number = an_input(0, (48, depth)), an_input(1, (20, depth)), an_input(2, ())
+    outputs: list[Node] = []
+    for _ in range(count):
+        one, two = r.sum(p.tanh(a * number), axes=(1,)), r.sum(p.exp(b * number), axes=(1,))
+        outputs += [one, two]
+        number = first_of(one) * 1e-2 + first_of(two) * 1e-2
+    return [some(x) * 0.1 for x in operands], fuse(decomposed(Graph(operands, tuple(outputs))))
+
+
+def same(schedule: Schedule, data: list[torch.Tensor]) -> None:
+    for got, want in zip(run_schedule(schedule, data, most_programs=512), evaluate(schedule.graph, data, ()),
+                         strict=True):
+        torch.testing.assert_close(got.reshape(want.shape), want, rtol=1e-5, atol=1e-5)
+
+
+def test_loops_of_unequal_sizes_are_one_launch_in_every_layer() -> None:
+    data, schedule = layers(FEWEST + 1)
+    joined = side_by_side(schedule, H200)
+    found = [group for group in joined.groups if group.kind == "side_by_side"]
+    assert len(found) >= FEWEST and len(joined.groups) == len(schedule.groups) - len(found)
+    for group in found:
+        source = emit(group)
+        assert source.grid[0] == sum(emit(member).grid[0] for member in group.members)
+    same(joined, data)
+
+
+def test_few_layers_are_left_as_they_are() -> None:
+    _, schedule = layers(FEWEST - 2)
+    assert side_by_side(schedule, H200) is schedule
+
+
+def test_loops_that_fill_the_gpu_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, schedule = layers(FEWEST + 1)
+    monkeypatch.setattr(rule, "MOST_ELEMENTS", 20 * DEPTH // H200.multiprocessors)
+    assert "side_by_side" not in kinds(side_by_side(schedule, H200))
+
+
+def test_each_asks_for_its_own_rows_before_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "LEAST_WEIGHT", (0, 1))
+    data, schedule = layers(FEWEST + 1, 128)
+    joined = side_by_side(schedule, H200)
+    source = emit(next(group for group in joined.groups if group.kind == "side_by_side"))
+    before = source.source[source.source.index("program = "):source.source.index(WAIT)]
+    assert "g_ask(in0_0 + program.to(tl.int64)" in before
+    assert "g_ask(in0_1 + (program - start_1).to(tl.int64)" in before and "<= x_size_1" in before
+    assert compile_cubin(source)
+    same(joined, data)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_is_overwritten_is_not_read_beside(apart: bool) -> None:
+    """A row is written into memory that another loop of the layer reads: they are two launches."""
+    number, index, row = an_input(0, ()), an_input(1, (1,), int64), an_input(2, (1, 1, DEPTH))
+    count = FEWEST + 1
+    bases = [an_input(3 + i, (1, 40, DEPTH)) for i in range(2 * count)]
+    outputs: list[Node] = []
+    first = number
+    for i in range(count):
+        written = row_put(bases[i], row * number, index)
+        read = r.sum(p.exp(bases[i + count if apart else i] * number), axes=(2,))
+        outputs += [written, read]
+        number = first_of(read) * 1e-2 + first_of(written) * 1e-2
+    operands = (first, index, row, *bases)
+    joined = side_by_side(fuse(decomposed(Graph(operands, tuple(outputs)))), H200)
+    assert ("side_by_side" in kinds(joined)) == apart
