@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from genesis.frontend.autocast_policy import low_precision, policies, state
 from genesis.frontend.switching import Switch
 from genesis.ir.errors import failure
-from genesis.ir.types import DType, bfloat16, device_types, float16, not_a_dtype
+from genesis.ir.types import DType, as_dtype, bfloat16, device_types, float16
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,8 +41,7 @@ class autocast(Switch):
         if device_type not in device_types():
             raise failure("autocast", f"device type {device_type!r} is unknown",
                           hint=" or ".join(f"autocast({name!r})" for name in sorted(device_types(), reverse=True)))
-        if not isinstance(dtype, DType):
-            raise not_a_dtype(dtype)
+        dtype = as_dtype(dtype)
         if dtype not in (bfloat16, float16):
             raise failure("autocast", f"{dtype!r} is not a low precision",
                           hint="dtype=genesis.bfloat16, or float16 with a scaled loss")

@@ -24,7 +24,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.source import is_internal
 from genesis.ir.suggest import did_you_mean
-from genesis.ir.types import DType, not_a_dtype
+from genesis.ir.types import DType, as_dtype, not_a_dtype
 
 _VARARGS, _VARKEYWORDS = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
 HOT_METHODS: Final = frozenset([
@@ -35,6 +35,9 @@ HOT_METHODS: Final = frozenset([
     "sub_", "mul_", "div_", "copy_", "fill_", "clamp_", "addcmul_", "addcdiv_", "lerp_", "matmul", "mm", "bmm", "item",
     "tolist"])
 """Methods that are views or single ops, 0.7 to 4 µs: a call between would be 4 to 14 % of each."""
+
+NO_PYTHON_TYPES: Final = frozenset({"type", "set_default_dtype"})
+"""Functions that take no `float`, `int` or `bool` for a dtype, as torch's do not."""
 
 _bound: dict[FunctionType, FunctionType] = {}
 
@@ -98,13 +101,15 @@ def _binding(function: FunctionType, taken: int) -> FunctionType:
     required = (*range(len(missing)), *(i for i, name in enumerate(only, code.co_argcount) if name not in given))
     defaults = {**dict(zip(names, (*missing, *(function.__defaults__ or ())), strict=False)),
                 **dict.fromkeys(only, LEFT_OUT), **given}
-    call = _template(taken, required)(
-        work, LEFT_OUT, lambda unknown, values: put(function.__name__, unknown, names, values, defaults),
-        lambda unknown, values: _unfit(function, unknown, values), misplaced_among)
+    converts = "dtype" in names and function.__name__ not in NO_PYTHON_TYPES
+    dtype = names.index("dtype") if converts else None
+    call = _template(taken, required, dtype, not variadic)(
+        work, LEFT_OUT, as_dtype, lambda unknown, values: put(function.__name__, unknown, names, values, defaults),
+        lambda more, unknown, values: _unfit(function, more, unknown, values), misplaced_among)
     shape = call.__code__
     call.__code__ = shape.replace(
         co_argcount=code.co_argcount, co_posonlyargcount=code.co_posonlyargcount,
-        co_kwonlyargcount=code.co_kwonlyargcount, co_flags=shape.co_flags | variadic,
+        co_kwonlyargcount=code.co_kwonlyargcount, co_flags=shape.co_flags | _VARARGS,
         co_varnames=names + shape.co_varnames[taken:],
         co_name=code.co_name, co_qualname=code.co_qualname, co_filename=code.co_filename,  # a capture goes by these
         co_firstlineno=code.co_firstlineno)
@@ -117,17 +122,26 @@ def _binding(function: FunctionType, taken: int) -> FunctionType:
 
 
 @cache
-def _template(taken: int, required: tuple[int, ...]) -> Callable[..., FunctionType]:
-    """Makes functions of so many parameters, with names to be replaced, of which some have to be given."""
+def _template(taken: int, required: tuple[int, ...], dtype: int | None, catches: bool) -> Callable[..., FunctionType]:
+    """Makes functions of so many parameters, with names to be replaced, of which some have to be given.
+
+    Args:
+        dtype: the place of the one that is a dtype.
+        catches: take arguments that are too many, too, to say so; else the last parameter has them.
+    """
     names = "".join(f"p{i}, " for i in range(taken))
-    unfit = " or ".join(["unknown", *(f"p{i} is left_out" for i in required)])
+    more, catching = ("more", "*more, ") if catches else ("()", "")
+    unfit = " or ".join(["unknown", *["more"] * catches, *(f"p{i} is left_out" for i in required)])
+    converted = "" if dtype is None else f"""
+        if p{dtype}.__class__ is type:
+            p{dtype} = as_dtype(p{dtype})"""
     program = f"""
-def make(work, left_out, put, unfit, misplaced):
-    def call({names}**unknown):
+def make(work, left_out, as_dtype, put, unfit, misplaced):
+    def call({names}{catching}**unknown):
         if {unfit}:
             {names}= put(unknown, ({names}))
             if {unfit}:
-                raise unfit(unknown, ({names}))
+                raise unfit({more}, unknown, ({names})){converted}
         try:
             return work({names})
         except AttributeError as error:
@@ -153,8 +167,9 @@ def _on_one_line(instructions: int) -> bytes:
     return b"".join(bytes((0x80 | 13 << 3 | count - 1, 0)) for count in entries)
 
 
-def _unfit(function: FunctionType, unknown: dict[str, Any], values: tuple[Any, ...]) -> Exception:
-    """The TypeError for keywords that the function does not take, or for arguments that were left out."""
+def _unfit(function: FunctionType, more: tuple[Any, ...], unknown: dict[str, Any],
+           values: tuple[Any, ...]) -> Exception:
+    """The TypeError for keywords that the function does not take, for arguments that were left out or are too many."""
     code = function.__code__
     named = list(zip(code.co_varnames, values, strict=False))
     missing = [repr(name) for name, value in named if value is LEFT_OUT]
@@ -162,6 +177,10 @@ def _unfit(function: FunctionType, unknown: dict[str, Any], values: tuple[Any, .
         wrong = next(iter(unknown))
         keywords = code.co_varnames[code.co_posonlyargcount:code.co_argcount + code.co_kwonlyargcount]
         problem = f"got an unexpected keyword argument {wrong!r}{did_you_mean(wrong, keywords)}"
+    elif more:
+        most, least = code.co_argcount, code.co_argcount - len(function.__defaults__ or ())
+        takes = f"{most}" if least == most else f"from {least} to {most}"
+        problem = f"takes {takes} positional argument{'s' * (most != 1)} but {most + len(more)} were given"
     else:
         problem = f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {' and '.join(missing)}"
     operands = [(name, value) for name, value in named if isinstance(value, TensorBase)]

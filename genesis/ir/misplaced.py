@@ -7,8 +7,9 @@ that take an index are looked at again, operands before users, until one has an 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from genesis.ir.errors import describe
 from genesis.ir.node import Node, Op
@@ -19,6 +20,7 @@ from genesis.ir.ops.scatter_reduce import scatter_reduce
 if TYPE_CHECKING:
     from numpy import ndarray
 
+    from genesis.ir.source import Source, TextSource
     from genesis.ir.types import TensorType
 
 
@@ -84,7 +86,7 @@ def misplaced(op: Op, operands: Sequence[Typed], value: int, allowed: Range, pla
     Args:
         place: the user's line; '' where it is not known.
     """
-    name = "indexing" if op is row_number else op.name
+    name = called(op, place)
     what, where = ("class", "target") if "ignore_index" in op.attrs else ("index", "index")
     lines = [f"{name}: {what} {value} is out of bounds for dimension {allowed.dim} with size {allowed.size}",
              f"  {where}: {describe(index_of(op, operands))}"]
@@ -98,9 +100,37 @@ def misplaced(op: Op, operands: Sequence[Typed], value: int, allowed: Range, pla
     return IndexOutOfRange("\n".join(lines))
 
 
+CALLED: Final[dict[str, tuple[str, ...]]] = {
+    "take": ("index_select", "embedding_bag", "embedding"),
+    "gather": ("take_along_dim", "gather"),
+    "row_number": ("take_along_dim", "take", "index_fill", "index_put", "index_reduce", "put"),
+    "scatter": ("one_hot", "scatter"),
+    "scatter_reduce": ("scatter_reduce", "index_reduce"),
+}
+"""Op → the functions that users call for it, what is part of another's name last."""
+
+_USUAL: Final = {"take": "embedding", "row_number": "indexing"}
+"""Op → what a line calls that has none of these names: a module, or brackets."""
+
+
+def called(op: Op, place: str) -> str:
+    """What the user called on the line that recorded this op, as far as the line says it.
+
+    >>> from genesis.ir.ops import indexing
+    >>> called(indexing.take, "a.py:3: y = x.index_select(0, i)"), called(indexing.take, "a.py:4: y = self.table(i)")
+    ('index_select', 'embedding')
+    """
+    found = next((name for name in CALLED.get(op.name, ()) if re.search(rf"\b{name}_?\(", place)), "")
+    return found or _USUAL.get(op.name, op.name)
+
+
 def place_of(node: Node) -> str:
     """The user's line that recorded a node, with its file and text; '' where it is not known."""
-    source = node.source
+    return line_with_text(node.source)
+
+
+def line_with_text(source: Source | TextSource | None) -> str:
+    """The user's line with its file and text; '' where it is not known."""
     if source is None or not source.filename or source.filename.startswith("<"):
         return ""
     return f"{source.filename}:{source.line}: {source.text}"

@@ -108,6 +108,27 @@ CATEGORIES: Final = {"bool": 0, "int": 1, "float": 2}
 """`DType.kind` → its place in the order of promotion: of two dtypes the one of the higher category decides."""
 
 
+def as_dtype(value: object) -> DType:
+    """The dtype; what Python's `float`, `int` and `bool` are arrays of, as in torch.
+
+    Raises:
+        TypeError: it is neither.
+
+    >>> as_dtype(float), as_dtype(float16)
+    (genesis.float64, genesis.float16)
+    """
+    if isinstance(value, DType):
+        return value
+    found = PYTHON_TYPES.get(value) if isinstance(value, type) else None
+    if found is None:
+        raise not_a_dtype(value)
+    return found
+
+
+PYTHON_TYPES: Final[dict[type, DType]] = {float: float64, int: int64, bool: bool_}
+"""Python's types → the dtypes that they stand for where one is asked for."""
+
+
 def not_a_dtype(value: object) -> TypeError:
     """The error for another library's dtype, a name or a class of Python's where one of our dtypes should be.
 
@@ -134,7 +155,7 @@ def promote_types(a: DType, b: DType) -> DType:
         if b.order < a.order:
             a, b = b, a
     except AttributeError:
-        raise not_a_dtype(b if isinstance(a, DType) else a) from None
+        return promote_types(as_dtype(a), as_dtype(b))
     if a is float16 and b is bfloat16:
         return float32
     if a is uint8 and b is int8:
@@ -298,7 +319,7 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
     found = _types.get(key)
     if found is None:
         if dtype.__class__ is not DType:
-            raise not_a_dtype(dtype)
+            return tensor_type(shape, as_dtype(dtype), device, weak)
         found = object.__new__(TensorType)
         found.shape, found.dtype, found.device, found.weak = shape, dtype, device, weak
         found.ndim = len(shape)

@@ -13,6 +13,7 @@ from genesis.ir.node import Node
 from genesis.ir.types import (
     Device,
     DType,
+    as_dtype,
     bfloat16,
     bool_,
     cpu,
@@ -61,16 +62,15 @@ class ConversionMethods(TensorBase):
         if len(args) == 1 and args[0].__class__ is DType and device is memory_format is None and not copy:
             return to_dtype(self, args[0])
         for arg in args:
-            if isinstance(arg, DType):
-                dtype = arg
+            if isinstance(arg, DType) or arg.__class__ is type:
+                dtype = as_dtype(arg)
             elif isinstance(arg, TensorBase):
                 dtype, device = arg.spec.dtype, arg.spec.device
             elif isinstance(arg, (str, Device, int)) and not isinstance(arg, bool):
                 device = arg
             elif arg is not None and not isinstance(arg, bool):
                 raise not_a_tensor(arg) if is_foreign(arg) else not_a_dtype(arg)
-        if dtype is not None and not isinstance(dtype, DType):
-            raise not_a_dtype(dtype)
+        dtype = None if dtype is None else as_dtype(dtype)
         result = self if dtype is None else to_dtype(self, dtype)
         ordered = memory_format is not None and memory_format is not preserve_format
         if ordered and (copy or result is not self or format_of(self) is not memory_format):

@@ -18,9 +18,9 @@ from genesis.ir.types import (
     DTYPES,
     Device,
     DType,
+    as_dtype,
     cpu,
     dtype_of_numpy,
-    not_a_dtype,
     promote_types,
     switch_default_by,
     tensor_type,
@@ -111,8 +111,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     genesis.int64
     """
     import numpy as np
-    if dtype is not None and not isinstance(dtype, DType):
-        raise not_a_dtype(dtype)
+    dtype = None if dtype is None else as_dtype(dtype)
     place = device_from(device)
     if isinstance(data, TensorBase):
         source = data.detach().clone()  # type: ignore[attr-defined]

@@ -7,15 +7,11 @@ from typing import Any
 
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
-from genesis.ir.types import CATEGORIES, DType, bfloat16, float16, float32, float64, not_a_dtype, promote_types
+from genesis.ir.types import CATEGORIES, DType, as_dtype, bfloat16, float16, float32, float64, promote_types
 
 
 def _dtype(type: Any) -> DType:
-    if isinstance(type, DType):
-        return type
-    if isinstance(type, TensorBase):
-        return type.spec.dtype
-    raise not_a_dtype(type)
+    return type.spec.dtype if isinstance(type, TensorBase) else as_dtype(type)
 
 
 @dataclass(frozen=True, init=False)

@@ -20,7 +20,7 @@ from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, assign, misplaced, owned, read, wrap_laid_out
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
-from genesis.ir.types import CATEGORIES, DType, not_a_dtype
+from genesis.ir.types import CATEGORIES, DType, as_dtype
 from genesis.ops.common import cast
 
 if TYPE_CHECKING:
@@ -107,9 +107,7 @@ def made_like(out: Tensor | None, dtype: DType | None, device: Any) -> tuple[DTy
     tensor([1, 1])
     """
     if out is None:
-        if dtype is not None and dtype.__class__ is not DType:
-            raise not_a_dtype(dtype)
-        return dtype, device
+        return None if dtype is None else as_dtype(dtype), device
     if dtype is not None and dtype is not out.spec.dtype:
         raise failure("out", f"dtype {dtype!r} does not match dtype of out tensor ({out.spec.dtype!r})", [("out", out)])
     return out.spec.dtype, out.spec.device if device is None else device

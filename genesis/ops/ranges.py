@@ -15,7 +15,7 @@ from genesis.ir.numbers import as_number
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r
-from genesis.ir.types import DType, bool_, float64, int64, not_a_dtype
+from genesis.ir.types import DType, as_dtype, bool_, float64, int64
 from genesis.ops.creation import DeviceLike, device_from, finish
 from genesis.ops.out import into, made_like
 
@@ -185,8 +185,7 @@ def _sizes(name: str, row: int, col: int) -> tuple[int, int]:
 def _runs(name: str, starts: Any, ends: Any, dtype: DType, device: DeviceLike) -> Tensor:
     """Row and column numbers (2 × count) of the columns from starts[i] to ends[i] of each row i."""
     import numpy as np
-    if not isinstance(dtype, DType):
-        raise not_a_dtype(dtype)
+    dtype = as_dtype(dtype)
     if dtype.kind != "int":
         raise failure(name, f"indices need an integer dtype, not {dtype!r}")
     counts = ends - starts

@@ -24,7 +24,7 @@ from genesis.frontend.recording import (
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops import movement as m
-from genesis.ir.types import DType, not_a_dtype
+from genesis.ir.types import DType, as_dtype, not_a_dtype
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 
@@ -91,9 +91,9 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
             [3, 4, 5]])
     """
     kind, part = input.spec, input.part
-    if dtype is not None or (len(shape) == 1 and shape[0].__class__ is DType):
+    if dtype is not None or (len(shape) == 1 and shape[0].__class__ in (DType, type)):
         from genesis.ops.bitcast import viewed_as  # numpy's memory: only who asks for it needs that room
-        return viewed_as(input, shape[0] if dtype is None else dtype)
+        return viewed_as(input, as_dtype(shape[0] if dtype is None else dtype))
     try:
         new = shape_of(shape if size is None else (size,))
     except TypeError:

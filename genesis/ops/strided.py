@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
-from genesis.ir.types import DType, not_a_dtype
+from genesis.ir.types import DType, as_dtype
 from genesis.ops.creation import DeviceLike, empty, finish
 from genesis.ops.diagonals import as_strided
 from genesis.ops.interop import from_numpy
@@ -68,8 +68,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     """
     import numpy as np
     size = memoryview(buffer).nbytes
-    if not isinstance(dtype, DType):
-        raise not_a_dtype(dtype)
+    dtype = as_dtype(dtype)
     if not 0 <= offset < size or count == 0 or (count > 0 and offset + count * dtype.itemsize > size):
         raise failure("frombuffer", f"{count} elements of {dtype!r} at byte {offset} are not within a buffer of {size} "
                       "bytes", error=ValueError)

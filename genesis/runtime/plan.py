@@ -211,6 +211,7 @@ class Call:
     `late(outs, *operands, **attributes)` returns the calls into C that do what an "out" call does. From the first call
     on that writes to an input's place, each has one; what it raises and allocates it does before.
     `direct(*operands, out=place)` is all that an "out" or "made" call of one result without attributes does.
+    `line()` is the user's line that it was first made for, with its text.
     """
 
     function: Callable
@@ -221,6 +222,7 @@ class Call:
     label: str = ""
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
     direct: Callable[..., object] | None = None
+    line: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)

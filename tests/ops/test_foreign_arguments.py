@@ -110,14 +110,21 @@ TAKE_DTYPES = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, "float64", np.float64, np.dtype("float64"), float], ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float64, "float64", np.float64, np.dtype("float64")], ids=repr)
 @pytest.mark.parametrize("call", TAKE_DTYPES.values(), ids=TAKE_DTYPES)
 def test_another_librarys_dtype_says_which_of_ours(call: Callable, dtype: Any) -> None:
     with pytest.raises(TypeError, match=r"expected a genesis dtype(.|\n)*genesis\.float64"):
         call(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, np.float64, np.dtype("float64"), float], ids=repr)
+@pytest.mark.parametrize("call", [
+    x for name, x in TAKE_DTYPES.items() if name not in ("autocast", "set_default_dtype")])
+def test_pythons_float_is_float64(call: Callable) -> None:
+    assert repr(call(float)) and repr(getattr(call(float), "dtype", None)) == repr(
+        getattr(call(genesis.float64), "dtype", None))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, np.float64, np.dtype("float64")], ids=repr)
 def test_a_dtype_by_place(dtype: Any) -> None:
     for target in (genesis.ones(2), genesis.nn.Linear(2, 2)):
         with pytest.raises(TypeError, match=r"expected a genesis dtype(.|\n)*genesis\.float64"):

@@ -73,7 +73,7 @@ def test_the_line_is_that_of_the_program_that_failed() -> None:
 
 @pytest.mark.parametrize(("call", "good", "bad", "said"), [
     (lambda x, i: x[i] * 2, 1, 7, "indexing: index 7 is out of bounds for dimension 0 with size 3\n  index: "),
-    (lambda x, i: F.embedding(i, x) * 2, 1, 7, "take: index 7 is out of bounds for dimension 0 with size 3\n  index: "),
+    (lambda x, i: F.embedding(i, x) * 2, 1, 7, "embedding: index 7 is out of bounds for dimension 0 with size 3\n"),
     (lambda x, i: x.gather(0, i[:, None]), 1, -1, "gather: index -1 is out of bounds for dimension 0 with size 3"),
     (lambda x, i: F.nll_loss(x[:1], i), 1, 4, "nll_loss: class 4 is out of bounds for dimension 1 with size 4\n  tar"),
     (lambda x, i: F.cross_entropy(x[:1], i) * 2, 1, 4, "class 4 is out of bounds for dimension 1 with size 4"),

@@ -29,33 +29,33 @@ def write_rows(x: Any, ids: Any) -> Any:
 
 CASES: list[tuple[str, Callable, str]] = [
     ("gather", lambda x, i: x.gather(0, i[:, None]), "gather: index 5 is out of bounds for dimension 0 with size 3"),
-    ("index_select", lambda x, i: x.index_select(0, i), "index 5 is out of bounds for dimension 0 with size 3"),
-    ("take", lambda x, i: x.take(i + 10), "index 15 is out of bounds for dimension 0 with size 12"),
-    ("take_along_dim", lambda x, i: x.take_along_dim(i[:, None], 0), "index 5 is out of bounds for dimension 0"),
+    ("index_select", lambda x, i: x.index_select(0, i), "index_select: index 5 is out of bounds for dimension 0"),
+    ("take", lambda x, i: x.take(i + 10), "take: index 15 is out of bounds for dimension 0 with size 12"),
+    ("take_along_dim", lambda x, i: x.take_along_dim(i[:, None], 0), "take_along_dim: index 5 is out of"),
     ("x[i]", lambda x, i: x[i], "indexing: index 5 is out of bounds for dimension 0 with size 3"),
     ("x[:, i]", lambda x, i: x[:, i], "indexing: index 5 is out of bounds for dimension 1 with size 4"),
     ("x[i, j]", lambda x, i: x[genesis.tensor([0, 1]), i], "index 5 is out of bounds for dimension 1 with size 4"),
     ("x[-i]", lambda x, i: x[-i], "indexing: index -5 is out of bounds for dimension 0 with size 3"),
     ("x[i] = 1", write_rows, "indexing: index 5 is out of bounds for dimension 0 with size 3"),
-    ("embedding", lambda x, i: F.embedding(i, x), "take: index 5 is out of bounds for dimension 0 with size 3"),
-    ("embedding_bag", lambda x, i: F.embedding_bag(i[None], x), "index 5 is out of bounds for dimension 0 with size 3"),
+    ("embedding", lambda x, i: F.embedding(i, x), "embedding: index 5 is out of bounds for dimension 0 with size 3"),
+    ("embedding_bag", lambda x, i: F.embedding_bag(i[None], x), "embedding_bag: index 5 is out of bounds"),
     ("nll_loss", lambda x, i: F.nll_loss(x[:2], i), "nll_loss: class 5 is out of bounds for dimension 1 with size 4"),
     ("cross_entropy", lambda x, i: F.cross_entropy(x[:2], i), "class 5 is out of bounds for dimension 1 with size 4"),
     ("cross_entropy, -3", lambda x, i: F.cross_entropy(x[:2], i - 3), "class -3 is out of bounds for dimension 1"),
     ("smoothed", lambda x, i: F.cross_entropy(x[:2], i, label_smoothing=0.1), "class 5 is out of bounds"),
     ("multi_margin_loss", lambda x, i: F.multi_margin_loss(x[:2], i), "index 5 is out of bounds for dimension 1"),
-    ("one_hot", lambda x, i: F.one_hot(i, 4), "index 5 is out of bounds for dimension 1 with size 4"),
+    ("one_hot", lambda x, i: F.one_hot(i, 4), "one_hot: index 5 is out of bounds for dimension 1 with size 4"),
     ("one_hot, -1", lambda x, i: F.one_hot(i - 1), "index -1 is out of bounds for dimension 1 with size 5"),
     ("scatter", lambda x, i: x.scatter(0, i[:, None], 1.0), "scatter: index 5 is out of bounds for dimension 0"),
     ("scatter_add", lambda x, i: x.scatter_add(0, i[:, None], x), "scatter_add: index 5 is out of bounds"),
     ("scatter_reduce", lambda x, i: x.scatter_reduce(0, i[:, None], x, "amax"), "index 5 is out of bounds"),
     ("index_add", lambda x, i: x.index_add(0, i, x[:2]), "index_add: index 5 is out of bounds for dimension 0"),
-    ("index_copy", lambda x, i: x.index_copy(0, i, x[:2]), "index 5 is out of bounds for dimension 0 with size 3"),
-    ("index_fill", lambda x, i: x.index_fill(0, i, 1.0), "index 5 is out of bounds for dimension 0 with size 3"),
-    ("index_put", lambda x, i: x.index_put((i,), x[:2]), "index 5 is out of bounds for dimension 0 with size 3"),
+    ("index_copy", lambda x, i: x.index_copy(0, i, x[:2]), "index_copy: index 5 is out of bounds"),
+    ("index_fill", lambda x, i: x.index_fill(0, i, 1.0), "index_fill: index 5 is out of bounds"),
+    ("index_put", lambda x, i: x.index_put((i,), x[:2]), "index_put: index 5 is out of bounds"),
     ("accumulate", lambda x, i: x.index_put((i,), x[:2], accumulate=True), "index 5 is out of bounds"),
     ("index_reduce", lambda x, i: x.clone().index_reduce_(0, i, x[:2], "prod"), "index 5 is out of bounds"),
-    ("put", lambda x, i: x.put(i + 10, x[0, :2]), "index 15 is out of bounds for dimension 0 with size 12"),
+    ("put", lambda x, i: x.put(i + 10, x[0, :2]), "put: index 15 is out of bounds"),
     ("max_unpool1d", lambda x, i: F.max_unpool1d(genesis.ones(1, 1, 2), i[None, None], 2), "index 5 is out of bounds"),
 ]
 
@@ -71,6 +71,13 @@ def test_four_parts(name: str, call: Callable, problem: str, wants_grad: bool) -
     assert re.search(r"  (index|target): genesis.int64 of shape \(.*\) on cpu\n", message)
     assert re.search(rf"  at {re.escape(__file__)}:\d+: ", message) and "\n  try: " in message
     assert isinstance(caught.value, RuntimeError)  # torch raises the one or the other, by the op
+
+
+def test_a_module_is_called_by_its_op() -> None:
+    table = genesis.nn.Embedding(3, 2)
+    y = table(genesis.tensor(ROWS))
+    with pytest.raises(IndexError, match="embedding: index 5 is out of bounds for dimension 0 with size 3"):
+        y.tolist()
 
 
 def test_the_line_is_that_of_the_program_that_failed() -> None:
@@ -111,12 +118,13 @@ def test_a_training_step() -> None:
 
 
 def test_a_replay_of_a_compiled_call() -> None:
+    """Of a shape that no other test has: equal ops of two programs are one, with the line of the first."""
     @genesis.compile
     def rows(x: Any, ids: Any) -> Any:
         return x[ids] * 2
-    x = table()
+    x = genesis.arange(10.0).reshape(5, 2)
     for _ in range(3):
         rows(x, genesis.tensor([0, 1])).tolist()
-    with pytest.raises(IndexError, match=r"index (7|out of range)(.|\n)*test_index_errors\.py"):
+    with pytest.raises(IndexError, match=r"indexing: index 7(.|\n)*test_index_errors\.py:\d+: return x\[ids\] \* 2\n"):
         rows(x, genesis.tensor([0, 7])).tolist()
-    assert rows(x, genesis.tensor([1])).tolist() == [[8.0, 10.0, 12.0, 14.0]]
+    assert rows(x, genesis.tensor([1])).tolist() == [[4.0, 6.0]]

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
 from genesis.ir.graph import topological
+from genesis.ir.misplaced import line_with_text
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
@@ -163,17 +164,18 @@ class _Lowerer:
         args = tuple(self._operand(x) for x in inputs_read(node))
         row = _lowering(node)
         outs = tuple(self._value(output) for output in group.outputs)
+        line = partial(line_with_text, node.source)
         label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(
                 x.type.weak or in_order(x) for x in inputs_read(node)) else row.kind
-            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, row.direct))
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, row.direct, line))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
                      for output, register in zip(group.outputs, outs, strict=True))
         function = row.function if node.op.kind != "collective" else partial(row.function, line=str(node.source or ""))
-        self.calls.append(Call(function, args, made, "fresh", node.attributes, label))
+        self.calls.append(Call(function, args, made, "fresh", node.attributes, label, line=line))
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
                 self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy", _copy_late))

@@ -14,7 +14,7 @@ from genesis.frontend.state import state as frontend
 from genesis.frontend.tensor import Tensor, clear_gradients, data_changes
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.suggest import check_keywords, unexpected
-from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64, not_a_dtype
+from genesis.ir.types import Device, DType, as_dtype, bfloat16, float16, float32, float64, not_a_dtype
 from genesis.nn.modules import hooks, state
 from genesis.nn.modules.backward_hooks import BackwardHooks
 from genesis.nn.modules.hooks import RemovableHandle, everywhere, with_keywords
@@ -123,16 +123,15 @@ class Module(Tree):
         is that of parameters and buffers with as many dimensions as it has; `non_blocking` changes nothing.
         """
         for argument in args:
-            if isinstance(argument, DType):
-                dtype = argument
+            if isinstance(argument, DType) or argument.__class__ is type:
+                dtype = as_dtype(argument)
             elif isinstance(argument, Tensor):
                 device, dtype = argument.device, argument.dtype
             elif isinstance(argument, (str, int, Device)):
                 device = argument
             elif argument is not None:
                 raise not_a_tensor(argument) if is_foreign(argument) else not_a_dtype(argument)
-        if dtype is not None and not isinstance(dtype, DType):
-            raise not_a_dtype(dtype)
+        dtype = None if dtype is None else as_dtype(dtype)
         if dtype is not None and not dtype.is_floating_point:
             raise failure("Module.to", f"a module's dtype must be floating-point, not {dtype!r}", error=TypeError,
                           hint="cast tensors of other kinds one by one")

@@ -43,6 +43,7 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     if library not in ("builtins", "torch", "genesis") or not _is_of_torch(error.__traceback__):
         return error
     name, _, line = call.label.partition("  # ")
+    line = (call.line is not None and call.line()) or line
     shown = cast("list[Typed]", [_shown(x) for x in operands])
     op = _TAKING_AN_INDEX.get(name)
     if op is not None and isinstance(error, (IndexError, RuntimeError)):
