@@ -118,7 +118,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors one after another along `dim`, in their common dtype."""
     if isinstance(tensors, TensorBase):
-        raise TypeError("cat: argument 'tensors' must be a sequence of tensors, not one tensor")
+        raise failure("cat", "argument 'tensors' must be a sequence of tensors, not one tensor", [("tensors", tensors)],
+                      error=TypeError, hint="cat((x, y))")
     if not tensors:
         raise failure("cat", "expected a non-empty list of tensors", error=ValueError)
     for x in tensors:

@@ -41,6 +41,8 @@ CASES = [
      ["int64"], "out-of-place"),
     (lambda: genesis.cat([genesis.ones(2, 3), genesis.ones(2, 4)]), RuntimeError, "concat: ",
      [r"\(2, 3\)", r"\(2, 4\)"], None),
+    (lambda: genesis.cat(genesis.ones(2, 3)), TypeError, "cat: .* must be a sequence of tensors", [rf"{f32} \(2, 3\)"],
+     r"cat\(\(x, y\)\)"),
     (lambda: genesis.stack([genesis.ones(2), genesis.ones(3)]), RuntimeError, "stack: ", [], None),
     (lambda: genesis.ones(2, dtype=genesis.int64).mean(), RuntimeError, "mean: could not infer output dtype", ["int64"],
      r"float\(\)"),
