@@ -32,9 +32,17 @@ def test_few_rows(rows: tuple[int, ...], features: int, alone: bool, bias: bool,
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)  # sums of 64 products in float32
 
 
-def test_a_matrix_that_lies_across_is_not_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contraction, "_read_alone", None)
-    x, weight = torch.randn(1, 64), torch.randn(64, READ_ALONE // 64).t()
-    out = torch.empty(1, READ_ALONE // 64)
-    _linear((out,), x, weight)
-    torch.testing.assert_close(out, x @ weight.t(), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("apart", ["x", "weight", "bias"])
+def test_operands_whose_elements_lie_apart(apart: str) -> None:
+    features = READ_ALONE // 64
+    x, weight, bias = torch.randn(4, 64), torch.randn(features, 64), torch.randn(features)
+    if apart == "x":
+        x = torch.randn(64, 4).t()
+    elif apart == "weight":
+        weight = torch.randn(64, features).t()
+    else:
+        bias = torch.randn(2 * features)[::2]
+    out = torch.empty(4, features)
+    _linear((out,), x, weight, bias)
+    expected = x.double() @ weight.double().t() + bias.double()
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-4)  # sums of 64 products in float32

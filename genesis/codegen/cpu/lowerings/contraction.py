@@ -48,14 +48,15 @@ _read_alone = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.back
 """oneDNN's product with a transposed matrix, which torch's own compiler calls; None where torch was built without."""
 
 
-def _few_rows(x: Tensor, weight: Tensor) -> bool:
-    return (weight.dtype is torch.float32 and x.numel() <= FEW_ROWS * weight.shape[1] and x.numel() > 0
-            and weight.is_contiguous())
+def _few_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Few rows, and operands that oneDNN's function takes: it reads any bias as if its elements lay side by side."""
+    return (weight.dtype is torch.float32 and 0 < x.numel() <= FEW_ROWS * weight.shape[1]
+            and weight.is_contiguous() and (bias is None or bias.is_contiguous()))
 
 
 def _linear(outs: Outs, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
     out = outs[0]
-    if weight.numel() >= READ_ALONE and _read_alone is not None and _few_rows(x, weight):
+    if weight.numel() >= READ_ALONE and _read_alone is not None and _few_rows(x, weight, bias):
         out.copy_(_read_alone(x, weight, bias, "none", [], ""))
         return
     if x.ndim == 2:
