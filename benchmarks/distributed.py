@@ -20,6 +20,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, Final
@@ -75,12 +76,14 @@ def main() -> None:
         record.write(args.out, f"distributed_{args.gpus}", results=results)
 
 
-def run(name: str, count: int, args: argparse.Namespace) -> Any:
+def run(name: str, count: int, args: argparse.Namespace, file: str = __file__, limit: float = LIMIT,
+        more: Sequence[str] = ()) -> Any:
     """What rank 0 of `count` processes found; None, and their output shown, if one failed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, __file__, "--rank-of", name, "--steps", str(args.steps), "--batch", str(args.batch)]
+    command = [sys.executable, file, "--rank-of", name, "--steps", str(args.steps), "--batch", str(args.batch),
+               *more]
     command += [] if args.compile else ["--no-compile"]
     processes = []
     for rank in range(count):
@@ -89,10 +92,10 @@ def run(name: str, count: int, args: argparse.Namespace) -> Any:
         environment = {"NCCL_NVLS_ENABLE": "0", **os.environ, **variables}
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                           text=True))
-    outputs = []
+    outputs, begun = [], time.monotonic()
     for process in processes:
         try:
-            outputs.append(process.communicate(timeout=LIMIT))
+            outputs.append(process.communicate(timeout=max(1.0, begun + limit - time.monotonic())))
         except subprocess.TimeoutExpired:
             for other in processes:
                 other.kill()

@@ -32,6 +32,7 @@ from genesis.distributed.objects import gather_object as gather_object
 from genesis.distributed.objects import scatter_object_list as scatter_object_list
 from genesis.distributed.process_group import ProcessGroup as ProcessGroup
 from genesis.distributed.run import GroupMember as GroupMember
+from genesis.distributed.run import ProcessGroupNCCL as ProcessGroupNCCL
 from genesis.distributed.run import destroy_process_group as destroy_process_group
 from genesis.distributed.run import get_backend as get_backend
 from genesis.distributed.run import get_default_backend_for_device as get_default_backend_for_device

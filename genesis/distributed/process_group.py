@@ -19,7 +19,8 @@ from genesis.ir.ops.collectives import BITWISE
 from genesis.ir.ops.control import results_of
 from genesis.ir.types import Device, int32
 from genesis.ops.creation import tensor
-from genesis.runtime.collectives import add_group, remove_group
+from genesis.runtime.collectives import GroupEntry, add_group, remove_group
+from genesis.runtime.nccl_options import NcclOptions
 
 BACKENDS: Final = {"gloo": ("cpu", "cuda"), "nccl": ("cuda",)}
 """Backend → the device types whose tensors it moves."""
@@ -38,7 +39,8 @@ class ProcessGroup:
     """
 
     def __init__(self, ranks: Sequence[int], rank: int, backends: dict[str, str], timeout: timedelta,
-                 store: PrefixStore):
+                 store: PrefixStore, options: NcclOptions | None = None):
+        self._options = options
         self.key = f"group{next(_numbers)}"
         self.ranks, self.backends, self.timeout = tuple(ranks), backends, timeout
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
@@ -46,7 +48,7 @@ class ProcessGroup:
         self._orders: dict[Device, Tensor] = {}
         self.alive = True
         if self._rank >= 0:
-            add_group(self.key, self._make_transport)
+            add_group(self.key, GroupEntry(self._make_transport, self.ranks, timeout.total_seconds()))
 
     def rank(self) -> int:
         """This process' number in the group, -1 outside."""
@@ -164,7 +166,7 @@ class ProcessGroup:
         store = PrefixStore(f"{backend}-{device_type}", self._store.clone())
         if backend == "nccl":
             from genesis.runtime.cuda.nccl import NcclTransport
-            return NcclTransport(store, self._rank, self.size(), self.timeout)
+            return NcclTransport(store, self._rank, self.size(), self.timeout, self._options)
         from genesis.runtime.cpu.gloo import GlooTransport
         transport = GlooTransport(store, self._rank, self.size(), self.timeout)
         if device_type == "cpu":

@@ -19,6 +19,7 @@ from genesis.frontend.session import rebound
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
 from genesis.runtime.collectives import ledger
+from genesis.runtime.nccl_options import NcclOptions
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=30)
 NCCL_TIMEOUT: Final = timedelta(minutes=10)
@@ -69,7 +70,8 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         timeout: how long a collective may take: 30 minutes, with NCCL alone 10.
         world_size, rank: of the run, if no launcher tells them.
         store: the store to find the others by, instead of an init_method.
-        group_name, pg_options: accepted for torch's sake.
+        group_name: accepted for torch's sake.
+        pg_options: `ProcessGroupNCCL.Options`: what NCCL may take of a GPU.
         device_id: the GPU of this process: it becomes the current one.
 
     Raises:
@@ -103,7 +105,7 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         from genesis.cuda import set_device
         set_device(device_id)
     _wait_for_all(below, rank, world_size)
-    world = ProcessGroup(range(world_size), rank, backends, limit, below)
+    world = ProcessGroup(range(world_size), rank, backends, limit, below, _nccl_options(pg_options))
     GroupMember.WORLD = world
     _run.append(_Run(rank, world_size, below, store, own, Watchdog(below.clone(), rank, world_size), [world]))
     rebound()
@@ -129,6 +131,19 @@ def _meet(init_method: str | None, rank: int, world_size: int,
     master = here.rank == 0 and not here.served
     store = TCPStore(here.address, here.port, here.world_size, master, limit)
     return store, here.rank, here.world_size, f"restart{here.restart}"
+
+
+class ProcessGroupNCCL:
+    """torch's name for groups of NCCL's: `ProcessGroupNCCL.Options` are `pg_options`."""
+
+    Options = NcclOptions
+
+
+def _nccl_options(given: Any) -> NcclOptions | None:
+    if given is not None and not isinstance(given, NcclOptions):
+        raise failure("init_process_group", f"pg_options are ProcessGroupNCCL.Options, not {type(given).__name__}",
+                      error=TypeError)
+    return given
 
 
 def _wait_for_all(store: PrefixStore, rank: int, world_size: int) -> None:
@@ -237,7 +252,7 @@ def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | None = No
                       f"{run.world_size} of the run", error=ValueError)
     world = run.groups[0]
     found = ProcessGroup(chosen, run.rank, dict(world.backends) if backend is None else backends_of(backend),
-                         timeout or world.timeout, run.store)
+                         timeout or world.timeout, run.store, _nccl_options(pg_options))
     run.groups.append(found)
     return found if found.rank() >= 0 else GroupMember.NON_GROUP_MEMBER
 

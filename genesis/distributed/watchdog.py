@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from genesis.distributed.store import PrefixStore
-from genesis.runtime.collectives import POINT_TO_POINT, DistError, Entry, ledger, transports
+from genesis.runtime.collectives import POINT_TO_POINT, DistError, Entry, group_entry, ledger, transports
 from genesis.runtime.own_threads import OwnThread
 
 VARIABLE: Final = "GENESIS_HEARTBEAT_TIMEOUT"
@@ -73,6 +73,8 @@ class Watchdog:
         self._asked = threading.Lock()
         self._ended = threading.Event()
         self._looked = 0.0
+        self._late: dict[tuple[int, str], tuple[int, float]] = {}
+        """(rank, group) → how many of the group's collectives it has begun, fewer than this one, and since when."""
         ledger.explain = self.explain
         self._hook, sys.excepthook = sys.excepthook, self._uncaught
         self._beat()
@@ -115,7 +117,7 @@ class Watchdog:
         recent = [entry for entry in list(ledger.recent)[-COMPARED:] if entry.group != POINT_TO_POINT]
         last = ledger.recent[-1] if ledger.recent else None
         beat = {"beats": self._beats, "state": self._state, "why": self.failed, "recent": recent,
-                "doing": None if last is None else (last.text, last.line)}
+                "counts": dict(ledger.counts), "doing": None if last is None else (last.text, last.line)}
         self._store.set(f"beat/{self._rank}", json.dumps(beat))
 
     def _watch(self) -> None:
@@ -133,7 +135,7 @@ class Watchdog:
                 elif waiting is None and ledger.recent and any(hasattr(x, "capturable") for x in transports()):
                     with self._asked:  # nobody waits on the host for what a GPU waits for
                         self._look()
-                        problem = self._device_problem(ledger.recent[-1])
+                        problem = self._device_problem(ledger.recent[-1]) or self._overdue()
                     if problem:
                         self._give_up(problem)
                         return
@@ -194,6 +196,25 @@ class Watchdog:
             return self._problem(last)
         finally:
             self._peers = known
+
+    def _overdue(self) -> str:
+        """Which rank has not come to a collective of a GPU's within its group's timeout, '' if none: there nobody
+        waits on the host, who could say so."""
+        now = time.monotonic()
+        for peer in self._peers.values():
+            for name, own in list(ledger.counts.items()):
+                group, place = group_entry(name), (peer.rank, name)
+                begun = peer.beat.get("counts", {}).get(name, 0)
+                if group is None or peer.rank not in group.ranks or begun >= own:
+                    self._late.pop(place, None)
+                elif self._late.get(place, (None,))[0] != begun:
+                    self._late[place] = begun, now
+                elif now - self._late[place][1] > group.seconds:
+                    entry = next((x for x in list(ledger.recent) if (x.group, x.number) == (name, begun)), None)
+                    what = "" if entry is None else f"{entry.text} at {entry.line}: "
+                    return (f"{what}rank {peer.rank} has not come to it; its last collective was {peer.doing} (the "
+                            f"timeout is {group.seconds:.0f} s)")
+        return ""
 
     def _difference(self, mine: Entry) -> str:
         """The first collective of which two ranks began different ones."""

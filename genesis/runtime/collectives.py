@@ -133,18 +133,36 @@ Transport = HostTransport | DeviceTransport
 _transports: Final[dict[tuple[str, str], Transport]] = {}
 """(name of a group, device type) → its transport."""
 
-_makers: Final[dict[str, Callable[[str], Transport]]] = {}
-"""Name of a group → (device type → a new transport)."""
+class GroupEntry(NamedTuple):
+    """What is known of a group.
+
+    Attributes:
+        make: makes a transport for a type of device.
+        ranks: the group's, in the run.
+        seconds: how long a collective may take.
+    """
+
+    make: Callable[[str], Transport]
+    ranks: Sequence[int]
+    seconds: float
 
 
-def add_group(name: str, make: Callable[[str], Transport]) -> None:
+_groups: Final[dict[str, GroupEntry]] = {}
+
+
+def add_group(name: str, entry: GroupEntry) -> None:
     """Register a group: its transport for a type of device is made at its first collective there, by all of it."""
-    _makers[name] = make
+    _groups[name] = entry
+
+
+def group_entry(name: str) -> GroupEntry | None:
+    """What is known of a group; None if it was destroyed."""
+    return _groups.get(name)
 
 
 def remove_group(name: str) -> None:
     """Forget a group, and let go of its transports."""
-    _makers.pop(name, None)
+    _groups.pop(name, None)
     for key in [key for key in _transports if key[0] == name]:
         _transports.pop(key).close()
 
@@ -165,10 +183,10 @@ def transport(name: str, device_type: str) -> Transport:
     """
     found = _transports.get((name, device_type))
     if found is None:
-        make = _makers.get(name)
-        if make is None:
+        entry = _groups.get(name)
+        if entry is None:
             raise DistBackendError("the process group of this collective was destroyed")
-        found = _transports[name, device_type] = make(device_type)
+        found = _transports[name, device_type] = entry.make(device_type)
     return found
 
 
@@ -209,7 +227,10 @@ class Ledger:
     Attributes:
         recent: the last ones.
         waiting: the one that runs now and the time when it began, None where none does.
+        counts: how many there were of each group.
         problem: why nothing can be run any more.
+        aborted: what whoever waits for a GPU is told: its collectives were ended before they were done, so that all
+            that it computes from then on is wrong.
         explain: makes an error of a transport's, given the collective and what the transport said.
     """
 
@@ -217,8 +238,9 @@ class Ledger:
         self.recent: deque[Entry] = deque(maxlen=KEPT)
         self.waiting: tuple[Entry, float] | None = None
         self.problem: str | None = None
+        self.aborted: str | None = None
+        self.counts: dict[str, int] = {}
         self.explain: Callable[[Entry, str], str] = lambda entry, said: said
-        self._counts: dict[str, int] = {}
 
     def note(self, group: str, text: str, line: str) -> Entry:
         """A collective begins.
@@ -228,8 +250,8 @@ class Ledger:
         """
         if self.problem is not None:
             raise DistBackendError(f"{text}: {self.problem}\n  at {line}")
-        number = self._counts.get(group, 0)
-        self._counts[group] = number + 1
+        number = self.counts.get(group, 0)
+        self.counts[group] = number + 1
         entry = Entry(group, number, text, line)
         self.recent.append(entry)
         return entry
@@ -247,11 +269,17 @@ class Ledger:
         finally:
             self.waiting = None
 
+    def abort(self) -> None:
+        """What the GPUs are in is about to be ended."""
+        if self.aborted is None:
+            last = self.recent[-1] if self.recent else Entry("", 0, "a collective", "an unknown line")
+            self.aborted = f"{last.text}: {self.problem or 'it was aborted'}\n  at {last.line}"
+
     def forget(self) -> None:
         """Begin anew: all groups were destroyed."""
         self.recent.clear()
-        self._counts.clear()
-        self.problem = self.waiting = None
+        self.counts.clear()
+        self.problem = self.waiting = self.aborted = None
         self.explain = lambda entry, said: said
 
 

@@ -169,8 +169,10 @@ class Collective:
         communicator: the group's name.
         operands, results: the op's; the last of each is the communicator's order, which only keeps collectives in it.
         reduce, peer, sent, received: the op's attributes, where it has them.
-        text: all that has to be equal on all ranks.
+        more: the attributes that have to be equal on all ranks, as `text` shows them.
         origin: the user's line.
+        compared: the types of operands that have to be equal on all ranks, as the program has them. They are of the
+            sizes that a plan is filled in for: one rank may have met another size before, others not.
     """
 
     op: str
@@ -181,13 +183,20 @@ class Collective:
     peer: int = 0
     sent: tuple[int, ...] = ()
     received: tuple[int, ...] = ()
-    text: str = ""
+    more: str = ""
     origin: str = ""
+    compared: tuple[TensorType, ...] = ()
 
     @property
     def label(self) -> str:
         """The op's name."""
         return self.op
+
+    @cached_property
+    def text(self) -> str:
+        """All that has to be equal on all ranks."""
+        shown = ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in self.compared)
+        return f"{self.op}({shown}{self.more})"
 
 
 Step = Launch | Copy | Collective

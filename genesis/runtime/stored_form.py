@@ -109,7 +109,7 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
     "Launch": (_kernel, _tuple_of(_number_or("Place", "Table", "MatrixMap")), _tuple_of(_count, 3), _text,
                _or_none(_tuple_of(_place)), _text),
     "Collective": (_text, _text, _tuple_of(_place), _tuple_of(_place), _text, _count, _tuple_of(_count),
-                   _tuple_of(_count), _text, _text),
+                   _tuple_of(_count), _text, _text, _tuple_of(_type)),
     "Plan": (_device, _tuple_of(_type), _tuple_of(_type), _tuple_of(_count), _tuple_of(_type),
              _tuple_of(_one_of("Launch", "Copy", "Collective")), _count, _count, _tuple_of(_nothing, 0),
              _tuple_of(_count), _or_none(_one_of("Plan"))),

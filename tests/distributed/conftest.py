@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.distributed.ranks import Ranks
+import genesis
+from tests.distributed.ranks import VARIABLE, Ranks
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +22,8 @@ def two() -> Iterator[Ranks]:
 @pytest.fixture(scope="session")
 def four() -> Iterator[Ranks]:
     """Four ranks."""
+    if os.environ.get(VARIABLE) == "cuda" and genesis.cuda.device_count() < 4:
+        pytest.skip("a GPU for each of four ranks")
     ranks = Ranks(4)
     yield ranks
     ranks.close()

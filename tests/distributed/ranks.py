@@ -2,6 +2,9 @@
 
 They are forked from a server that has imported what they need, so that one costs no import. A function is named by its
 module, takes rank and world size, and returns what can be pickled.
+
+Tensors are on the CPU. With GENESIS_TEST_DEVICE=cuda each rank has a GPU and NCCL, and the same tests run there; with
+"host", each has the driver of a GPU that is none.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from genesis.distributed.store import StoreServer
+
+VARIABLE = "GENESIS_TEST_DEVICE"
+"""Environment variable: "cpu", "cuda" or "host"."""
 
 LIMIT = 60
 """Seconds that an answer is waited for: only what hangs takes so long, however slow the machine."""
@@ -38,7 +44,29 @@ def join(rank: int, size: int, port: int, **variables: str) -> None:
 
     from genesis import distributed as dist
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    use_device(rank)
+    dist.init_process_group(None if os.environ.get(VARIABLE) == "cuda" else "gloo")
+
+
+def device_type() -> str:
+    """Where this process' tensors are: "cpu" or "cuda". Tests compare what ranks do with one process on the CPU."""
+    import genesis
+    return str(genesis.get_default_device().type)
+
+
+def use_device(rank: int) -> None:
+    """Make this rank's GPU the place of new tensors, where the tests run on GPUs."""
+    import genesis
+    if os.environ.get(VARIABLE) == "host":
+        from genesis.engine.backends import FakeCUDABackend
+        from genesis.runtime.cuda.staged_transport import StagedTransport
+        from genesis.runtime.fake_cuda.driver import HostDriver
+        StagedTransport.capturable = True
+        FakeCUDABackend(HostDriver(memory_bytes=256 << 20)).__enter__()
+    elif os.environ.get(VARIABLE) == "cuda":
+        genesis.cuda.set_device(rank)
+    if os.environ.get(VARIABLE, "cpu") != "cpu":
+        genesis.set_default_device("cuda")
 
 
 def _serve(rank: int, size: int, port: int, connection: Connection) -> None:

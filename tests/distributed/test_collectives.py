@@ -9,7 +9,7 @@ import pytest
 import genesis
 from genesis import distributed as dist
 from genesis.distributed import ReduceOp, functional
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 
 
 def of_each(rank: int, size: int) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def groups(rank: int, size: int) -> dict[str, Any]:
     dist.all_reduce(whole)
     found = {"sum": x.item(), "all": whole.item(), "ranks": dist.get_process_group_ranks(mine),
              "place": dist.get_rank(mine), "outside": dist.get_rank(other), "size": dist.get_world_size(mine)}
-    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = dist.init_device_mesh(device_type(), (2, 2), mesh_dim_names=("dp", "tp"))
     y = genesis.tensor([float(rank)])
     dist.all_reduce(y, group=mesh["tp"].get_group())
     z = genesis.tensor([float(rank)])

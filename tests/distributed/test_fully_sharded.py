@@ -11,7 +11,7 @@ from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from genesis.passes.memory.schedule import Lives
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 from tests.distributed.training import REASSOCIATED, losses_and_plans, one_step, over_all, rank_batch
 
 
@@ -55,7 +55,7 @@ def train(rank: int, size: int, how: str, steps: int) -> tuple[list[float], int]
     torn = size > 1
     model = network(checkpointed=how == "checkpointed")
     if torn:
-        mesh = dist.init_device_mesh("cpu", (2, 2)) if how == "replicas" else None
+        mesh = dist.init_device_mesh(device_type(), (2, 2)) if how == "replicas" else None
         sharded(model, reshard_after_forward={"kept": False, "fewer": 2}.get(how), mesh=mesh)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-3)
 
@@ -367,12 +367,12 @@ def test_draws_in_place_are_those_of_the_whole(two: Ranks) -> None:
 
 def made_empty(rank: int, size: int) -> dict[str, Any]:
     """A model that never had values, gets memory for its parts, and then values, and learns."""
-    with genesis.device("meta" if size > 1 else "cpu"):
+    with genesis.device("meta" if size > 1 else device_type()):
         model = Net()
     if size > 1:
         sharded(model)
         assert all(p.is_meta for p in model.parameters())
-        model.to_empty(device="cpu")
+        model.to_empty(device=device_type())
     genesis.manual_seed(11)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):

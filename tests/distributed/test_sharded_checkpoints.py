@@ -19,7 +19,7 @@ from genesis.checkpointing import CheckpointManager, directory
 from genesis.checkpointing.together import Save
 from genesis.distributed.fsdp import fully_shard
 from tests.checkpointing.test_directory import CALLS, content
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 from tests.distributed.test_fully_sharded import network, sharded
 from tests.distributed.training import REASSOCIATED, one_step, over_all, rank_batch
 
@@ -30,7 +30,7 @@ def run(rank: int, size: int, folder: str, first: int, last: int, how: str = "pl
     """Steps of a run that goes on from the folder's newest checkpoint; saves behind each second step."""
     model = network()
     if size > 1:
-        mesh = dist.init_device_mesh("cpu", (2, size // 2)) if how == "replicas" else None
+        mesh = dist.init_device_mesh(device_type(), (2, size // 2)) if how == "replicas" else None
         sharded(model, mesh=mesh)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = genesis.optim.lr_scheduler.StepLR(optimizer, 3)

@@ -14,7 +14,7 @@ from genesis.frontend.draw_parts import drawing_part
 from genesis.models import AutoModelForCausalLM, config_for
 from genesis.nn import functional as F
 from genesis.nn.parallel import DistributedDataParallel
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 
 
 @pytest.mark.parametrize("dim, place, count", [(0, 0, 2), (0, 1, 2), (1, 1, 3), (-1, 2, 3)])
@@ -76,7 +76,7 @@ def columns(rank: int, size: int) -> list[Any]:
             layer.weight.copy_(genesis.randint(-3, 4, layer.weight.shape).float())
     model = nn.Sequential(first, nn.Dropout(0.5), last)
     if size > 1:
-        parallelize_module(model, dist.init_device_mesh("cpu", (size,)), {
+        parallelize_module(model, dist.init_device_mesh(device_type(), (size,)), {
             "0": ColwiseParallel(), "1": SequenceParallel(sequence_dim=-1), "2": RowwiseParallel()})
     genesis.manual_seed(9)
     x = genesis.arange(24.0).view(6, 4).requires_grad_()
@@ -97,7 +97,7 @@ def losses(rank: int, size: int, sequence: bool) -> list[float]:
         "gpt2", vocab_size=17, n_positions=16, n_embd=8, n_layer=1, n_head=4, initializer_range=0.3,
         resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3))
     if size > 1:
-        parallelize_module(model, dist.init_device_mesh("cpu", (size,)), model.tp_plan(size, sequence))
+        parallelize_module(model, dist.init_device_mesh(device_type(), (size,)), model.tp_plan(size, sequence))
     genesis.manual_seed(6)
     ids = genesis.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
     return [model(ids, labels=ids).loss.item() for _ in range(3)]

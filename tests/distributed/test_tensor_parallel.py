@@ -21,7 +21,7 @@ from genesis.distributed.tensor.parallel import (
 from genesis.distributed.tensor.redistribute import redistribute
 from genesis.models import AutoModelForCausalLM, config_for
 from genesis.models.generation.decoding import generate
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 
 SUMMED = 2e-5
 """Relative to the largest element: sums of up to 100 float32 products in another order, through three layers of norms
@@ -63,7 +63,7 @@ def trained(rank: int, size: int, name: str, sequence: bool, compiled: bool) -> 
     model = whole(name)
     ranks = size
     if ranks > 1:
-        mesh = dist.init_device_mesh("cpu", (ranks,), mesh_dim_names=("tp",))
+        mesh = dist.init_device_mesh(device_type(), (ranks,), mesh_dim_names=("tp",))
         if rank:
             genesis.manual_seed(rank)
             for p in model.parameters():  # the first rank's count
@@ -135,7 +135,7 @@ def styles(rank: int, size: int) -> dict[str, Any]:
     layers = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4))
     x = genesis.randn(2, 6, 4)
     expected = layers(x).detach()
-    mesh = dist.init_device_mesh("cpu", (size,))
+    mesh = dist.init_device_mesh(device_type(), (size,))
     parallelize_module(layers, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel(output_layouts=Shard(1))})
     norm = nn.LayerNorm(4)
     parallelize_module(norm, mesh, SequenceParallel())
@@ -178,7 +178,7 @@ def test_layouts_of_what_goes_in_and_comes_out(two: Ranks) -> None:
 
 def collectives_of_a_step(rank: int, size: int) -> list[tuple[str, str]]:
     model = whole("qwen3")
-    parallelize_module(model, dist.init_device_mesh("cpu", (size,)), model.tp_plan(size, True))
+    parallelize_module(model, dist.init_device_mesh(device_type(), (size,)), model.tp_plan(size, True))
     ids = genesis.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
     loss = model(ids, labels=ids).loss
     loss.backward()

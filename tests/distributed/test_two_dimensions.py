@@ -13,7 +13,7 @@ from genesis.distributed.checkpoint.state_dict import StateDictOptions, get_mode
 from genesis.distributed.fsdp import fully_shard
 from genesis.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from genesis.models import AutoModelForCausalLM, config_for
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 
 BOUND = 2e-5
 """Relative, of losses: sums of up to 100 float32 products in another order, and of as many gradients, six times."""
@@ -43,7 +43,7 @@ def trained(rank: int, size: int, family: str, compiled: bool, steps: int) -> di
     """Losses of steps of AdamW with clipping over 4 rows, the gradient's norm, and the weights at the end."""
     model, place, count = whole(family), 0, 1
     if size > 1:
-        mesh = dist.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("fsdp", "tp"))
+        mesh = dist.init_device_mesh(device_type(), (2, size // 2), mesh_dim_names=("fsdp", "tp"))
         shared(model, mesh)
         place, count = mesh["fsdp"].get_local_rank(), 2
     optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-2)
@@ -61,7 +61,7 @@ def trained(rank: int, size: int, family: str, compiled: bool, steps: int) -> di
     losses, norms = [], []
     genesis.manual_seed(9)
     for _ in range(steps):
-        ids = genesis.randint(0, 49, (4, 8), generator=generator)
+        ids = genesis.randint(0, 49, (4, 8), generator=generator, device="cpu").to(device_type())
         loss, norm = run(ids.chunk(count)[place])
         if size > 1:
             loss = loss.clone()
@@ -90,7 +90,7 @@ def test_losses_and_weights_are_those_of_one_process(four: Ranks, family: str, c
 
 def odd(rank: int, size: int) -> dict[str, Any]:
     """Both cut dimension 0, of 10 rows: by 2, then 5 by 2."""
-    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
+    mesh = dist.init_device_mesh(device_type(), (2, 2), mesh_dim_names=("fsdp", "tp"))
     genesis.manual_seed(1)
     model: Any = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 3))
     expected = model[0].weight.tolist()

@@ -11,6 +11,7 @@ from typing import Any
 import genesis
 from genesis import distributed as dist
 from genesis import engine
+from tests.distributed.ranks import device_type
 
 ROWS = 16
 """Samples of a step, of all ranks together."""
@@ -24,7 +25,7 @@ about 6 reductions of up to 64 numbers."""
 def batch(step: int, rows: int = ROWS) -> tuple[Any, Any]:
     """A step's samples: six numbers, and three that can be learnt from them."""
     generator = genesis.Generator().manual_seed(100 + step)
-    x = genesis.randn(rows, 6, generator=generator)
+    x = genesis.randn(rows, 6, generator=generator, device="cpu").to(device_type())
     return x, genesis.stack([x[:, 0] + x[:, 1], x[:, 2] * x[:, 3], x[:, 4].abs()], 1)
 
 

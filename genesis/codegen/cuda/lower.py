@@ -136,17 +136,12 @@ def _collective(group: Group, memory: MemoryPlan) -> Collective:
     node = group.nodes[-1].inputs[0]
     known = {stored_as(x): memory.places[x] for x in group.inputs}
     attributes = node.attributes
-    shown = ", ".join(f"{x.dtype.name}[{', '.join(map(_size_text, x.shape))}]" for x in node.inputs[:-1])
     more = "".join(f", {attributes[name]}" for name in ("reduce", "peer") if name in attributes)
     return Collective(node.op.name, attributes["communicator"], tuple(known[stored_as(x)] for x in node.inputs),
                       tuple(memory.places[x] for x in group.outputs), attributes.get("reduce", ""),
                       attributes.get("peer", 0), attributes.get("sent", ()), attributes.get("received", ()),
-                      f"{node.op.name}({'' if 'sent' in attributes else shown}{more})", line_of(node.source))
-
-
-def _size_text(size: int) -> str:
-    """A size that the plan is for; of one that is filled in later nothing is known here."""
-    return str(size) if size.__class__ is int else "…"
+                      more, line_of(node.source),
+                      () if "sent" in attributes else tuple(x.type for x in node.inputs[:-1]))
 
 
 def origin_of(group: Group) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from genesis.ir.place import Place
 from genesis.runtime.collectives import POINT_TO_POINT, ledger, transport
 from genesis.runtime.cuda.driver import StreamHandle
 from genesis.runtime.plan import Collective
+
+HIGH: Final = -5
+"""The priority of a stream whose kernels go first: the driver takes the nearest that the GPU has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,11 @@ class CollectiveWork:
         """It begins: give it to the stream."""
         self.note()
         self.capture(stream)
+
+    @property
+    def priority(self) -> int:
+        """That of the stream which it is captured from; lower numbers go first."""
+        return HIGH if getattr(transport(self.step.communicator, "cuda"), "high_priority", False) else 0
 
     def capture(self, stream: StreamHandle) -> None:
         """Give it to the stream, whose work becomes part of a graph: one rank may do that more often than another."""

@@ -39,7 +39,9 @@ class GraphCalls(StreamCalls):
                     edges = [self._early_edge] * len(before)
                     self._check("cuGraphAddDependencies", self._cuda.cuGraphAddDependencies(
                         graph, before, [handles[-1]] * len(before), edges, len(before)))
-            executable = self._check("cuGraphInstantiate", self._cuda.cuGraphInstantiate(graph, 0))
+            executable = self._check("cuGraphInstantiate", self._cuda.cuGraphInstantiate(
+                graph, self._cuda.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
+                if any(isinstance(node.work, CapturedWork) and node.work.priority for node in nodes) else 0))
         except BaseException:
             for each in (graph, *captured):
                 self._cuda.cuGraphDestroy(each)  # a failure of this call must not hide the first one
@@ -62,7 +64,7 @@ class GraphCalls(StreamCalls):
     def _captured(self, work: CapturedWork) -> bindings.CUgraph:
         """A graph of what another library gives a stream."""
         cuda = self._cuda
-        stream = self.create_stream()
+        stream = self.create_stream(work.priority)
         try:
             self._check("cuStreamBeginCapture", cuda.cuStreamBeginCapture(
                 stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))

@@ -12,6 +12,7 @@ import linecache
 import re
 from typing import Final
 
+from genesis.runtime.collectives import DistBackendError, ledger
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.plan import Check
 
@@ -48,7 +49,10 @@ def raise_failed(device: int) -> None:
 
     Raises:
         IndexError: with the op, the index, the dimension and the user's line. The next call has nothing to raise.
+        DistBackendError: a collective of the GPU's was aborted: values are wrong from then on.
     """
+    if ledger.aborted is not None:
+        raise DistBackendError(ledger.aborted)
     word = ctypes.c_int64.from_address(word_of(device))
     value = word.value
     if value:

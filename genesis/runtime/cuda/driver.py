@@ -156,6 +156,9 @@ class DeviceCopy(NamedTuple):
 class CapturedWork(Protocol):
     """Work of another library, which gives a stream what it likes: of a stream that is captured, a graph is made."""
 
+    @property
+    def priority(self) -> int:
+        """That of the stream; lower numbers go first."""
     def capture(self, stream: StreamHandle) -> None: ...
 
 

@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from genesis.runtime.collectives import DistBackendError
+from genesis.runtime.collectives import DistBackendError, ledger
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_device
+from genesis.runtime.nccl_options import NcclConfig, NcclOptions
 
 if TYPE_CHECKING:
     from genesis.runtime.collectives import KeyStore
@@ -46,10 +47,27 @@ class _UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
+UNSET: Final = -(2**31)
+"""NCCL_CONFIG_UNDEF_INT: leaves a setting to NCCL."""
+
+
+class _Config(ctypes.Structure):
+    """ncclConfig_t as it was in version 2.17, which its third field says; later ones have more at the end."""
+
+    _fields_ = [("size", c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint), ("blocking", c_int),
+                ("cga_cluster_size", c_int), ("min_ctas", c_int), ("max_ctas", c_int), ("net_name", c_char_p)]
+
+
+def _config(asked: NcclConfig) -> _Config:
+    sizes = [UNSET if x is None else x for x in (asked.cga_cluster_size, asked.min_ctas, asked.max_ctas)]
+    return _Config(ctypes.sizeof(_Config), 0xcafebeef, 21700, UNSET, *sizes, None)
+
+
 _FUNCTIONS: Final[dict[str, tuple[type, ...]]] = {
     "ncclGetVersion": (ctypes.POINTER(c_int),),
     "ncclGetUniqueId": (ctypes.POINTER(_UniqueId),),
     "ncclCommInitRank": (ctypes.POINTER(c_void_p), c_int, _UniqueId, c_int),
+    "ncclCommInitRankConfig": (ctypes.POINTER(c_void_p), c_int, _UniqueId, c_int, ctypes.POINTER(_Config)),
     "ncclCommDestroy": (c_void_p,),
     "ncclCommAbort": (c_void_p,),
     "ncclGroupStart": (),
@@ -132,10 +150,16 @@ class NcclTransport:
         store: has keys for this group alone.
         rank, size: of this process in the group.
         timeout: how long the others are waited for.
+        options: settings of NCCL's.
+
+    Attributes:
+        high_priority: its kernels go before others.
     """
 
-    def __init__(self, store: KeyStore, rank: int, size: int, timeout: timedelta):
+    def __init__(self, store: KeyStore, rank: int, size: int, timeout: timedelta, options: NcclOptions | None = None):
         self.rank, self.size = rank, size
+        options = options or NcclOptions()
+        self.high_priority = options.is_high_priority_stream
         self.capturable = os.environ.get(GRAPHS) != "0"
         self._nccl, self._device = nccl(), current_device()
         driver().use(self._device)
@@ -148,7 +172,11 @@ class NcclTransport:
             ctypes.memmove(ctypes.byref(unique), store.get("id"), ctypes.sizeof(unique))
         self._aborted = False
         self._communicator = c_void_p()
-        self._nccl.call("ncclCommInitRank", ctypes.byref(self._communicator), size, unique, rank)
+        if options.config == NcclConfig():
+            self._nccl.call("ncclCommInitRank", ctypes.byref(self._communicator), size, unique, rank)
+        else:
+            self._nccl.call("ncclCommInitRankConfig", ctypes.byref(self._communicator), size, unique, rank,
+                            ctypes.byref(_config(options.config)))
 
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream the collective; does not wait for it."""
@@ -159,6 +187,7 @@ class NcclTransport:
     def abort(self) -> None:
         """End what hangs: kernels that wait for others return."""
         self._aborted = True
+        ledger.abort()  # first: whoever waits for the GPU goes on as soon as its kernels return
         self._nccl.call("ncclCommAbort", self._communicator)
 
     def close(self) -> None:

@@ -1,0 +1,229 @@
+"""Models on several GPUs: data-parallel GPT-2 with buckets and thread blocks varied, a language model whose parts
+write together, and one whose parameters are sharded; torch beside.
+
+Parts, each in processes of their own, one a GPU:
+  variants   ms a step of GPT-2 124M, 16 × 1024 a GPU, bf16, under DistributedDataParallel: bucket sizes, what NCCL may
+             take of a GPU, and without any reduction, which is what the rest of the step costs;
+  decode     tokens a second of the 8B shape, batch 1: on one GPU, and as parts on all (`parallelize_module`);
+  llama      ms a step and peak memory of the Llama-3.2-1B shape under fully_shard, bf16;
+  torch_llama  the same shape, torch.compile a block, FSDP2 (transformers has the model).
+
+    python benchmarks/distributed_models.py --gpus 2 --parts variants,decode --out
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any, Final
+
+import record
+from decode import SHAPES, measured, model_of
+from distributed import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, _join, _join_torch, batches, run
+
+VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
+    ("defaults", {}, 25), ("no reduction", {}, 0), ("16 blocks", {"max_ctas": 16}, 25),
+    ("8 blocks", {"max_ctas": 8}, 25),
+    ("first", {"high": True}, 25), ("first, 16 blocks", {"high": True, "max_ctas": 16}, 25),
+    ("buckets of 100 MiB", {}, 100), ("16 blocks, 100 MiB", {"max_ctas": 16}, 100), ("4 blocks", {"max_ctas": 4}, 25),
+    ("buckets of 10 MiB", {}, 10))
+"""(name, what NCCL may take, MiB of a bucket; 0: gradients are not reduced)."""
+
+LLAMA: Final[dict[str, Any]] = {
+    "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "tie_word_embeddings": True,
+    "max_position_embeddings": 4096, "rope_theta": 500000.0}
+"""Fields of Llama-3.2-1B's config."""
+
+ROWS, LENGTH = 4, 2048
+"""Samples a GPU of the Llama, and their tokens."""
+
+
+def main() -> None:
+    """Run the parts, print what they found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--parts", default="variants,decode,llama,torch_llama")
+    parser.add_argument("--rank-of", help=argparse.SUPPRESS)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--limit", type=float, default=120, help="seconds a part may take")
+    parser.add_argument("--layers", type=int, default=0, help="of the 8B shape and the Llama: a few fill caches")
+    record.add_out(parser)
+    args = parser.parse_args()
+    if args.layers:
+        LLAMA["num_hidden_layers"] = SHAPES["8B"]["num_hidden_layers"] = args.layers
+    if args.rank_of:
+        found = PARTS[args.rank_of](args)
+        if int(os.environ["RANK"]) == 0:
+            print("RESULT " + json.dumps(found), flush=True)
+        return
+    results: dict[str, Any] = {}
+    for name in args.parts.split(","):
+        begun = time.monotonic()
+        found = results[name] = run(name, args.gpus, args, __file__, args.limit, ["--limit", str(args.limit), "--layers", str(args.layers)])
+        print(f"{name} ({time.monotonic() - begun:.0f} s)")
+        for key, value in (found or {}).items():
+            print(f"  {key:24} {value}", flush=True)
+    if args.out:
+        record.write(args.out, f"distributed_models_{args.gpus}", results=results)
+
+
+def variants(args: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of a step for each variant, least and median of six rounds; stops in time to report."""
+    import genesis
+    from genesis import cuda, nn
+    from genesis import distributed as dist
+    from genesis.models import GPT, GPTConfig
+    rank, _ = _join()
+    begun, found = time.monotonic(), dict[str, Any]()
+    data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
+            for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
+    begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    for name, nccl, cap in VARIANTS:
+        late = genesis.tensor([time.monotonic() - begun > 0.75 * args.limit], device="cuda").to(genesis.int32)
+        dist.all_reduce(late, dist.ReduceOp.MAX)
+        if late.item():
+            break
+        options = dist.ProcessGroupNCCL.Options(nccl.get("high", False))
+        options.config.max_ctas = nccl.get("max_ctas")
+        group = dist.new_group(pg_options=options)
+        genesis.manual_seed(0)
+        model: Any = GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda")
+        if cap:
+            model = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=cap)
+        optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
+
+        @genesis.compile
+        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
+            with genesis.autocast("cuda", dtype=genesis.bfloat16):
+                _, loss = model(x, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        losses = [step(*data[i % len(data)]).item() for i in range(6)]
+        times = []
+        for _ in range(6):
+            begin.record()
+            for i in range(args.steps // 2):
+                step(*data[i % len(data)])
+            end.record()
+            cuda.synchronize()
+            times.append(begin.elapsed_time(end) / (args.steps // 2))
+        found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1]}
+        del model, optimizer, step
+    dist.destroy_process_group()
+    return found
+
+
+def decode(args: argparse.Namespace) -> dict[str, Any]:
+    """Tokens a second of the 8B shape: whole on each GPU, then as parts."""
+    import genesis
+    from genesis import distributed as dist
+    from genesis.distributed.tensor.parallel import parallelize_module
+    _, size = _join()
+    model: Any = model_of("8B")
+    found = {"one": measured(model, "8B@128", 64, 3)["tokens_per_second"]}
+    parallelize_module(model, dist.init_device_mesh("cuda", (size,)), model.tp_plan(size))
+    genesis.eval(*model.parameters())
+    row = measured(model, "8B@128", 64, 3)
+    found.update(parts=row["tokens_per_second"], host_ms=row["host_ms"], captures=row["captures"])
+    found["ratio"] = found["parts"] / found["one"]
+    dist.destroy_process_group()
+    return found
+
+
+def llama(args: argparse.Namespace) -> dict[str, Any]:
+    """The step of a sharded Llama: ms, and the most memory that was held."""
+    import genesis
+    from genesis import cuda
+    from genesis import distributed as dist
+    from genesis.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from genesis.models import AutoModelForCausalLM, config_for
+    rank, size = _join()
+    genesis.set_default_device("cuda")
+    genesis.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_config(config_for("llama", **LLAMA))
+    policy = MixedPrecisionPolicy(param_dtype=genesis.bfloat16, reduce_dtype=genesis.float32)
+    if size > 1:
+        for layer in model.model.layers:
+            fully_shard(layer, mp_policy=policy)
+        fully_shard(model, mp_policy=policy)
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
+
+    @genesis.compile
+    def step(ids: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    data = [genesis.randint(0, 1000, (ROWS, LENGTH), generator=genesis.Generator("cuda").manual_seed(7 * rank + i))
+            for i in range(4)]
+    return _timed(step, data, cuda, dist, lambda x: x.item())
+
+
+def _timed(step: Callable[..., Any], data: list[Any], cuda: Any, dist: Any, read: Callable[[Any], float]) -> dict[
+        str, Any]:
+    """Median of four rounds of five steps."""
+    losses = [read(step(x)) for x in (*data, *data)]
+    cuda.reset_peak_memory_stats()
+    begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    times = []
+    for _ in range(4):
+        begin.record()
+        for i in range(5):
+            step(data[i % len(data)])
+        end.record()
+        cuda.synchronize()
+        times.append(begin.elapsed_time(end) / 5)
+    found = {"ms": median(times), "peak_gib": cuda.max_memory_allocated() / 2**30, "losses": losses}
+    dist.destroy_process_group()
+    return found
+
+
+def torch_llama(args: argparse.Namespace) -> dict[str, Any]:
+    """The same of torch's: transformers' model, FSDP2, blocks under torch.compile."""
+    import torch
+    from torch import distributed as dist
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from transformers import LlamaConfig, LlamaForCausalLM
+    rank, _ = _join_torch()
+    torch.manual_seed(0)
+    fields = dict(LLAMA)
+    rope = {"rope_type": "default", "rope_theta": fields.pop("rope_theta")}
+    with torch.device("cuda"):
+        model: Any = LlamaForCausalLM(LlamaConfig(**fields, rope_parameters=rope, attn_implementation="sdpa"))
+    model.train()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in model.model.layers:
+        layer.compile()
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY, fused=True)
+
+    def step(ids: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    data = [torch.randint(0, 1000, (ROWS, LENGTH), generator=torch.Generator("cuda").manual_seed(7 * rank + i),
+                          device="cuda") for i in range(4)]
+    return _timed(step, data, torch.cuda, dist, lambda x: float(x.item()))
+
+
+PARTS: Final[dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
+    "variants": variants, "decode": decode, "llama": llama, "torch_llama": torch_llama}
+
+if __name__ == "__main__":
+    main()
