@@ -66,7 +66,8 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in args.parts.split(","):
         begun = time.monotonic()
-        found = results[name] = run(name, args.gpus, args, __file__, args.limit, ["--limit", str(args.limit), "--layers", str(args.layers)])
+        more = ["--limit", str(args.limit), "--layers", str(args.layers)]
+        found = results[name] = run(name, args.gpus, args, __file__, args.limit, more)
         print(f"{name} ({time.monotonic() - begun:.0f} s)")
         for key, value in (found or {}).items():
             print(f"  {key:24} {value}", flush=True)

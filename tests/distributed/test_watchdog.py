@@ -1,0 +1,74 @@
+"""What the watchdog says of GPUs, where nobody waits on the host: told of beats, without processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis.distributed import watchdog
+from genesis.distributed.watchdog import Watchdog, _Peer
+from genesis.engine.backends import FakeCUDABackend
+from genesis.runtime import collectives
+from genesis.runtime.collectives import DistBackendError, GroupEntry, Ledger, add_group, ledger, remove_group
+from genesis.runtime.fake_cuda.driver import HostDriver
+
+
+class Keys:
+    """A store of one process."""
+
+    def set(self, key: str, value: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def no_transport(device_type: str) -> Any:
+    raise AssertionError(device_type)
+
+
+def test_a_living_rank_that_does_not_come_to_a_gpus_collective_is_named_after_the_groups_timeout(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    own, now = Ledger(), [100.0]
+    monkeypatch.setattr(watchdog, "ledger", own)
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    add_group("together", GroupEntry(no_transport, (0, 1), 600))
+    add_group("others", GroupEntry(no_transport, (0, 2), 5))
+    dog: Any = Watchdog(Keys(), 0, 1)  # type: ignore[arg-type]
+    try:
+        for _ in range(3):
+            own.note("together", "all_reduce(float32[4], sum)", "train.py:7 step")
+        own.note("others", "barrier()", "train.py:9 step")
+
+        def after(seconds: float, begun: int) -> str:
+            now[0] += seconds
+            dog._peers = {1: _Peer(1, {"counts": {"together": begun}, "doing": ("barrier()", "eval.py:3")}, now[0])}
+            return str(dog._overdue())
+
+        assert after(0, 1) == "" and after(599, 1) == ""
+        assert after(2, 2) == "" and after(590, 2) == "", "it has come on since"
+        assert after(20, 2) == ("all_reduce(float32[4], sum) at train.py:7 step: rank 1 has not come to it; its last "
+                                "collective was barrier() at eval.py:3 (the timeout is 600 s)")
+        assert after(0, 3) == "" and after(1000, 3) == "", "of a group that it is not in nothing is known"
+    finally:
+        dog.leave(False)
+        remove_group("together")
+        remove_group("others")
+
+
+def test_who_waits_for_a_gpu_whose_collectives_were_aborted_gets_the_reason_and_no_value() -> None:
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 20)):
+        x = genesis.ones(3, device="cuda") + 1
+        genesis.eval(x)
+        ledger.note("group", "all_reduce(float32[4], sum)", "train.py:7 step")
+        ledger.problem = "rank 1 was killed"
+        try:
+            ledger.abort()
+            for read in (x.tolist, x.cpu().numpy, genesis.cuda.synchronize):
+                with pytest.raises(DistBackendError, match=r"all_reduce\(float32\[4\], sum\): rank 1 was killed\n  at"):
+                    read()
+        finally:
+            collectives.ledger.forget()
+        assert x.tolist() == [2, 2, 2]
