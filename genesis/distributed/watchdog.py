@@ -132,7 +132,7 @@ class Watchdog:
                         problem = self._problem(waiting[0])
                     if problem:
                         self._give_up(problem)
-                elif waiting is None and ledger.recent and any(hasattr(x, "capturable") for x in transports()):
+                elif waiting is None and ledger.recent and not all(getattr(x, "blocks", True) for x in transports()):
                     with self._asked:  # nobody waits on the host for what a GPU waits for
                         self._look()
                         problem = self._device_problem(ledger.recent[-1]) or self._overdue()

@@ -117,6 +117,17 @@ class DeviceTransport(Protocol):
     size: int
     capturable: bool
     """Whether a call can be captured into a CUDA graph."""
+    blocks: bool
+    """Whether a call returns when the collective is done."""
+    high_priority: bool
+    """Whether its kernels go before others."""
+
+    def compare(self, text: str) -> None:
+        """Where a call blocks, whether all processes are about to run the same collective.
+
+        Raises:
+            DistBackendError: they are not; on all of them.
+        """
 
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream (the driver's) the collective (`runtime.cuda.collective_work.CollectiveWork`)."""

@@ -59,9 +59,7 @@ def use_device(rank: int) -> None:
     import genesis
     if os.environ.get(VARIABLE) == "host":
         from genesis.engine.backends import FakeCUDABackend
-        from genesis.runtime.cuda.staged_transport import StagedTransport
         from genesis.runtime.fake_cuda.driver import HostDriver
-        StagedTransport.capturable = True
         FakeCUDABackend(HostDriver(memory_bytes=256 << 20)).__enter__()
     elif os.environ.get(VARIABLE) == "cuda":
         genesis.cuda.set_device(rank)

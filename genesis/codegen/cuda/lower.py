@@ -140,7 +140,7 @@ def _collective(group: Group, memory: MemoryPlan) -> Collective:
     return Collective(node.op.name, attributes["communicator"], tuple(known[stored_as(x)] for x in node.inputs),
                       tuple(memory.places[x] for x in group.outputs), attributes.get("reduce", ""),
                       attributes.get("peer", 0), attributes.get("sent", ()), attributes.get("received", ()),
-                      more, line_of(node.source),
+                      more, str(node.source or ""),
                       () if "sent" in attributes else tuple(x.type for x in node.inputs[:-1]))
 
 

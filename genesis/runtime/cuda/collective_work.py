@@ -52,20 +52,31 @@ class CollectiveWork:
         """Whether its transport's work can be part of a CUDA graph."""
         return bool(transport(step.communicator, "cuda").capturable)
 
+    @property
+    def _group(self) -> str:
+        alone = self.step.op in ("send", "recv")  # what two ranks do, each its part
+        return POINT_TO_POINT if alone else self.step.communicator
+
     def note(self) -> None:
         """It begins; raises DistBackendError if another rank has failed."""
-        alone = self.step.op in ("send", "recv")  # what two ranks do, each its part
-        ledger.note(POINT_TO_POINT if alone else self.step.communicator, self.step.text, self.step.origin)
+        ledger.note(self._group, self.step.text, self.step.origin)
 
     def start(self, stream: StreamHandle) -> None:
         """It begins: give it to the stream."""
-        self.note()
-        self.capture(stream)
+        found = transport(self.step.communicator, "cuda")
+        if not found.blocks:
+            self.note()
+            found.run(self, stream)
+            return
+        with ledger.running(self._group, self.step.text, self.step.origin):
+            if self._group != POINT_TO_POINT:
+                found.compare(self.step.text)
+            found.run(self, stream)
 
     @property
     def priority(self) -> int:
         """That of the stream which it is captured from; lower numbers go first."""
-        return HIGH if getattr(transport(self.step.communicator, "cuda"), "high_priority", False) else 0
+        return HIGH if transport(self.step.communicator, "cuda").high_priority else 0
 
     def capture(self, stream: StreamHandle) -> None:
         """Give it to the stream, whose work becomes part of a graph: one rank may do that more often than another."""

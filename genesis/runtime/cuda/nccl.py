@@ -156,6 +156,8 @@ class NcclTransport:
         high_priority: its kernels go before others.
     """
 
+    blocks = False
+
     def __init__(self, store: KeyStore, rank: int, size: int, timeout: timedelta, options: NcclOptions | None = None):
         self.rank, self.size = rank, size
         options = options or NcclOptions()
@@ -177,6 +179,9 @@ class NcclTransport:
         else:
             self._nccl.call("ncclCommInitRankConfig", ctypes.byref(self._communicator), size, unique, rank,
                             ctypes.byref(_config(options.config)))
+
+    def compare(self, text: str) -> None:
+        """Nothing: the watchdog compares what ranks have begun."""
 
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream the collective; does not wait for it."""

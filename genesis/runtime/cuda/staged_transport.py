@@ -21,10 +21,15 @@ class StagedTransport:
         host: moves what is copied there.
     """
 
-    capturable = False
+    capturable = high_priority = False
+    blocks = True
 
     def __init__(self, host: HostTransport):
         self._host, self.rank, self.size = host, host.rank, host.size
+
+    def compare(self, text: str) -> None:
+        """Whether all processes are about to run the same collective; raises DistBackendError if not."""
+        self._host.compare(text)
 
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Wait for the stream, copy, run, copy back."""
