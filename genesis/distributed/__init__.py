@@ -5,6 +5,10 @@ order of its group, and moved by a transport of the runtime: gloo on the CPU, NC
 """
 
 from genesis.distributed import functional as functional
+from genesis.distributed.batches import P2POp as P2POp
+from genesis.distributed.batches import batch_isend_irecv as batch_isend_irecv
+from genesis.distributed.batches import recv_object_list as recv_object_list
+from genesis.distributed.batches import send_object_list as send_object_list
 from genesis.distributed.collectives import ReduceOp as ReduceOp
 from genesis.distributed.collectives import all_gather as all_gather
 from genesis.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor

@@ -28,6 +28,8 @@ class DeviceMesh:
         root_dims: its dimensions' places in the root.
     """
 
+    compared_by_identity = True
+
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None,
                  _groups: Sequence[Any] | None = None, _of: tuple[DeviceMesh, Sequence[int]] | None = None):
         self.device_type, self.mesh = device_type, _nested(mesh)

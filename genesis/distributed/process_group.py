@@ -38,6 +38,8 @@ class ProcessGroup:
         timeout: how long a collective may take.
     """
 
+    compared_by_identity = True
+
     def __init__(self, ranks: Sequence[int], rank: int, backends: dict[str, str], timeout: timedelta,
                  store: PrefixStore, options: NcclOptions | None = None):
         self._options = options

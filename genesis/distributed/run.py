@@ -267,6 +267,9 @@ def destroy_process_group(group: Any = None) -> None:
             run.groups.remove(found)
         return
     try:
+        for each in run.groups:
+            each.run_pending()
+        run.watchdog.announce_end()  # first: a communicator's end may wait for ranks that wait for this one
         for each in reversed(run.groups):
             each.destroy()
     finally:

@@ -82,6 +82,12 @@ class Watchdog:
         if self._others:
             self._thread.start()
 
+    def announce_end(self) -> None:
+        """This process has run all that it will, and goes on to let go of its groups."""
+        self._state = "failed" if self.failed else "left"
+        with suppress(DistError, OSError), self._asked:
+            self._beat()
+
     def leave(self, serves: bool) -> None:
         """This process has left the run, or is about to end.
 
@@ -135,7 +141,7 @@ class Watchdog:
                 elif waiting is None and ledger.recent and not all(getattr(x, "blocks", True) for x in transports()):
                     with self._asked:  # nobody waits on the host for what a GPU waits for
                         self._look()
-                        problem = self._device_problem(ledger.recent[-1]) or self._overdue()
+                        problem = self._problem(ledger.recent[-1]) or self._overdue()
                     if problem:
                         self._give_up(problem)
                         return
@@ -170,12 +176,15 @@ class Watchdog:
 
     def _problem(self, mine: Entry, limit: float | None = None) -> str:
         """What keeps the collective that this process is in from ending, '' if nothing is known to."""
-        return self._gone(self.limit if limit is None else limit) or self._difference(mine)
+        return self._gone(self.limit if limit is None else limit, mine) or self._difference(mine)
 
-    def _gone(self, limit: float) -> str:
+    def _gone(self, limit: float, mine: Entry | None = None) -> str:
+        """Which ranks are gone; one that has ended is none of them if it took part in this process' collective."""
         now, found = time.monotonic(), []
         for peer in self._peers.values():
             silent = now - peer.came
+            if mine is not None and peer.beat["state"] == "left" and self._not_waited_for(peer, mine):
+                continue
             if peer.beat["state"] == "failed":
                 found.append(f"rank {peer.rank} failed: {peer.beat['why']}")
             elif peer.beat["state"] == "left":
@@ -185,17 +194,12 @@ class Watchdog:
                              f"its host is gone; its last collective was {peer.doing}")
         return "; ".join(found)
 
-    def _device_problem(self, last: Entry) -> str:
-        """What keeps a GPU from ending its collectives, '' if nothing is known to: a rank that has left is a problem
-        only where it has begun fewer than this one."""
-        left = [peer for peer in self._peers.values() if peer.beat["state"] == "left" and not any(
-            group == last.group and number >= last.number for group, number, _, _ in peer.beat["recent"])]
-        others = {rank: peer for rank, peer in self._peers.items() if peer.beat["state"] != "left" or peer in left}
-        known, self._peers = self._peers, others
-        try:
-            return self._problem(last)
-        finally:
-            self._peers = known
+    def _not_waited_for(self, peer: _Peer, mine: Entry) -> bool:
+        """Whether a rank that has ended took part in this process' collective. Of a message it is not known with whom:
+        it may be with another rank, as long as one is left."""
+        if mine.group == POINT_TO_POINT:
+            return any(other.beat["state"] == "running" for other in self._peers.values())
+        return bool(peer.beat.get("counts", {}).get(mine.group, 0) > mine.number)
 
     def _overdue(self) -> str:
         """Which rank has not come to a collective of a GPU's within its group's timeout, '' if none: there nobody

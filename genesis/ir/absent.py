@@ -209,13 +209,12 @@ NAMES = (
            r"\w*Options|BackendConfig|BuiltinCommHookType|DebugLevel|FileStore|GradBucket|GroupName|HashStore|Logger|"
            r"ProcessGroupGloo|QueueEmptyError|Reducer|Store|all_gather_coalesced|\w+_single|breakpoint|"
            r"default_pg_timeout|get_backend_config|[gs]et_debug_level.*|get_pg_count|new_subgroups.*|record_comm|"
-           r"recv_object_list|send_object_list|register_rendezvous_handler|rendezvous|shrink_group|split_group|"
+           r"register_rendezvous_handler|rendezvous|shrink_group|split_group|"
            r"supports_complex", "distributed"),
     Absent("genesis.profiler.profile has the events",
            r"ExecutionTraceObserver|DeviceType|kineto_available|emit_.*|load_nvprof|EnforceUnique|\w+(Tracker|Mixin|Avg)|"
            r"EventList|EventMetadata|MemRecordsAcc|Interval|Kernel|StringTable", "profiler"),
     Absent("genesis.cuda.nvtx.range_push and range_pop nest", r"range_(start|end)", "profiler.nvtx"),
-    Absent("genesis.distributed.isend and irecv are one by one", r"P2POp|batch_isend_irecv", "distributed"),
     Absent("it is a part of torch itself; nothing stands in its place",
            r"DeepCopyMemoTable|GraphExecutorState|IODescriptor|JITException|\w*Script\w*|SerializationStorageContext|Tag|"
            r"Argument(Spec)?|Code|CompleteArgumentSpec|Graph|Node|Block|Type|Use|Value|Gradient|Future", ""),
@@ -249,8 +248,11 @@ NAMES = (
            r"DDPCommHookType|register_ddp_comm_hook", "distributed.algorithms.ddp_comm_hooks"),
     Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
            r"DTensor|distribute_(tensor|module)|ones|empty|full|rand|randn|zeros", "distributed.tensor"),
+    Absent("there is no DTensor: a model's tp_plan(ranks, loss_parallel=True), or VocabularyParallel of the head and "
+           "split_cross_entropy, leave logits where they are made", r"loss_parallel|loss",
+           "distributed.tensor.parallel"),
     Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
-           r"loss_parallel|loss|api|ddp|fsdp|style|input_reshard", "distributed.tensor.parallel"),
+           r"api|ddp|fsdp|style|input_reshard", "distributed.tensor.parallel"),
     Absent("it is a name of an annotation of torch's", r"T_destination|call_super_init|dump_patches", "nn.Module"),
     Absent("it is not there yet", r"ContinuousBernoulli|GeneralizedPareto|LKJCholesky|VonMises|Wishart|"
            r"CorrCholeskyTransform|MixtureSameFamilyConstraint"),

@@ -30,7 +30,13 @@ class CausalLMOutput(NamedTuple):
 
 
 class CausalLM(PreTrainedModel):
-    """What the families' `…ForCausalLM` are."""
+    """What the families' `…ForCausalLM` are.
+
+    Attributes:
+        split_over: the processes that the head's vocabulary is shared out over, where logits are not gathered.
+    """
+
+    split_over: DeviceMesh | None = None
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
@@ -58,13 +64,27 @@ class CausalLM(PreTrainedModel):
             return CausalLMOutput(logits)
         if logits_to_keep:
             raise ValueError("labels need the logits of all tokens: leave logits_to_keep out")
-        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
-        return CausalLMOutput(logits, loss)
+        predicting, following = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+        return CausalLMOutput(logits, self._loss(predicting, following))
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        mesh = self.split_over
+        if mesh is None:
+            return F.cross_entropy(logits, labels)
+        from genesis.nn.parallel.tensor import split_cross_entropy
+        assert self.lm_head.weight.sharding is not None
+        return split_cross_entropy(logits, labels, mesh, self.lm_head.weight.sharding.region()[0][0])
 
     def following(self, input_ids: Tensor, length: int | None, cache: Cache) -> Tensor:
         """What follows the last of the tokens: (B, T) → (B, vocabulary) logits. `model.reserve` made room and gave the
         length. The same program for every token, so that it can be compiled."""
-        return self.lm_head(self.model.computed(input_ids, length, cache=cache)[:, -1])
+        logits = self.lm_head(self.model.computed(input_ids, length, cache=cache)[:, -1])
+        mesh = self.split_over
+        if mesh is None:
+            return logits
+        from genesis.distributed.tensor import Replicate, Shard
+        from genesis.distributed.tensor.redistribute import redistribute
+        return redistribute(logits, mesh.get_group(), (Shard(-1), Replicate()), size=self.spec.vocab_size)
 
     def generate(self, input_ids: Tensor | Sequence[Sequence[int]], max_new_tokens: int = 128, temperature: float = 1.0,
                  top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
@@ -89,17 +109,23 @@ class CausalLM(PreTrainedModel):
         return generate(self, input_ids, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, stop,
                         seed, attention_mask, cache, streamer, pad_token_id)
 
-    def tp_plan(self, ranks: int, sequence_parallel: bool = False) -> dict[str, ParallelStyle]:
+    def tp_plan(self, ranks: int, sequence_parallel: bool = False,
+                loss_parallel: bool = False) -> dict[str, ParallelStyle]:
         """How `parallelize_module` shares the model out over so many processes (`models/tensor_parallel.py`).
+
+        Args:
+            sequence_parallel: tokens are shared out between attention and feed-forward parts.
+            loss_parallel: logits are not gathered: `forward` gives those of this process' part of the vocabulary, and
+                the loss of all.
 
         Raises:
             ValueError: its heads cannot be shared out evenly.
         """
         from genesis.distributed.tensor import Replicate
         from genesis.models.tensor_parallel import transformer_plan
-        from genesis.nn.parallel.tensor import ColwiseParallel
+        from genesis.nn.parallel.tensor import ColwiseParallel, VocabularyParallel
         return {**transformer_plan(self.spec, ranks, "model.", sequence_parallel),
-                "lm_head": ColwiseParallel(output_layouts=Replicate())}
+                "lm_head": VocabularyParallel(self) if loss_parallel else ColwiseParallel(output_layouts=Replicate())}
 
     @property
     def tp_mesh(self) -> DeviceMesh | None:

@@ -36,7 +36,8 @@ _COPYING = frozenset({"copy", "deepcopy", "asdict", "astuple", "replace", "repr"
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 _RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate"})
 """Methods by which a program looks at a schedule."""
-_DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__")
+_DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__",
+         "_abc_impl")
 
 
 class Guards:

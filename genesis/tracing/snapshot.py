@@ -12,6 +12,7 @@ import functools
 import gc
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -35,7 +36,8 @@ MOST_KEPT: Final = 256
 _WRAPPERS = (staticmethod, classmethod)
 _OWN = frozenset({"_hooks", "_hooked", "_after_hooks", "_retains"})
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
+           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
+           type(vars(namedtuple("Pair", "first"))["first"]))  # how a named tuple reads a field
 _FIXED_MODULES = frozenset({"typing", "types", "re", "abc", "dataclasses", "__future__"})
 _FIXED = frozenset({("numpy", "ufunc"), ("builtins", "object")})
 _LIMIT = 200_000
@@ -203,7 +205,8 @@ _NAMESPACES: Final = frozenset({("types", "SimpleNamespace"), ("argparse", "Name
 
 def content(value: Any) -> Any:
     """One level of an object: a tuple of what it consists of, or a dictionary of its attributes; MISSING for an
-    object whose content nobody knows."""
+    object whose content nobody knows. What says that it is `compared_by_identity` consists of nothing: no program
+    depends on what may change in it."""
     if isinstance(value, TensorBase):
         return tensor_identity(value)
     if isinstance(value, dict):
@@ -232,6 +235,8 @@ def content(value: Any) -> Any:
     if isinstance(value, types.ModuleType):
         return MISSING
     kind = type(value)
+    if getattr(kind, "compared_by_identity", False):
+        return ()
     if is_library_module(kind.__module__) and (kind.__module__, kind.__name__) not in _NAMESPACES:
         return MISSING
     return dict(attributes(value))

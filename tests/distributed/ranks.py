@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import pytest
+
 from genesis.distributed.store import StoreServer
 
 VARIABLE = "GENESIS_TEST_DEVICE"
@@ -65,6 +67,11 @@ def use_device(rank: int) -> None:
         genesis.cuda.set_device(rank)
     if os.environ.get(VARIABLE, "cpu") != "cpu":
         genesis.set_default_device("cuda")
+
+
+def on_the_host(reason: str) -> pytest.MarkDecorator:
+    """Marks a test that is of the CPU alone."""
+    return pytest.mark.skipif(os.environ.get(VARIABLE, "cpu") != "cpu", reason=reason)
 
 
 def _serve(rank: int, size: int, port: int, connection: Connection) -> None:

@@ -9,7 +9,11 @@ import pytest
 import genesis
 from genesis import distributed as dist
 from genesis.distributed import ReduceOp, functional
-from tests.distributed.ranks import Ranks, device_type
+from genesis.distributed.tensor.parallel import parallelize_module
+from genesis.models import AutoModelForCausalLM, config_for
+from genesis.models.generation.decoding import Decoder
+from genesis.models.generation.sampling import Sampling
+from tests.distributed.ranks import Ranks, device_type, on_the_host
 
 
 def of_each(rank: int, size: int) -> dict[str, Any]:
@@ -314,6 +318,7 @@ def bits_and_messages(rank: int, size: int) -> dict[str, Any]:
     return found
 
 
+@on_the_host("NCCL has no bitwise reductions, no tags and no recv from any")
 def test_bitwise_reductions_tags_and_messages_from_any(two: Ranks) -> None:
     """5 and 6, 12 and 12, -1 and -2."""
     first, second = two(bits_and_messages)
@@ -323,3 +328,76 @@ def test_bitwise_reductions_tags_and_messages_from_any(two: Ranks) -> None:
         assert found["BXOR"] == ([3, 0, 1], [False, True])
         assert found["float"]
     assert first["tags"] == [(1, 7.0), (1, 3.0)] and first["any"] == (1, 99.0)
+
+
+def replays(rank: int, size: int) -> dict[str, Any]:
+    """Compiled functions that name a group, a mesh, and a model's parts."""
+    group, mesh = dist.new_group([0, 1]), dist.init_device_mesh(device_type(), (2,), mesh_dim_names=("dp",))
+
+    @genesis.compile
+    def over_group(x: Any) -> Any:
+        y = x * 2
+        dist.all_reduce(y, group=group)
+        return y + group.size()
+
+    @genesis.compile
+    def over_mesh(x: Any) -> Any:
+        y = x + mesh.get_local_rank("dp")
+        dist.all_reduce(y, group=mesh.get_group("dp"))
+        return y
+
+    model = AutoModelForCausalLM.from_config(config_for("qwen3", vocab_size=8, hidden_size=8, intermediate_size=8,
+                                                        num_hidden_layers=1, num_attention_heads=2, head_dim=4,
+                                                        num_key_value_heads=2))
+    parallelize_module(model, mesh, model.tp_plan(2))
+    decoder = Decoder(model.eval(), 1, 16, Sampling(temperature=0))
+    with genesis.no_grad():
+        step = decoder.prefill(genesis.tensor([[1, 2, 3]]))
+        for _ in range(8):
+            step = decoder.step(step.tokens)
+            step.tokens.tolist()
+    told = genesis.explain(decoder._next)
+    found: dict[str, Any] = {"decoder": (told.hits, str(told))}
+    for name, run in (("group", over_group), ("mesh", over_mesh)):
+        values = [run(genesis.ones(2) * (rank + i)).tolist()[0] for i in range(4)]
+        found[name] = values, genesis.explain(run).captures, genesis.explain(run).hits
+    return found
+
+
+def test_what_names_a_group_or_a_mesh_is_replayed(two: Ranks) -> None:
+    """Their connections are no content that a program depends on."""
+    for found in two(replays):
+        assert found["group"] == ([4, 8, 12, 16], 1, 3)
+        assert found["mesh"] == ([2, 4, 6, 8], 1, 3)
+        assert found["decoder"][0] >= 6, found["decoder"]
+
+
+def batches(rank: int, size: int) -> dict[str, Any]:
+    """Each sends to all others and receives from them, receiving first on even ranks; and lists of objects."""
+    others = [other for other in range(size) if other != rank]
+    got = {other: genesis.zeros(2) for other in others}
+    ops = [dist.P2POp(dist.irecv, got[other], other) for other in others]
+    sent = [dist.P2POp(dist.isend, genesis.full((2,), 10.0 * rank + other), other) for other in others]
+    for work in dist.batch_isend_irecv(ops + sent if rank % 2 == 0 else sent[::-1] + ops):
+        work.wait()
+    found: dict[str, Any] = {"got": {other: x.tolist()[0] for other, x in got.items()}}
+    objects: list[Any] = [None, None] if rank else [{"step": 3}, "x"]
+    if rank == 0:
+        dist.send_object_list(objects, 1)
+    elif rank == 1:
+        found["from"] = dist.recv_object_list(objects, 0)
+    found["objects"] = objects
+    for wrong in ([], [dist.irecv]):
+        with pytest.raises(ValueError, match="p2p_op_list"):
+            dist.batch_isend_irecv(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Invalid ``op``"):
+        dist.P2POp(dist.send, genesis.ones(1), others[0])  # type: ignore[arg-type]
+    return found
+
+
+def test_messages_in_a_batch_are_in_no_order_that_ranks_wait_for_each_other_in(two: Ranks, four: Ranks) -> None:
+    for ranks in (two, four):
+        results = ranks(batches)
+        for rank, found in enumerate(results):
+            assert found["got"] == {other: 10 * other + rank for other in range(len(results)) if other != rank}
+        assert results[1]["from"] == 0 and results[0]["objects"] == results[1]["objects"] == [{"step": 3}, "x"]

@@ -11,7 +11,7 @@ from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from genesis.passes.memory.schedule import Lives
-from tests.distributed.ranks import Ranks, device_type
+from tests.distributed.ranks import Ranks, device_type, on_the_host
 from tests.distributed.training import REASSOCIATED, losses_and_plans, one_step, over_all, rank_batch
 
 
@@ -93,9 +93,6 @@ def test_four_ranks(four: Ranks, how: str) -> None:
     assert found[0][0] == pytest.approx(train(0, 1, how, 6)[0], rel=REASSOCIATED)
 
 
-EPS = 2.0 ** -23
-"""A unit in the last place of 1: normal numbers of a GPU are within four of the CPU's."""
-
 BLOCK, ROOT = 32 + 16 * 33 + 33 + 33 * 16 + 16, 16 * 6 + 16 + 3 * 16 + 3
 """Elements of a block's parameters, and of those that the model has beside its blocks."""
 
@@ -162,6 +159,7 @@ def arena(rank: int, size: int, reshard: bool) -> int:
     return Lives(last.stages["groups"]).peak()
 
 
+@on_the_host("on a GPU the gathered layers that one kernel reads are alive together")
 def test_a_gathered_layer_is_given_up_after_its_use(two: Ranks) -> None:
     """Eight layers of 16 KiB: kept, they are alive together. Gathered again, two of them are: the one in use, and the
     next; beside these a gradient and its padding."""
@@ -320,6 +318,11 @@ def test_what_surrounds_a_forward(two: Ranks) -> None:
         assert "sharded already" in found["errors"][0] and "no factor of the 2 ranks" in found["errors"][1]
 
 
+def by_one(rank: int, size: int, function: Any) -> Any:
+    """What one process does where the ranks are: a GPU's numbers are not the CPU's to the last bit."""
+    return function(0, 1)
+
+
 def filled(rank: int, size: int) -> dict[str, Any]:
     """A model that is initialised anew, after it was sharded where there are several ranks."""
     model = network()
@@ -335,7 +338,7 @@ def filled(rank: int, size: int) -> dict[str, Any]:
 
 def test_parts_are_initialised_as_their_part_of_the_whole(two: Ranks) -> None:
     first, second = two(filled)
-    assert {name: first[name] + second[name] for name in first} == filled(0, 1)
+    assert {name: first[name] + second[name] for name in first} == two(by_one, filled)[0]
 
 
 def drawn(rank: int, size: int) -> dict[str, Any]:
@@ -362,7 +365,7 @@ def drawn(rank: int, size: int) -> dict[str, Any]:
 
 def test_draws_in_place_are_those_of_the_whole(two: Ranks) -> None:
     first, second = two(drawn)
-    alone = drawn(0, 1)["drawn"]
+    alone = two(by_one, drawn)[0]["drawn"]
     assert {name: [a + b for a, b in zip(values, second["drawn"][name], strict=True)]
             for name, values in first["drawn"].items()} == alone
     assert "normal_: a view of a rank's part of a parameter" in first["said"]
@@ -389,11 +392,9 @@ def made_empty(rank: int, size: int) -> dict[str, Any]:
 
 
 def test_a_model_on_meta_is_sharded_before_it_has_memory(two: Ranks, four: Ranks) -> None:
-    alone = made_empty(0, 1)
+    alone = two(by_one, made_empty)[0]
     for ranks in (two, four):
         results = ranks(made_empty)
         for name, values in alone["values"].items():
-            rows = [row for found in results for row in found["values"][name]]
-            assert genesis.tensor(rows).flatten().tolist() == pytest.approx(
-                genesis.tensor(values).flatten().tolist(), rel=0 if results[0]["device"] == "cpu" else 4 * EPS), name
+            assert [row for found in results for row in found["values"][name]] == values, name
         assert results[0]["losses"] == pytest.approx(alone["losses"], rel=REASSOCIATED)

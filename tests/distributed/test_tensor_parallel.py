@@ -198,3 +198,33 @@ def test_collectives_are_nodes_where_layouts_change(two: Ranks) -> None:
     layers = 2
     assert names.count("reduce_scatter") == 1 + 4 * layers
     assert "redistribute" not in names
+
+
+def lost_in_parts(rank: int, size: int, name: str) -> dict[str, Any]:
+    """Losses of a head that gathers no logits; some labels do not count."""
+    model = whole(name)
+    if size > 1:
+        parallelize_module(model, dist.init_device_mesh(device_type(), (size,)), model.tp_plan(
+            size, sequence_parallel=True, loss_parallel=True))
+    ids = genesis.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 48, 7, 9, 0]])
+    labels = ids.masked_fill(ids == 5, -100)
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        out = model(ids, labels=labels)
+        out.loss.backward()
+        gradient = gathered(model.lm_head.weight, model.lm_head.weight.grad)
+        optimizer.step()
+        losses.append(out.loss.item())
+    return {"losses": losses, "logits": tuple(out.logits.shape), "gradient": gradient}
+
+
+@pytest.mark.parametrize("name", ["qwen3", pytest.param("llama, tied, one head of keys", marks=pytest.mark.sweep)])
+def test_a_loss_needs_no_logits_of_other_ranks(two: Ranks, name: str) -> None:
+    """49 tokens of a vocabulary: 25 on the first rank, 24 on the second."""
+    first, second = two(lost_in_parts, name)
+    alone = lost_in_parts(0, 1, name)
+    assert (first["logits"], second["logits"], alone["logits"]) == ((2, 8, 25), (2, 8, 24), (2, 8, 49))
+    assert first["losses"] == second["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    assert close(first["gradient"], alone["gradient"], 10)

@@ -11,7 +11,7 @@ from genesis.distributed import watchdog
 from genesis.distributed.watchdog import Watchdog, _Peer
 from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime import collectives
-from genesis.runtime.collectives import DistBackendError, GroupEntry, Ledger, add_group, ledger, remove_group
+from genesis.runtime.collectives import DistBackendError, Entry, GroupEntry, Ledger, add_group, ledger, remove_group
 from genesis.runtime.fake_cuda.driver import HostDriver
 
 
@@ -56,6 +56,25 @@ def test_a_living_rank_that_does_not_come_to_a_gpus_collective_is_named_after_th
         dog.leave(False)
         remove_group("together")
         remove_group("others")
+
+
+def test_a_rank_that_has_ended_is_no_problem_of_a_collective_that_it_took_part_in(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may be at it for long: they wait for a third one."""
+    monkeypatch.setattr(watchdog, "ledger", Ledger())
+    dog: Any = Watchdog(Keys(), 0, 1)  # type: ignore[arg-type]
+    ended = _Peer(1, {"state": "left", "counts": {"together": 3}, "recent": (), "doing": ("barrier()", "a.py:3")}, 0.0)
+    slow = _Peer(2, {"state": "running", "counts": {}, "recent": ()}, watchdog.time.monotonic())
+    try:
+        dog._peers = {1: ended, 2: slow}
+        assert dog._problem(Entry("together", 2, "barrier()", "a.py:3")) == ""
+        assert dog._problem(Entry("", 9, "send(float32[4])", "a.py:4")) == "", "perhaps to rank 2"
+        assert dog._problem(Entry("together", 3, "barrier()", "a.py:5")) == (
+            "rank 1 has ended; its last collective was barrier() at a.py:3")
+        dog._peers = {1: ended}
+        assert dog._problem(Entry("", 9, "send(float32[4])", "a.py:4")).startswith("rank 1 has ended")
+    finally:
+        dog.leave(False)
 
 
 def test_who_waits_for_a_gpu_whose_collectives_were_aborted_gets_the_reason_and_no_value() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from calls import Pair, ramp, values
@@ -235,3 +235,29 @@ def test_an_attribute_that_the_function_sets_on_its_result() -> None:
         return y
     compiled = genesis.compile(f)
     assert [compiled(ramp(2)).note for _ in range(4)] == ["doubled"] * 4
+
+
+class Loss(NamedTuple):
+    logits: Any
+    loss: Any = None
+
+
+def test_a_field_of_a_named_tuple_is_read_by_its_name() -> None:
+    """As `model(ids, labels=ids).loss` does."""
+    w = ramp(3).requires_grad_()
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+
+    def model(x: Any) -> Loss:
+        return Loss(w * x, (w * x).square().sum())
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        out = model(x)
+        out.loss.backward()
+        optimizer.step()
+        return out.loss.detach()
+
+    losses = [step(ramp(3)).item() for _ in range(4)]
+    assert losses == sorted(losses, reverse=True) and losses[0] > losses[3]
+    assert (genesis.explain(step).captures, step.hits) == (1, 3)

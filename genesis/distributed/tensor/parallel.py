@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from genesis.nn.parallel.tensor import PrepareModuleOutput as PrepareModuleOutput
     from genesis.nn.parallel.tensor import RowwiseParallel as RowwiseParallel
     from genesis.nn.parallel.tensor import SequenceParallel as SequenceParallel
+    from genesis.nn.parallel.tensor import VocabularyParallel as VocabularyParallel
     from genesis.nn.parallel.tensor import parallelize_module as parallelize_module
+    from genesis.nn.parallel.tensor import split_cross_entropy as split_cross_entropy
 
 __getattr__, __dir__ = names_later(__name__)

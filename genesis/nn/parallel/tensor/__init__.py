@@ -5,6 +5,8 @@ comes out does; where a layout changes, `redistribute` is recorded, and gradient
 modules are plain: what a process holds of them.
 """
 
+from genesis.nn.parallel.tensor.losses import VocabularyParallel as VocabularyParallel
+from genesis.nn.parallel.tensor.losses import split_cross_entropy as split_cross_entropy
 from genesis.nn.parallel.tensor.plan import parallelize_module as parallelize_module
 from genesis.nn.parallel.tensor.prepare import PrepareModuleInput as PrepareModuleInput
 from genesis.nn.parallel.tensor.prepare import PrepareModuleInputOutput as PrepareModuleInputOutput
