@@ -18,7 +18,7 @@ from genesis.nn.modules.linear import Linear
 from genesis.nn.modules.module import Module
 from genesis.nn.parallel.tensor.style import PARTIAL, REPLICATE
 from genesis.nn.parallel.tensor.weights import ColwiseParallel
-from genesis.ops.shape import stack
+from genesis.ops.parts import stack
 
 
 class VocabularyParallel(ColwiseParallel):
