@@ -248,7 +248,7 @@ def measure(name: str, case: tuple[int, ...]) -> Any:
 def in_own_process(name: str, case: str, tiles: str) -> Any:
     """A contestant's results, None when it failed."""
     done = subprocess.run([sys.executable, __file__, "--measure", name, "--cases", case, "--tiles", tiles,
-                           *(["--streamed"] if genesis.config.streamed_attention else [])],
+                           *([] if genesis.config.streamed_attention else ["--not-streamed"])],
                           capture_output=True, text=True)
     line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
     if line is None:
@@ -281,12 +281,13 @@ def main() -> int:
     parser.add_argument("--cases", default=CASES, help="batch x heads x length x head size, comma-separated")
     parser.add_argument("--only", help="contestants, comma-separated")
     parser.add_argument("--tiles", default="", help='"op=i,j,warps,stages;…"')
-    parser.add_argument("--streamed", action="store_true", help="the forward whose blocks the copy engine moves")
+    parser.add_argument("--not-streamed", action="store_true",
+                        help="without the forward whose blocks the copy engine moves")
     parser.add_argument("--sweep", action="store_true", help="time a grid of tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     record.add_out(parser)
     args = parser.parse_args()
-    genesis.config.streamed_attention = args.streamed
+    genesis.config.streamed_attention = not args.not_streamed
     use_tiles(args.tiles)
     if args.measure:
         print("RESULT " + json.dumps(measure(args.measure, tuple(map(int, args.cases.split("x"))))))

@@ -5,7 +5,7 @@ two events. Results are compared with float32 products before anything is timed.
 
     python benchmarks/matmul.py --out                        # the kernels that Genesis chooses
     python benchmarks/matmul.py --float32 tf32 --shapes 4096x4096x4096,8192x8192x8192
-    python benchmarks/matmul.py --tiles "1,128,256,64,8,3;2,128,128,64,4,5;none"    # some beside each other
+    python benchmarks/matmul.py --tiles "one,128,256,64,8,4;turns,128,128,64,4,5;none"    # some beside each other
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def timed(run: Any, event: Any) -> float:
 
 
 def use_tile(text: str) -> None:
-    """Let all products have one form, "groups,i,j,k,warps,stages", or "none": their blocks are not streamed.
+    """Let all products have one form, "which,i,j,k,warps,stages", or "none": blocks are not streamed.
+
+    `which` is "one" group, two in "turns", or "shared": one whose programs share tiles.
 
     "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded.
     """
@@ -60,12 +62,14 @@ def use_tile(text: str) -> None:
     from genesis.ir.types import float32
     from genesis.passes import structural_memo
     os.environ["GENESIS_PLAN_CACHE"] = "0"
-    streamed_matmul.FORMS = ()  # type: ignore[misc]
+    streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = ()  # type: ignore[misc]
     if text.startswith("plain"):
         matmul._ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),  # type: ignore[assignment]
     elif text != "none":
-        groups, *numbers = map(int, text.split(","))
-        streamed_matmul.FORMS = (streamed_matmul.Form(Tile(*numbers), groups, 1.0, 0, 0),)  # type: ignore[misc]
+        which, *numbers = text.split(",")
+        forms = (streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",
+                                      1.0, 0, 0),)
+        streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = forms  # type: ignore[misc]
     structural_memo._closed.clear()
     engine.reset()
 
@@ -107,12 +111,12 @@ class Product:
         genesis.eval(y)
         plan = last_plan()
         assert plan is not None
-        (label, start), *more = plan.executor.launches()
-        assert not more, "a product is one launch"
+        launches = plan.executor.launches()  # of a product alone, or of copies of its operands, too
         got = torch.from_dlpack(y.detach())[-self.expected.shape[0]:].double()
         error = float((got - self.expected).norm() / self.expected.norm())
         stream = current_stream(0).handle
-        return timed(lambda: start(stream), genesis.cuda.Event), error, label
+        return (timed(lambda: [start(stream) for _, start in launches], genesis.cuda.Event), error,
+                " ".join(label for label, _ in launches))
 
 
 def compiled_ahead(tiles: list[str], shapes: list[tuple[int, int, int]]) -> None:

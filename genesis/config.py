@@ -36,8 +36,7 @@ class Config:
             count. "tf32": they are rounded to 10 bits behind the point for tensor cores, several times as fast.
             "bf16x3": each is the sum of two bfloat16 numbers, which is nearly as exact as float32, and between the
             two in speed. `set_float32_matmul_precision` and `backends.cuda.matmul.allow_tf32` set it.
-        streamed_attention: let attention's forward on Hopper take the kernel whose blocks the copy engine moves. Off
-            until that kernel has run on a GPU: so far it ran in an interpreter, and its prototype on an H200.
+        streamed_attention: let attention's forward on Hopper take the kernel whose blocks the copy engine moves.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward
@@ -66,7 +65,7 @@ class Config:
     deterministic: bool = True
     loss_chunk_bytes: int = 128 << 20
     float32_products: str = "ieee"
-    streamed_attention: bool = False
+    streamed_attention: bool = True
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
 

@@ -170,7 +170,7 @@ class CUDABackend(Backend):
 
     def group(self, graph: Graph) -> Schedule:
         from genesis.passes.fusion.fuse import fuse
-        return fuse(graph, merge=config.fuse)
+        return fuse(graph, config.fuse, self.gpu)
 
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         from genesis.codegen.cuda.lower import lower

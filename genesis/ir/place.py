@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from genesis.ir.types import TensorType
+
+EXCHANGE_FLAGS: Final = 1024
+"""Flags (of four bytes) that an exchange memory begins with: one for each program of a kernel that uses it."""
+
+MOST_SHARING: Final = 160
+"""The most programs that hand parts to each other, one on each multiprocessor."""
+
+EXCHANGE_BYTES: Final = 4 * EXCHANGE_FLAGS + MOST_SHARING * 128 * 256 * 4
+"""Bytes of a stream's exchange memory: behind the flags a tile of float32 for each program."""
 
 MemoryRef = tuple[str, int]
 """The memory that a place is in: its `where` and, for an input or output, its index. The others are one memory each."""
@@ -16,7 +26,8 @@ class Place:
 
     `where` is "input" (the index-th memory that the caller passes), "output" (the index-th that
     the run allocates and returns), "arena" (at byte `offset`), "errors" (the GPU's word for the first check
-    that failed) or "numbers" (the table of the
+    that failed), "exchange" (a memory of the stream in which the programs of a kernel hand parts to each other; its
+    flags are 0 between kernels) or "numbers" (the table of the
     plan's numbers: 8 bytes each, float64, int64 or bool as the number's weak dtype says, at `offset`).
     """
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from genesis.ir.node import Node
 
 
 class Gpu(Protocol):
@@ -19,3 +22,6 @@ class Gpu(Protocol):
     @property
     def dot_flops(self) -> int:
         """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
+
+    def stores_beside_sums(self, product: Node) -> bool:
+        """Whether a product's kernel may finish and store one tile while it sums up another."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, TypeAlias, TypeGuard
 
+from genesis.ir.place import EXCHANGE_BYTES
 from genesis.ir.types import Device, dtype_named
 
 Field: TypeAlias = Any
@@ -72,7 +73,7 @@ def _place(x: object, tables: _Tables) -> bool:
 
 
 def _where(x: object, tables: _Tables) -> bool:
-    return x in ("input", "output", "arena", "errors", "numbers")
+    return x in ("input", "output", "arena", "errors", "exchange", "numbers")
 
 
 def _nothing(x: object, tables: _Tables) -> bool:
@@ -160,7 +161,7 @@ def _check_objects(objects: Entry, tables: _Tables) -> None:
 def _check_places(objects: Entry, types: Entry) -> None:
     """Check that the places of the steps are inside of the plan's memories, or its refresh plan's."""
     plans = [entry for entry in objects if entry[0] == "Plan"]
-    sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8,
+    sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8, ("exchange", 0): EXCHANGE_BYTES,
              ("numbers", 0): 8 * max(len(plan[5]) - 1 for plan in plans)}
     nbytes = list(map(_bytes, types))
     for plan in plans:

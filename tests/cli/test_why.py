@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import genesis
 from genesis import engine
 from genesis.cli.main import main
 
@@ -51,9 +50,8 @@ def test_an_op_that_is_decomposed_is_shown_by_its_lines(tmp_path: Path, capsys: 
     ("", "streamed_attention: the copy engine brings its tiles"),
     ("attn_mask=genesis.ones(1024, 1024).bool()", "attention: its tiles are not streamed, because it takes no mask"),
 ])
-def test_the_form_of_a_kernel_has_a_reason(mask: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_the_form_of_a_kernel_has_a_reason(mask: str, said: str, tmp_path: Path,
                                            capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(genesis.config, "streamed_attention", True)
     path = tmp_path / "attention.py"
     path.write_text(f"""import genesis
 q = genesis.randn(2, 16, 1024, 64).bfloat16()

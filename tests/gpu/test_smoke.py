@@ -67,13 +67,9 @@ def streamed_attention() -> None:
         y = F.scaled_dot_product_attention(*(x.to(genesis.bfloat16) for x in (q, k, v)), is_causal=True,
                                            enable_gqa=True)
         return y.to(genesis.float32)
-    genesis.config.streamed_attention = True
-    try:
-        for head in (64, 80, 128, 256):
-            check_gradients(program, numbers(1, 34, 130, head), *(numbers(1, 2, 130, head) for _ in range(2)),
-                            tolerance=4e-2)
-    finally:
-        genesis.config.streamed_attention = False
+    for head in (64, 80, 128, 256):
+        check_gradients(program, numbers(1, 34, 130, head), *(numbers(1, 2, 130, head) for _ in range(2)),
+                        tolerance=4e-2)
 
 
 def convolutions() -> None:

@@ -10,7 +10,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
 from genesis.codegen.cuda.side_by_side import emit_side_by_side
-from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable, without_waiting
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, without_waiting
 from genesis.codegen.cuda.symbolic_sizes import with_size_arguments
 from genesis.codegen.cuda.templates.attention import emit_attention
 from genesis.codegen.cuda.templates.attention_backward import emit_attention_backward
@@ -60,7 +60,7 @@ NOWHERE: Final = literal(0)
 """Stands for the memory of an argument whose kernel's text is kept for other groups."""
 
 
-def _of(argument: Node | int | TensorTable | MatrixMap, node: Node) -> Node | MatrixMap:
+def _of(argument: Node | int | TensorTable | MatrixMap | Exchange, node: Node) -> Node | MatrixMap:
     """The argument in this memory."""
     return replace(argument, node=node) if isinstance(argument, MatrixMap) else node
 

@@ -15,6 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from genesis.ir.node import Node
+from genesis.ir.sym_int import hint
+from genesis.ir.types import bfloat16, float16
+
 
 @dataclass(frozen=True)
 class GpuModel:
@@ -56,6 +60,15 @@ class GpuModel:
     def streams_products(self) -> bool:
         """Whether its copy engine moves blocks that its tensor cores read where they are put (Hopper's `wgmma`)."""
         return self.capability == (9, 0)
+
+    def stores_beside_sums(self, product: Node) -> bool:
+        """Whether groups of warps take turns at a product's tiles: it is streamed, a program has two tiles and more.
+
+        (`templates/streamed_matmul.py` asks in addition how operands lie.)
+        """
+        rows, columns = map(hint, product.shape[-2:])
+        return (self.streams_products and product.dtype in (float16, bfloat16) and min(rows, columns) >= 128
+                and hint(product.type.numel) == rows * columns >= 2 * 128 * 128 * self.multiprocessors)
 
     @property
     def bulk_prefetch(self) -> bool:

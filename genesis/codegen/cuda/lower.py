@@ -8,7 +8,7 @@ from typing import Final
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
-from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
 from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
@@ -125,8 +125,10 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
         if source is None:
             steps.append(_collective(group, memory))
         elif image is not None:
-            steps.append(Launch(image, tuple(_argument(x, memory) for x in source.args), source.grid,
-                                source.label, tuple(memory.places[x] for x in group.outputs), origin_of(group)))
+            arguments = tuple(_argument(x, memory) for x in source.args)
+            exchanged = [x for x in arguments if isinstance(x, Place) and x.where == "exchange"]
+            steps.append(Launch(image, arguments, source.grid, source.label,
+                                (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group)))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 
@@ -150,10 +152,13 @@ def origin_of(group: Group) -> str:
     return f"{found[-1].op.name} at {line_of(found[-1].source)}" if found else ""
 
 
-def _argument(value: Node | int | TensorTable | MatrixMap, memory: MemoryPlan) -> Place | int | Table | plan.MatrixMap:
+def _argument(value: Node | int | TensorTable | MatrixMap | Exchange,
+              memory: MemoryPlan) -> Place | int | Table | plan.MatrixMap:
     if isinstance(value, MatrixMap):
         return plan.MatrixMap(memory.places[value.node], value.shape, value.stride, value.start, value.block,
                               value.outer)
+    if isinstance(value, Exchange):
+        return Place("exchange", 0, value.offset, value.type)
     if isinstance(value, TensorTable):
         return Table(tuple([memory.places[x] if isinstance(x, Node) else x for x in value.entries]))
     if not isinstance(value, Node):

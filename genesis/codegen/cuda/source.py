@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from genesis.ir.node import Node
+from genesis.ir.types import TensorType
 
 HEADER = """import triton
 import triton.language as tl
@@ -22,6 +23,7 @@ from triton.language.extra import cuda, libdevice
 
 load_block = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 store_block = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+threads_meet = tl.barrier if hasattr(tl, "barrier") else tl.thread_barrier
 memory = tl.shared_memory_descriptor
 reshaped = memory.reinterpret if hasattr(memory, "reinterpret") else memory._reinterpret
 """
@@ -68,6 +70,20 @@ class MatrixMap:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """A kernel argument: memory in which the kernel's programs hand over parts of a sum.
+
+    Attributes:
+        offset: bytes from the start of the stream's exchange memory. What begins at 0 are flags, which kernels
+            leave 0.
+        type: what lies there.
+    """
+
+    offset: int
+    type: TensorType
+
+
+@dataclass(frozen=True)
 class KernelSource:
     """Everything about a kernel that the group alone decides.
 
@@ -76,7 +92,8 @@ class KernelSource:
         source: a Python module that defines it with `triton.jit`.
         signature: parameter → Triton type ("*fp32", "i32", "constexpr"), in order.
         constexprs: values of the constexpr parameters.
-        args: for each parameter that is not a constexpr: a node (its memory), an int, a table, or a matrix's map.
+        args: for each parameter that is not a constexpr: a node (its memory), an int, a table, a matrix's map, or
+            a place to hand parts over.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         grid: programs in three dimensions; an empty one needs no launch.
         plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
@@ -88,7 +105,7 @@ class KernelSource:
     source: str
     signature: dict[str, str]
     constexprs: dict[str, Any]
-    args: tuple[Node | int | TensorTable | MatrixMap, ...]
+    args: tuple[Node | int | TensorTable | MatrixMap | Exchange, ...]
     aligned: tuple[str, ...]
     grid: tuple[int, int, int]
     num_warps: int = 4

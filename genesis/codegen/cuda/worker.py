@@ -62,7 +62,7 @@ def _laid_out(kind: str) -> str:
     return f"{kind.removesuffix('>')},{layout!r}>"
 
 
-_GLUON_DTYPES: Final = {"fp16": lambda gl: gl.float16, "bf16": lambda gl: gl.bfloat16}
+_GLUON_DTYPES: Final = {"fp16": lambda gl: gl.float16, "bf16": lambda gl: gl.bfloat16, "fp32": lambda gl: gl.float32}
 
 
 def options_of(parts: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,10 @@ MOST_WEIGHT = 8
 """Maximum weighted ops of an epilogue per element: the tensor cores idle meanwhile. A gelu takes as long there as in a
 kernel of its own."""
 
+MOST_WEIGHT_BESIDE = 32
+"""Likewise, where one tile's epilogue is computed while another tile has the tensor cores, and nothing else of the tile
+is stored: a gelu beside the product that its gradient reads took more registers than there are (H200, 2026-11)."""
+
 MOST_READS = 1
 """Maximum values of the product's size that an epilogue reads while registers hold the tile."""
 
@@ -63,7 +67,9 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
         raise Refused("a row is written into memory by a kernel that reads none of it")
     if second.updates:
         raise Refused("updates of memory run together, in one launch for all tensors")
-    if first.weight + second.weight > MOST_WEIGHT:
+    beside = (fuser.gpu is not None and fuser.gpu.stores_beside_sums(product)
+              and len(_stored(fuser, first, second)) == 1)
+    if first.weight + second.weight > (MOST_WEIGHT_BESIDE if beside else MOST_WEIGHT):
         raise Refused(f"the product's tile would wait for {first.weight + second.weight} weighted ops")
     known = {*first.levels, *second.levels}
     read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
@@ -72,3 +78,11 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
     at = coordinates(((second.size, "x"),)).element
     if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):
         raise Refused("it reads other elements of the product than it computes")
+
+
+def _stored(fuser: _Fuser, first: Cluster, second: Cluster) -> set[Node]:
+    """The values that a kernel of two clusters would store, as others read them."""
+    both = {fuser.dag.of[next(iter(cluster.levels))] for cluster in (first, second)}
+    read = {producer for own in both for reader, edges in fuser.dag.readers[own].items() if reader not in both
+            for producer, _ in edges}
+    return read | fuser.outputs.intersection((*first.levels, *second.levels))

@@ -45,6 +45,7 @@ from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values
 from genesis.passes.fusion.other_points import in_row, points_read, same_row, weight_again
 from genesis.passes.fusion.updates_alone import for_updates_alone
 from genesis.passes.fusion.views import stored_as
+from genesis.passes.gpu import Gpu
 from genesis.passes.groups import MissedFusion, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
 
@@ -72,9 +73,9 @@ TOGETHER = "another kernel puts together what the splits gave, when all of them 
 """Why a partial reduction's result is not read in the kernel that makes it."""
 
 
-def fuse(graph: Graph, merge: bool = True) -> Schedule:
+def fuse(graph: Graph, merge: bool = True, gpu: Gpu | None = None) -> Schedule:
     """The kernels of a graph for CUDA, in order. Without `merge` each materialized node has one of its own."""
-    fuser = _Fuser(graph, memory_values(graph))
+    fuser = _Fuser(graph, memory_values(graph), gpu)
     if merge:
         fuser.run()
     clusters = [(c.kind, c.space or ((c.size, "x"),), c.levels)
@@ -90,8 +91,8 @@ def fuse(graph: Graph, merge: bool = True) -> Schedule:
 class _Fuser:
     """The merging. `dag` knows which clusters there are, `clusters` what each is."""
 
-    def __init__(self, graph: Graph, values: MemoryValues):
-        self.graph, self.values = graph, values
+    def __init__(self, graph: Graph, values: MemoryValues, gpu: Gpu | None):
+        self.graph, self.values, self.gpu = graph, values, gpu
         materialized = values.materialized
         reads = {node: tuple(x for x in values.reads[node] if x.op is not leaves.input) for node in materialized}
         before = {node: (*reads[node], *values.waits.get(node, ())) for node in materialized} if values.waits else reads

@@ -69,6 +69,29 @@ def arena_of(stream: Stream) -> Arena:
     return arena
 
 
+class Exchange(Arena):
+    """Memory in which the programs of a stream's kernels hand over parts of a sum: zeros at first."""
+
+    def reserve(self, nbytes: int) -> None:
+        """As `Arena.reserve`; memory that is new holds zeros."""
+        before = self.nbytes
+        super().reserve(nbytes)
+        if self.nbytes > before:
+            driver().fill(self.ptr + before, 0, self.nbytes - before, self._stream)
+
+    def __init__(self, stream: Stream):
+        super().__init__(stream)
+        self._stream = stream.handle
+
+
+@cached_per_driver
+def exchange_of(stream: Stream) -> Exchange:
+    """That of a stream."""
+    exchange = Exchange(stream)
+    _arenas().append(exchange)
+    return exchange
+
+
 @cached_per_driver
 def _arenas() -> list[Arena]:
     return []

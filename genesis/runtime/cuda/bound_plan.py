@@ -49,6 +49,8 @@ class LoadedSteps:
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
         self.steps = [step for step, _ in busy]
         self.kernels = [kernel for _, kernel in busy]
+        self.exchanges = any(isinstance(x, Place) and x.where == "exchange" for step in self.steps
+                             if isinstance(step, Launch) for x in step.args)
         self.collectives = [step for step in self.steps if isinstance(step, Collective)]
         self.labels = [step.label or step.kernel.name if isinstance(step, Launch) else step.label
                        for step in self.steps]

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Final
 
-from genesis.ir.place import MemoryRef
+from genesis.ir.place import EXCHANGE_BYTES, MemoryRef
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
 from genesis.runtime.contexts import Attempt
-from genesis.runtime.cuda.arena import arena_of
+from genesis.runtime.cuda.arena import arena_of, exchange_of
 from genesis.runtime.cuda.bound_plan import BoundPlan, LoadedSteps
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import word_of
@@ -136,7 +136,7 @@ class _PlanOnStream:
         self._device = plan.device
         self._gpu = driver()
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
-        self._arena = arena_of(stream)
+        self._arena, self._exchange = arena_of(stream), exchange_of(stream)
         self._packed = bytearray(8 * len(plan.numbers))  # the host memory from which the driver reads the numbers
         self._packed_ptr = address_of(as_bytes(self._packed, len(self._packed)))
         self._written: bytes | None = b""  # the numbers on the device now; None: not known
@@ -147,6 +147,7 @@ class _PlanOnStream:
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
         self._stamp: object = None  # the stamp of the `Memories` that have these addresses
+        self._exchanged = EXCHANGE_BYTES if steps.exchanges else 0
         self._without_graph = len(steps.steps) <= STEPS_WITHOUT_GRAPH
         self._order = order()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
@@ -158,7 +159,7 @@ class _PlanOnStream:
         with self._arena.lock:
             self._gpu.use(self._device.index)
             if (self._moved(inputs) or list(map(getrefcount, self._outputs)) != self._unheld
-                    or self._arena.nbytes < self._plan.arena_bytes):
+                    or self._arena.nbytes < self._plan.arena_bytes or self._exchange.nbytes < self._exchanged):
                 self._prepare(inputs)
             if shadow_weights.copies and not self._output_ids.isdisjoint(shadow_weights.copies):
                 shadow_weights.overwritten(self._outputs)
@@ -213,6 +214,7 @@ class _PlanOnStream:
         if addresses != before:
             _check_inputs(self._plan.inputs, inputs)
         self._arena.reserve(self._plan.arena_bytes)
+        self._exchange.reserve(self._exchanged)
         if self._numbers.nbytes != len(self._packed):
             self._numbers = CUDAStorage(len(self._packed), self._device)
         self._replace_held_outputs()
@@ -221,7 +223,7 @@ class _PlanOnStream:
             moved.update((("input", at), address) for at, address in enumerate(addresses))
         if self._bound is None:
             moved["arena", 0], moved["numbers", 0] = self._arena.ptr, self._numbers.ptr
-            moved["errors", 0] = word_of(self._device.index)
+            moved["errors", 0], moved["exchange", 0] = word_of(self._device.index), self._exchange.ptr
             self._bound = BoundPlan(self._steps, moved, self._handle)
         else:
             bound, self._bound = self._bound, None  # until the end: half moved it is of no use

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import Node
-from tests.codegen.cuda.run_interpreted import _memory
+from tests.codegen.cuda.run_interpreted import _memory, torch_dtype
 
 
 class Tensor(torch.Tensor):
@@ -189,7 +189,7 @@ class Run:
     def arrive(self, barrier: Barrier, count: int) -> None:
         """Arrive at a barrier; others may go first from here."""
         barrier.arrive(count)
-        self._until(lambda: True)
+        self.others()
 
     def _until(self, test: Callable[[], bool]) -> None:
         me = threading.current_thread()
@@ -199,6 +199,10 @@ class Run:
             self.turn.wait_for(lambda: self.running is me or self.error is not None)
         if self.error is not None:
             raise AssertionError("another group has failed")
+
+    def others(self) -> None:
+        """Others may go first from here."""
+        self._until(lambda: True)
 
     def read(self, map: Map, at: Sequence[int], full: Barrier, block: Shared) -> None:
         """A copy to shared memory."""
@@ -234,8 +238,8 @@ class Run:
         """Wait for all but the last products."""
         while len(self.own.products) > left:
             self.own.products.pop(0).end()
-        found = tuple(x.value for x in deps)
-        assert all(x is not None for x in found), "the product that is asked for is under way"
+        found = tuple(x if x.value is None else x.value for x in deps)
+        assert left or not any(isinstance(x, Product) for x in found), "the product that is asked for is under way"
         return found if len(found) > 1 else found[0]
 
 
@@ -253,16 +257,23 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
         return lambda a, b: (python_one(a, b) if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor)
                              else torch_one(torch.as_tensor(a), torch.as_tensor(b)).as_subclass(Tensor))
 
-    def atomic_add(at: Pointer, more: int) -> Whole:
+    def atomic_add(at: Pointer, more: int, sem: str = "", scope: str = "") -> Whole:
+        if sem:  # who waits for another's flag
+            run.others()
         old = int(at.memory[at.offset])
         at.memory[at.offset] += more
         return Whole(old)
 
-    def exchange(at: Pointer, value: int) -> None:
+    def exchange(at: Pointer, value: int, sem: str = "", scope: str = "") -> None:
         at.memory[at.offset] = value
 
-    def store(at: Pointer, value: torch.Tensor, mask: torch.Tensor) -> None:
-        at.memory[at.offset[mask]] = value[mask].to(at.memory.dtype)
+    def store(at: Pointer, value: torch.Tensor, mask: torch.Tensor | None = None) -> None:
+        inside = slice(None) if mask is None else mask
+        at.memory[at.offset[inside]] = value[inside].to(at.memory.dtype)
+
+    def load(at: Pointer, volatile: bool) -> Tensor:
+        assert volatile, "another program's"
+        return tensor(at.memory[at.offset])
 
     def largest(x: torch.Tensor, axis: int) -> Any:
         found = x.amax(axis)
@@ -276,11 +287,14 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
         shared_memory_descriptor=Shared,
         constexpr=int, int32=torch.int32, int64=torch.int64, float32=torch.float32, bfloat16=torch.bfloat16,
         float16=torch.float16, allocate_shared_memory=allocate, warp_specialize=specialize, atomic_add=atomic_add,
-        atomic_xchg=exchange, store=store, max=largest, full=full, static_range=range, program_id=lambda axis: number,
+        atomic_xchg=exchange, store=store, load=load, barrier=ignored, max=largest, full=full, static_range=range,
+        program_id=lambda axis: number,
         cdiv=lambda a, b: -(-a // b), minimum=both(torch.minimum, min), maximum=both(torch.maximum, max),
         zeros=lambda shape, dtype, layout=None: full(shape, 0, dtype), sum=lambda x, axis: x.sum(axis),
         arange=lambda a, b, layout=None: tensor(torch.arange(a, b)), exp2=torch.exp2, log2=torch.log2,
-        fma=lambda a, b, c: a * b + c, where=torch.where, convert_layout=lambda x, layout: x,
+        reshape=lambda x, shape: x.reshape(*shape), permute=lambda x, order: x.permute(*order),
+        split=lambda x: (x[..., 0], x[..., 1]), fma=lambda a, b, c: a * b + c, where=torch.where,
+        convert_layout=lambda x, layout, assert_trivial=False: x,
         NVMMADistributedLayout=ignored, DotOperandLayout=ignored, SliceLayout=ignored,
         BlockedLayout=ignored, SwizzledSharedLayout=ignored,
         NVMMASharedLayout=SimpleNamespace(get_default_for=ignored))
@@ -293,6 +307,8 @@ def run_gluon(kernel: KernelSource, memory: dict[Node, torch.Tensor], seed: int 
             return Map(x, _memory(x.node, memory))
         if isinstance(x, TensorTable):
             return Pointer(torch.tensor(x.entries))
+        if isinstance(x, Exchange):
+            return Pointer(torch.zeros(x.type.shape, dtype=torch_dtype(x.type.dtype)))
         return x if isinstance(x, int) else Pointer(_memory(x, memory))
 
     text = "\n".join(line for line in kernel.source.splitlines()
@@ -320,3 +336,4 @@ def run_gluon(kernel: KernelSource, memory: dict[Node, torch.Tensor], seed: int 
         run.start(started)
         for x, pointer in zip(kernel.args, given, strict=True):
             assert not isinstance(x, TensorTable) or tuple(pointer.memory.tolist()) == x.entries, "changed counters"
+            assert not isinstance(x, Exchange) or x.offset or not pointer.memory.any(), "flags that are left"

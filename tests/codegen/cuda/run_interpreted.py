@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable, define
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, define
 from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
@@ -57,6 +57,8 @@ def _argument(value: Any, memory: dict[Node, torch.Tensor]) -> Any:
         base = _memory(value.node, memory).reshape(-1)[value.start:]
         return TensorDescriptor(base, [*(n for n, _ in value.outer), *value.shape],
                                 [*(n for _, n in value.outer), value.stride, 1], list(value.block))
+    if isinstance(value, Exchange):
+        return torch.zeros(value.type.shape, dtype=torch_dtype(value.type.dtype))
     return value if isinstance(value, int) else _memory(value, memory)
 
 

@@ -12,12 +12,13 @@ from genesis import engine
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir import Graph
-from genesis.ir.ops.contraction import matmul
+from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.types import bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.runtime.plan import Launch
 from tests.codegen.cuda.programs import inputs
 from tests.codegen.cuda.run_interpreted import compile_cubin
+from tests.codegen.cuda.test_streamed_matmul import check
 from tests.engine.symbolic.idle import Counting
 
 ROUNDINGS = ("ieee", "tf32", "bf16x3")
@@ -88,15 +89,30 @@ def test_no_other_words() -> None:
         genesis.set_float32_matmul_precision("lowest")
 
 
+def test_products_in_tf32_are_streamed_where_sums_run_along_the_memory() -> None:
+    genesis.config.float32_products = "tf32"
+    a, b = inputs((264, 136), (400, 136), dtype=float32)
+    assert check((a, b), matmul(a, swap_last(b))).name == "streamed_matmul"
+    a, b = inputs((256, 128), (128, 256), dtype=float32)
+    assert check((a, b), matmul(a, b)).name == "matmul"
+
+
+def test_a_streamed_product_in_tf32_compiles_for_hopper() -> None:
+    genesis.config.float32_products = "tf32"
+    a, b = inputs((4096, 4096), (4096, 4096), dtype=float32)
+    source = emit(fuse(Graph((a, b), (matmul(a, swap_last(b)),))).groups[0])
+    assert source.name == "streamed_matmul" and compile_cubin(source)
+
+
 def test_a_program_in_tf32_has_copies_of_what_lies_across() -> None:
     genesis.config.float32_products = "tf32"
     with Counting():
         x, w = (genesis.ones(4096, 4096, device="cuda") for _ in range(2))
         genesis.eval(x, w)
         genesis.eval(x @ w.T)
-        assert _kernels() == ["matmul"]
+        assert _kernels() == ["streamed_matmul"]
         genesis.eval(x @ w)
-        assert _kernels() == ["permute", "matmul"]
+        assert _kernels() == ["permute", "streamed_matmul"]
 
 
 def _kernels() -> list[str]:

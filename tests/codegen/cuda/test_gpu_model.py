@@ -133,6 +133,13 @@ def test_a_product_takes_its_large_tile_where_half_of_the_multiprocessors_get_on
     assert tiles == [256, 128]
 
 
+def test_hopper_shares_tiles_where_the_last_round_would_leave_multiprocessors_idle() -> None:
+    a, b = inputs((768, 16384), (16384, 3072), dtype=bfloat16)  # 72 tiles of 128 x 256, 144 of 128 x 128
+    shared = {number: "flags" in kernels(replace(H200, multiprocessors=number), matmul(a, b))[0].signature
+              for number in (36, 52, 72, 132)}
+    assert shared == {36: False, 52: True, 72: False, 132: True}
+
+
 def test_a_product_with_few_tiles_is_cut_only_where_multiprocessors_would_be_idle() -> None:
     a, b = inputs((768, 16384), (16384, 768), dtype=bfloat16)
     assert len(kernels(H200, matmul(a, b))) == 2

@@ -33,12 +33,6 @@ SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small attention is streamed."""
 
 
-@pytest.fixture(autouse=True)
-def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The setting that lets attention be streamed."""
-    monkeypatch.setattr(genesis.config, "streamed_attention", True)
-
-
 def heads(q: tuple[int, ...], k: tuple[int, ...], dtype: DType = bfloat16) -> tuple[Node, Node, Node]:
     """q, k and v of one head size."""
     return an_input(0, q, dtype), an_input(1, k, dtype), an_input(2, k, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates import streamed_matmul
 from genesis.codegen.cuda.templates.streamed_matmul import Form
+from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
@@ -21,6 +23,7 @@ from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes import structural_memo
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
 
@@ -127,9 +130,82 @@ def only_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
     return use
 
 
-@pytest.mark.parametrize("form", streamed_matmul.FORMS, ids=["large tiles", "groups in turn"])
-def test_every_form_compiles_for_hopper(only_form: Callable[[Form], None], form: Form) -> None:
-    only_form(form)
+LARGE = Form(Tile(128, 256, 64, 8, 4), 1, False, 1.0, 0, 0)
+FORMS = {"large": LARGE, "turns": Form(Tile(128, 128, 64, 4, 5), 2, False, 1.0, 0, 0),
+         "shared": replace(LARGE, shared=True)}
+SHARED = replace(LARGE, tile=Tile(128, 128, 64, 8, 4), shared=True)
+"""With tiles that small products have several of."""
+
+
+@pytest.mark.parametrize("shape, programs", [((264, 704, 400), 5), ((256, 1024, 256), 3), ((256, 1024, 256), 5),
+                                             ((384, 512, 136), 5), ((264, 136, 400), 8), ((128, 64, 264), 5)], ids=str)
+def test_programs_share_the_sums_of_tiles(only_form: Callable[[Form], None], monkeypatch: pytest.MonkeyPatch,
+                                          shape: tuple[int, int, int], programs: int) -> None:
+    """Tiles that all programs share, whole tiles after them, and programs that have no part."""
+    only_form(SHARED)
+    monkeypatch.setitem(globals(), "SMALL", replace(H200, multiprocessors=programs))
+    rows, depth, columns = shape
+    a, b = inputs((rows, depth), (depth, columns), dtype=bfloat16)
+    kernel = check((a, b), matmul(a, b))
+    assert "parts" in kernel.signature and kernel.grid == (programs, 1, 1)
+
+
+def test_work_on_shared_tiles_is_done_once(only_form: Callable[[Form], None]) -> None:
+    only_form(SHARED)
+    x, w, bias = inputs((256, 768), (384, 768), (384,), dtype=bfloat16)
+    y = matmul(x, swap_last(w)) + movement.expand(bias, shape=(256, 384))
+    assert "parts" in check((x, w, bias), y * y).signature
+
+
+@pytest.fixture
+def streamed_by_threads(only_form: Callable[[Form], None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a product and its square, whose results go through the same blocks of shared memory, in Gluon."""
+    def run(name: str, turned: tuple[bool, bool], seed: int, without: str = "nothing") -> None:
+        only_form(replace(FORMS[name], tile=replace(FORMS[name].tile, j=128)))
+        a, b = inputs((264, 264), (400, 264) if turned[1] else (264, 400), dtype=bfloat16)
+        y = matmul(swap_last(a) if turned[0] else a, swap_last(b) if turned[1] else b)
+        graph = decomposed(Graph((a, b), (y, y * y)))
+        group, = fuse(graph).groups
+        kernel = emit(group, replace(H200, multiprocessors=5))
+        assert kernel.name.startswith("streamed_matmul") and ("parts" in kernel.signature) == (name == "shared")
+        assert without == "nothing" or without in kernel.source
+        instead = "while False:" if "while" in without else "None"
+        kernel = replace(kernel, source="\n".join(re.sub(r"\S.*", instead, line) if without in line else line
+                                                  for line in kernel.source.splitlines()))
+        data = [some(x) for x in (a, b)]
+        memory = {x: data[x["index"]].contiguous() for x in graph.nodes if x.op.name == "input"}
+        memory |= {x: empty(x) for x in group.outputs}
+        run_gluon(kernel, memory, seed, launches=2)
+        for node, want in zip(graph.roots, evaluate(graph, data), strict=True):
+            allowed = TOLERANCE[node.dtype.name]
+            torch.testing.assert_close(_memory(node, memory).reshape(want.shape), want, rtol=allowed, atol=allowed)
+    return run
+
+
+@pytest.mark.parametrize("turned", [(False, True), (True, False)])
+@pytest.mark.parametrize("name", FORMS)
+def test_groups_of_warps_that_wait_for_each_other(streamed_by_threads: Callable[..., None], name: str,
+                                                  turned: tuple[bool, bool]) -> None:
+    streamed_by_threads(name, turned, seed=len(name))
+
+
+@pytest.mark.parametrize("name, line", [
+    ("large", "mbarrier.wait(full"), ("large", "mbarrier.wait(empty"), ("large", "tma.store_wait(1)"),
+    ("turns", "mbarrier.wait(turns"), ("shared", "while ready == 0"), ("shared", "tl.atomic_xchg(flag, 0"),
+])
+def test_a_line_that_is_missing_is_seen(streamed_by_threads: Callable[..., None], name: str, line: str) -> None:
+    for seed in range(10):
+        try:
+            streamed_by_threads(name, (False, True), seed, line)
+        except AssertionError as error:
+            assert "not " in str(error) or "deadlock" in str(error) or "barrier" in str(error) or "flags" in str(error)
+            return
+    pytest.fail("nothing was seen")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_compiles_for_hopper(only_form: Callable[[Form], None], name: str) -> None:
+    only_form(FORMS[name])
     a, b = inputs((16384, 768), (16384, 3072), dtype=bfloat16)
     kernel = emit(fuse(Graph((a, b), (matmul(swap_last(a), b),))).groups[0])
     assert kernel.name == "streamed_matmul" and compile_cubin(kernel)

@@ -9,7 +9,7 @@ from math import prod
 import pytest
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.ir import Graph, literal
 from genesis.ir.ops import composite, leaves, loss, movement, optimizer
 from genesis.ir.ops import pointwise as p
@@ -336,3 +336,17 @@ def _joined_through_a_third(members, reads, a, b) -> bool:
                 seen.add(here)
                 pending += [y for x, y in edges if x == here]
     return False
+
+
+def test_a_long_epilogue_where_tiles_are_stored_beside_sums() -> None:
+    """A gelu is part of the product's kernel on a GPU that computes it while the next tile is summed up, unless what
+    the gradient reads would be stored, too."""
+    x, w, bias = inputs((16384, 768), (768, 3072), (3072,), dtype=bfloat16)
+    linear = matmul(x, w) + movement.expand(bias, shape=(16384, 3072))
+    gelu = p.gelu(linear, approximate="tanh")
+    alone, both, read = (decomposed(Graph((x, w, bias), outputs)) for outputs in (
+        (gelu,), (linear, gelu), (gelu, r.sum(linear * linear, axes=(0,)))))
+    assert len(fuse(alone, gpu=H200).groups) == 1
+    assert len(fuse(alone, gpu=MODELS["a100"]).groups) == len(fuse(alone).groups) == 2
+    assert len(fuse(both, gpu=H200).groups) == len(fuse(both).groups) == 2
+    assert len(fuse(read, gpu=H200).groups) == len(fuse(read).groups)

@@ -32,7 +32,7 @@ class Epilogue:
         pointers: parameter → Triton type, for what they read and write.
         args: the nodes of these parameters, in order.
         aligned: those of the parameters that are tensors.
-        tiles: parameter → node, of results that are written a tile at a time, by `put`.
+        tiles: parameter → node, of results that are written a piece at a time, by `put`.
     """
 
     lines: tuple[str, ...]
@@ -43,22 +43,27 @@ class Epilogue:
 
 
 def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int],
-             index64: bool, by_tiles: Callable[[Node], bool] = lambda _: False) -> Epilogue:
+             index64: bool, by_tiles: Callable[[Node], bool] | None = None, also_put: bool = False) -> Epilogue:
     """The epilogue of a matmul group.
 
     Args:
         shape: batches, and the rows and columns of each.
-        tile: rows and columns of a block of the product.
-        by_tiles: of a result in memory, whether it may be written as a tile of a matrix like the product.
+        tile: rows and columns of a block of the product, or of a piece of one.
+        by_tiles: where blocks are streamed: of a result in memory, whether it may be written as a piece of a matrix
+            like the product.
+        also_put: whether the product is written so, too, after the others.
     """
     batch, rows, columns = shape
     outputs = tuple(x for x in group.outputs if x is not product)
     read = (product, *(x for x in group.inputs if x is not product))
     kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r"))))
-    tiles = {x.name: x.node for x in kernel.arguments if x.name != PRODUCT and x.node in outputs and by_tiles(x.node)}
+    tiles = {x.name: x.node for x in kernel.arguments
+             if by_tiles is not None and x.name != PRODUCT and x.node in outputs and by_tiles(x.node)}
     body = _Body(kernel, tile, index64, product in group.outputs, {
         s.argument: f"{s.argument}_map" for s in kernel.statements
-        if isinstance(s, Store) and s.argument in tiles and _is_a_tile(s, columns)})
+        if isinstance(s, Store) and s.argument in tiles and _is_a_tile(s, columns)}, also_put)
+    if by_tiles is not None:
+        body.total, body.first = "part", "at"
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
                                     for size, block in ((rows, tile[0]), (columns, tile[1])))
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
@@ -77,23 +82,33 @@ def _is_a_tile(s: Store, columns: int) -> bool:
             and s.vars == s.value.vars)
 
 
+def put(parameter: str, value: str, number: int, count: int) -> str:
+    """The line that writes a piece of a tile: which of `count` such lines this is decides which block it goes through,
+    as two take turns."""
+    block = str(number % 2) if count % 2 == 0 else f"(piece + {number}) % 2"
+    return f"put({parameter}, out_block, {block}, {value}, row, at)"
+
+
 class _Body(Body):
     """Statements over a tile: the product is `total`, rounded if it is stored, too, so that all see one value."""
 
-    def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool, maps: dict[str, str]):
+    def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool, maps: dict[str, str],
+                 also_put: bool):
         super().__init__(kernel, Blocks(*tile, False, 4), index64)
-        self.first = "tile_j * J"
+        self.total, self.first = "total", "tile_j * J"
         self.stored, self.maps = stored, maps
+        self.puts, self.count = 0, len(maps) + also_put
 
     def store(self, s: Store) -> str:
         found = self.maps.get(s.argument)
         if found is None:
             return super().store(s)
         value = f"{self.stored_value(s)}.to({triton_type(self.dtypes[s.argument])})"
-        return f"put({found}, out_block, {value}, row, column)"
+        self.puts += 1
+        return put(found, value, self.puts - 1, self.count)
 
     def load(self, s: Load) -> list[str]:
         if s.argument != PRODUCT:
             return super().load(s)
-        rounded = f"total.to({triton_type(s.out.dtype)})" if self.stored else "total"
+        rounded = f"{self.total}.to({triton_type(s.out.dtype)})" if self.stored else self.total
         return [f"{s.out.name} = {rounded}.to({triton_type(held(s.out.dtype))})"]

@@ -16,10 +16,12 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
-from genesis.codegen.cuda.templates.epilogue import epilogue
+from genesis.codegen.cuda.templates.epilogue import epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.codegen.cuda.templates.streamed_matmul import (
+    EXCHANGED,
+    PIECE,
     descriptor,
     form_of,
     mapped,
@@ -124,50 +126,53 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
               index64: bool) -> KernelSource | None:
     """The kernel whose blocks the copy engine moves, None where it cannot."""
     (rows, depth), columns, dtype = node.inputs[0].shape[-2:], node.shape[-1], node.inputs[0].dtype
-    form = form_of(rows, columns, depth, sum(x.op.kind == "pointwise" for x in group.nodes), gpu)
+    form = form_of(dtype, rows, columns, depth, sum(x.op.kind == "pointwise" for x in group.nodes), gpu)
     if form is None:
         return None
     tile = form.tile
     left = mapped(a, memory_of(a, group), rows, depth, (tile.i, tile.k))
     right = mapped(b, memory_of(b, group), depth, columns, (tile.k, tile.j))
-    if left is None or right is None:
+    if left is None or right is None or (dtype is float32 and (left.turned or not right.turned)):
         return None
     stored = [x for x in group.outputs if stored_as(x) is node]
 
     def by_tiles(x: Node) -> bool:
-        return x.dtype is node.dtype and is_multiple(columns * x.dtype.itemsize, 16)
+        return x.dtype is node.dtype is not float32 and is_multiple(columns * x.dtype.itemsize, 16)
 
     lines: list[str] = []
     more, tiles = None, {}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
-        more = epilogue(own, node, (1, rows, columns), (tile.i, tile.j), index64, by_tiles)
+        more = epilogue(own, node, (1, rows, columns), (tile.i, PIECE), index64, by_tiles,
+                        bool(stored) and by_tiles(node))
         lines, tiles = list(more.lines), dict(more.tiles)
     memory = {}
-    value = f"total.to({triton_type(node.dtype)})"
+    value = f"part.to({triton_type(node.dtype)})"
     if stored and by_tiles(node):
+        lines.append(put("out_map", value, len(tiles), len(tiles) + 1))
         tiles["out_map"] = stored[0]
-        lines.append(f"put(out_map, out_block, {value}, row, column)")
     elif stored:
         memory["out"] = stored[0]
         lines.append(f"tl.store(out + (i[:, None] * columns + j[None, :]), {value}, "
                      "mask=(i[:, None] < rows) & (j[None, :] < columns))")
     maps = {"a_map": left.map, "b_map": right.map,
-            **{name: MatrixMap(x, (rows, columns), columns, 0, (tile.i, tile.j)) for name, x in tiles.items()}}
+            **{name: MatrixMap(x, (rows, columns), columns, 0, (tile.i, PIECE)) for name, x in tiles.items()}}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors, "STAGES": tile.num_stages,
-                  "WARPS": tile.num_warps, **({"XBLOCK": tile.i, "RBLOCK": tile.j} if more else {})}
+                  "WARPS": tile.num_warps, **({"XBLOCK": tile.i, "RBLOCK": PIECE} if more else {})}
+    exchanged = EXCHANGED if form.shared else {}
+    pointers |= {name: POINTER[x.type.dtype.name] for name, x in exchanged.items()}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
                  **dict.fromkeys(constexprs, "constexpr")}
     name = "streamed_matmul" + _epilogue_name(group, node)
     return KernelSource(
-        name, gluon_module(name, signature, left, right, dtype, lines, index64, tile, form.groups),
+        name, gluon_module(name, signature, left, right, dtype, lines, index64, form),
         signature, constexprs,
-        (*maps.values(), *memory.values(), *(more.args if more else ()), *sizes.values()),
-        (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
+        (*maps.values(), *memory.values(), *(more.args if more else ()), *exchanged.values(), *sizes.values()),
+        (*memory, *exchanged, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name,
-        plain=plain_module(name, signature, left, right, lines, index64))
+        plain=plain_module(name, signature, left, right, lines, index64, form))
 
 
 def _epilogue_name(group: Group, product: Node) -> str:

@@ -9,16 +9,19 @@ An operand is a map (`source.MatrixMap`): a matrix whose rows or columns lie sid
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import module
-from genesis.codegen.cuda.source import MatrixMap
+from genesis.codegen.cuda.source import Exchange, MatrixMap
 from genesis.codegen.cuda.templates.tile import Tile, indented
+from genesis.config import config
 from genesis.ir.node import Node
+from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS, MOST_SHARING
 from genesis.ir.sym_int import gcd, hint
-from genesis.ir.types import DType, bfloat16, float16
+from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.index_map import Expr
 from genesis.passes.fusion.operand_view import OperandView
 
@@ -27,7 +30,8 @@ DTYPES: Final = (float16, bfloat16)
 FEWEST_ROWS: Final = 128
 """Of either side of C: smaller products have too few tiles to keep programs busy."""
 
-SHAPES: Final = {float16: "fp16", bfloat16: "bf16"}
+ELEMENTS: Final = {float16: "fp16", bfloat16: "bf16", float32: "fp32"}
+"""Types of operands → what Triton calls them in a map's type."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,12 @@ def _stride(part: Expr) -> int | None:
 
 def descriptor(x: MatrixMap) -> str:
     """The map's type, as Triton writes it."""
-    return f"tensordesc<{SHAPES[x.node.dtype]}{list(x.block)}>"
+    return f"tensordesc<{ELEMENTS[x.node.dtype]}{list(x.block)}>"
 
 
 def worth_it(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> bool:
     """Are there enough rows and columns, on a GPU that has what it takes?"""
-    return (gpu.streams_products and dtype in DTYPES and batch == 1
+    return (gpu.streams_products and bool(_forms(dtype)) and batch == 1
             and min(hint(rows), hint(columns)) >= FEWEST_ROWS and hint(depth) >= 64)
 
 
@@ -82,68 +86,156 @@ class Form:
     """How the kernel of a streamed product is made.
 
     Attributes:
-        tile: blocks of C and of the sum, the warps that multiply one, and how many blocks are under way.
+        tile: blocks of C and of the sum, the warps of a group that multiply one, and how many blocks are under way.
         groups: two groups of so many warps take turns at tiles, or one makes all.
+        shared: the tiles that are too few for a whole round of the programs are shared: each program has an equal part
+            of their sums, and who has a tile's last part adds the others.
         rate: how fast it sums up, compared with the other forms.
         ending: what a tile's end takes, in elements of the inner dimension that could be summed up meanwhile.
         for_each: likewise, for each op that is done to the sum before it is stored.
+        sharing: likewise, what handing over a part takes, once for each program.
     """
 
     tile: Tile
     groups: int
+    shared: bool
     rate: float
     ending: int
     for_each: int
+    sharing: int = 0
 
 
 FORMS: Final = (
-    Form(Tile(128, 256, 64, 8, 3), 1, 1.0, 110, 25),
-    Form(Tile(128, 128, 64, 4, 5), 2, 0.955, 20, 2),
+    Form(Tile(128, 256, 64, 8, 4), 1, False, 1.0, 115, 25),
+    Form(Tile(128, 128, 64, 4, 5), 2, False, 0.92, 20, 2),
+    Form(Tile(128, 256, 64, 8, 4), 1, True, 0.95, 115, 25, 1000),
 )
-"""Large tiles load less for each product, two groups hide their ends. Rates and endings were fitted to an H200's times
-(2026-11-23, benchmarks/matmul.py); what an op costs (`for_each`) is reckoned, and so is the choice that they give."""
+"""Large tiles load less for each product, two groups hide their ends, sharing leaves no multiprocessor idle in the last
+round. Rates, endings and `sharing` were fitted to an H200's times of each form (2026-11-23, docs/measured.md); what an op
+costs (`for_each`) is reckoned, and the choice that they give has not been timed as a whole. Sharing has a lower rate as
+the GPU, at its limit of power, makes other tiles faster while some multiprocessors are idle."""
 
 
-def form_of(rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> Form | None:
+TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
+"""Of float32 operands that tensor cores round."""
+
+
+def _forms(dtype: DType) -> tuple[Form, ...]:
+    if dtype is float32:
+        return TF32_FORMS if config.float32_products == "tf32" else ()
+    return FORMS if dtype in DTYPES else ()
+
+
+def form_of(dtype: DType, rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> Form | None:
     """The form of a product's kernel that takes the least time by the figures above. None: it has too few tiles.
 
     Args:
         ops: how many are done to the sum before it is stored.
     """
-    fitting = [form for form in FORMS if hint(columns) >= form.tile.j]
-    if not fitting or hint(rows * columns) < min(x.tile.i * x.tile.j for x in FORMS) * (gpu.multiprocessors // 2):
+    smallest = min((form.tile.i * form.tile.j for form in _forms(dtype)), default=0)
+    fitting = [form for form in _forms(dtype) if hint(columns) >= form.tile.j]
+    if not fitting or hint(rows * columns) < smallest * (gpu.multiprocessors // 2):
         return None
 
     def time(form: Form) -> float:
-        tile = form.tile
-        tiles = hint(-(-rows // tile.i) * -(-columns // tile.j))
-        each = tile.i * tile.j * (hint(depth) + form.ending + form.for_each * ops) / form.rate
-        return -(-tiles // gpu.multiprocessors) * each
+        tiles = hint(-(-rows // form.tile.i) * -(-columns // form.tile.j))
+        rounds = tiles / gpu.multiprocessors
+        ending = form.ending + form.for_each * ops
+        if not form.shared:
+            rounds = math.ceil(rounds)
+        elif rounds.is_integer() or gpu.multiprocessors > MOST_SHARING:
+            return math.inf
+        return form.tile.i * form.tile.j * (rounds * (hint(depth) + ending) + form.sharing) / form.rate
     return min(fitting, key=time)
 
 
+EXCHANGED: Final = {"flags": Exchange(0, tensor_type((EXCHANGE_FLAGS,), int32, Device("cuda", 0))),
+                    "parts": Exchange(4 * EXCHANGE_FLAGS, tensor_type((EXCHANGE_BYTES // 4 - EXCHANGE_FLAGS,), float32,
+                                                                      Device("cuda", 0)))}
+"""Parameters of a kernel whose programs share tiles: a flag and a tile for each program."""
+
+
+def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0") -> list[str]:
+    """The loop over what a program makes: whole tiles, one after the other, before them parts of tiles.
+
+    A program has its parts from the last to the first: the beginning of a tile, of which other programs have the
+    rest, comes first and the end of one comes last, so that who adds parts seldom waits. It waits for programs of
+    lower numbers alone, which the GPU starts before it.
+
+    Args:
+        sums: what is done for a part of a tile, from `low` to `high` of the inner dimension.
+        ends: what comes after it.
+        group: which of the groups that take turns this is.
+    """
+    place = ["tile_i, tile_j = place_of_tile(tile, tiles_i, tiles_j)", "row, column = tile_i * I, tile_j * J"]
+    begin = ["tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
+             "tiles, steps = tiles_i * tiles_j, tl.cdiv(depth, K)"]
+    if not form.shared:
+        each = 1 if group == "0" else form.groups
+        return [*begin, f"for tile in range(tl.program_id(0) + {group} * PROGRAMS, tiles, {each} * PROGRAMS):",
+                *indented([*place, "low, high = 0, depth", *sums, *ends])]
+    return [*begin,
+            "shared = tiles % PROGRAMS",
+            "if (shared > 0) & (2 * shared < PROGRAMS) & (tiles > PROGRAMS):",
+            "    shared += PROGRAMS",
+            "units = shared * steps",
+            "begin, end = tl.program_id(0) * units // PROGRAMS, (tl.program_id(0) + 1) * units // PROGRAMS",
+            "whole = shared + tl.program_id(0)",
+            "while (end > begin) | (whole < tiles):",
+            "    tile, low, high = whole, 0, steps * K",
+            "    if end > begin:",
+            "        tile = (end - 1) // steps",
+            "        low, high = tl.maximum(begin - tile * steps, 0) * K, (end - tile * steps) * K",
+            "        end = tl.maximum(tile * steps, begin)",
+            "    else:",
+            "        whole += PROGRAMS",
+            *indented([*place, *sums, *ends])]
+
+
+def ending_lines(lines: list[str], form: Form) -> list[str]:
+    """What is done with a tile's sum: another program gets it where programs share tiles and it is a part."""
+    if not form.shared:
+        return lines
+    return ["if high < steps * K:",
+            "    hand_over(parts, flags, tl.program_id(0), total)",
+            "else:",
+            "    other, missing = tl.program_id(0), low // K",
+            "    while missing > 0:",
+            "        other -= 1",
+            "        theirs = tl.maximum(other * units // PROGRAMS - tile * steps, 0)",
+            "        if theirs < missing:",
+            "            total = handed_over(parts, flags, other, total)",
+            "        missing = theirs",
+            *indented(lines)]
+
+
 def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, lines: list[str],
-                 index64: bool) -> str:
+                 index64: bool, form: Form) -> str:
     """The kernel in Triton's own language, as an interpreter runs it."""
     left = "a_map.load([start, row]).T" if a.turned else "a_map.load([row, start])"
     right = "b_map.load([column, start]).T" if b.turned else "b_map.load([start, column])"
-    return module(name, signature, [
-        "tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
-        "for program in range(tl.program_id(0), tiles_i * tiles_j, PROGRAMS):",
-        "    tile_i, tile_j = place_of_tile(program, tiles_i, tiles_j)",
-        "    row, column, out_block = tile_i * I, tile_j * J, None",
-        "    total = tl.zeros([I, J], tl.float32)",
-        "    for start in range(0, depth, K):",
-        f"        total = tl.dot({left}, {right}, total)",
-        *indented(places(index64)), *indented(lines)], more=f"{PLACE}\n\n{_PUT}")
+    sums = ["total = tl.zeros([I, J], tl.float32)",
+            "for start in range(low, high, K):",
+            f"    total = tl.dot({left}, {right}, total)"]
+    ends = ["out_block = None", *ending_lines(in_pieces(lines, index64), form)]
+    return module(name, signature, program_lines(sums, ends, form), more="\n\n".join(
+        (PLACE, _PUT, pieces_function(form.tile.j), *([ORDER, _LAYOUTS, HAND_OVER] if form.shared else []))))
 
 
-def places(index64: bool, layout: str = "") -> list[str]:
-    """The lines that say which rows and columns the elements of a tile are."""
+def in_pieces(lines: list[str], index64: bool, layout: str = "") -> list[str]:
+    """Lines for each piece of a tile's sum, `part`, that begins at column `at`: registers have room for one piece's.
+
+    Args:
+        lines: what is done with a piece, whose elements are in rows `i` and columns `j`.
+        layout: an argument of `arange`, with a place for the dimension that is not there.
+    """
     integer = ".to(tl.int64)" if index64 else ""
-    return ["batch = 0",
-            f"i = (row + tl.arange(0, I{layout.format(1)})){integer}",
-            f"j = (column + tl.arange(0, J{layout.format(0)})){integer}"]
+    return ["pieces, batch = pieces_of(total), 0",
+            f"for piece in tl.static_range(J // {PIECE}):",
+            f"    part, at = pieces[piece], column + piece * {PIECE}",
+            f"    i = (row + tl.arange(0, I{layout.format(1)})){integer}",
+            f"    j = (at + tl.arange(0, {PIECE}{layout.format(0)})){integer}",
+            *indented(lines)]
 
 
 PLACE: Final = """@triton.jit
@@ -154,7 +246,75 @@ def place_of_tile(program, tiles_i, tiles_j):
 """
 """Which tile is the n-th: eight rows of tiles at a time, column by column."""
 
+HAND_OVER: Final = """@triton.jit
+def hand_over(parts, flags, program, total):
+    values = in_order(total)
+    tl.store(parts + program * values.shape[0] + places_of(values), values)
+    tl.debug_barrier()
+    tl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
+
+
+@triton.jit
+def handed_over(parts, flags, program, total):
+    flag = flags + program
+    ready = tl.atomic_add(flag, 0, sem="acquire", scope="gpu")
+    while ready == 0:
+        ready = tl.atomic_add(flag, 0, sem="acquire", scope="gpu")
+    tl.debug_barrier()
+    tl.atomic_xchg(flag, 0, sem="relaxed", scope="gpu")
+    values = in_order(total)
+    values += tl.load(parts + program * values.shape[0] + places_of(values), volatile=True)
+    return as_tile(values, total)
+"""
+"""A program's part of a tile's sum, to another that waits for it. The L2 is where they meet: a read looks at no other
+cache."""
+
+ORDER: Final = """@triton.jit
+def in_order(total):
+    parts = tl.reshape(total, [total.shape[0] // 16, 2, 8, total.shape[1] // 8, 4, 2])
+    return tl.reshape(tl.permute(parts, [0, 3, 2, 4, 1, 5]), [total.shape[0] * total.shape[1]])
+
+
+@triton.jit
+def as_tile(values, total):
+    parts = tl.reshape(values, [total.shape[0] // 16, total.shape[1] // 8, 8, 4, 2, 2])
+    return laid_like(tl.reshape(tl.permute(parts, [0, 4, 2, 1, 3, 5]), total.shape), total)
+"""
+"""A tile's elements as they lie in exchange memory: what a thread has beside each other, two of a row and two eight
+rows below, are 16 bytes there, and those of a warp 512, which one instruction moves."""
+
+_LAYOUTS: Final = """@triton.jit
+def places_of(values):
+    return tl.arange(0, values.shape[0])
+
+
+@triton.jit
+def laid_like(value, other):
+    return value
+"""
+
+LEFT_AND_RIGHT: Final = """@triton.jit
+def left_and_right(value):
+    return tl.split(tl.permute(tl.reshape(value, [value.shape[0], 2, value.shape[1] // 2]), [0, 2, 1]))
+"""
+"""A tile's halves, of as many rows and half of the columns."""
+
+PIECE: Final = 64
+"""Columns of a tile that the copy engine stores at once: what has room beside the blocks that are under way."""
+
+
+def pieces_function(columns: int) -> str:
+    """The function that gives the pieces of a tile of so many columns."""
+    lines, names = [], ["value"]
+    while len(names) * PIECE < columns:
+        halves = [(f"{x}_left", f"{x}_right") for x in names]
+        lines += [f"{left}, {right} = left_and_right({x})" for x, (left, right) in zip(names, halves, strict=True)]
+        names = [x for pair in halves for x in pair]
+    return "\n".join((LEFT_AND_RIGHT, "", "@triton.jit", "def pieces_of(value):",
+                      *indented([*lines, f"return {', '.join(names)}"]), ""))
+
+
 _PUT: Final = """@triton.jit
-def put(map, block, value, row, column):
+def put(map, block, number: tl.constexpr, value, row, column):
     map.store([row, column], value)
 """

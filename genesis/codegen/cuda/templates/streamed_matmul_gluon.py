@@ -9,6 +9,9 @@ Two groups of multiplying warps take turns at the tiles: one finishes and stores
 tensor cores. What is done to a product before it is stored costs nothing then, as long as it takes less than a sum.
 A group waits for its turn, as a barrier tells only the last block from the one before: it may not look at blocks
 that are further ahead.
+
+Where there are few tiles for the GPU's multiprocessors, programs share them ("stream-K", Osama et al. 2023): each has
+an equal part of all sums, and who has the end of a tile adds what others have of it, in order.
 """
 
 from __future__ import annotations
@@ -17,8 +20,18 @@ from typing import Final
 
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT
-from genesis.codegen.cuda.templates.streamed_matmul import PLACE, Operand, places
-from genesis.codegen.cuda.templates.tile import Tile, indented
+from genesis.codegen.cuda.templates.streamed_matmul import (
+    HAND_OVER,
+    ORDER,
+    PIECE,
+    PLACE,
+    Form,
+    Operand,
+    ending_lines,
+    in_pieces,
+    pieces_function,
+    program_lines,
+)
 from genesis.ir.types import DType
 
 LOADING_WARPS, LOADING_REGISTERS = 4, 24
@@ -27,19 +40,19 @@ LOADING_WARPS, LOADING_REGISTERS = 4, 24
 TURN_REGISTERS: Final = 240
 """Of each thread of a group that takes turns with another."""
 
-_NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate"}
+_NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate",
+                 "tl.debug_barrier": "threads_meet"}
 """What Gluon calls otherwise than Triton's language."""
 
 
 def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, dtype: DType, lines: list[str],
-                 index64: bool, tile: Tile, groups: int) -> str:
+                 index64: bool, form: Form) -> str:
     """The module that defines the kernel.
 
     Args:
         lines: what is done with a tile's sum, `total`, and what stores it.
-        tile: the blocks, and the warps of a group.
-        groups: one, or two that take turns.
     """
+    tile, groups = form.tile, form.groups
     given = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
     passed, shared = ", ".join(signature), "a_blocks, b_blocks, full, empty"
     result = next((p for p in signature if p.endswith("_map") and p not in ("a_map", "b_map")), None)
@@ -52,7 +65,7 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
           for x in ("full", "empty")),
         "turns = tl.allocate_shared_memory(tl.int64, [2, 1], mbarrier.MBarrierLayout())" if groups > 1
         else "turns = full",
-        f"out_blocks = tl.allocate_shared_memory({result}.dtype, [{groups}, I, J], {result}.layout)" if result
+        f"out_blocks = tl.allocate_shared_memory({result}.dtype, [{2 * groups}, I, {PIECE}], {result}.layout)" if result
         else "out_blocks = full",
         "for stage in tl.static_range(STAGES):",
         "    mbarrier.init(full.index(stage), count=1)",
@@ -61,9 +74,10 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
         f"tl.warp_specialize([{', '.join(started)}, (loads, ({shared}, {SIZES}{passed}))],",
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
-    products = _products(a, b, lines, index64, groups, result is not None)
-    parts = (PLACE, _PUT if result else "", prelude_for("\n".join(lines)),
-             _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b)),
+    products = _products(a, b, dtype, lines, index64, form, result is not None)
+    sharing = "\n\n".join((ORDER, _LAYOUTS, HAND_OVER)) if form.shared else ""
+    parts = (PLACE, pieces_function(tile.j), _PUT if result else "", sharing, prelude_for("\n".join(lines)),
+             _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b, form)),
              _function("products", f"{shared}, turns, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
              _function(name, given, kernel))
     text = "\n\n".join(part.strip("\n") + "\n" for part in parts if part)
@@ -72,54 +86,50 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
     return f"{GLUON_HEADER}\n\n{text}"
 
 
-def _loads(a: Operand, b: Operand) -> list[str]:
+def _loads(a: Operand, b: Operand, form: Form) -> list[str]:
     """What the loading warp does."""
     place_a, place_b = ("start, row" if a.turned else "row, start"), ("column, start" if b.turned else "start, column")
-    return [
-        WAIT,
-        "tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
-        "count = 0",
-        "for program in range(tl.program_id(0), tiles_i * tiles_j, PROGRAMS):",
-        *_PLACE_LINES,
-        "    for start in range(0, depth, K):",
-        "        stage = count % STAGES",
-        "        mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)",
-        "        mbarrier.expect(full.index(stage), a_map.block_type.nbytes + b_map.block_type.nbytes)",
-        f"        load_block(a_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
-        f"        load_block(b_map, [{place_b}], full.index(stage), b_blocks.index(stage))",
-        "        count += 1"]
+    sums = [
+        "for start in range(low, high, K):",
+        "    stage = count % STAGES",
+        "    mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)",
+        "    mbarrier.expect(full.index(stage), a_map.block_type.nbytes + b_map.block_type.nbytes)",
+        f"    load_block(a_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
+        f"    load_block(b_map, [{place_b}], full.index(stage), b_blocks.index(stage))",
+        "    count += 1"]
+    return [WAIT, "count = 0", *program_lines(sums, [], form)]
 
 
-def _products(a: Operand, b: Operand, lines: list[str], index64: bool, groups: int, stores: bool) -> list[str]:
+def _products(a: Operand, b: Operand, dtype: DType, lines: list[str], index64: bool, form: Form,
+              stores: bool) -> list[str]:
     """What a group of multiplying warps does: every block of every tile, or of every other tile."""
     turn_a, turn_b = (".permute((1, 0))" if x.turned else "" for x in (a, b))
-    steps = "tl.cdiv(depth, K)"
+    step = 32 // dtype.itemsize  # bytes of an operand's row in an instruction
+    turns = form.groups > 1
+    sums = [
+        "total = tl.zeros([I, J], tl.float32, layout)",
+        *(["mbarrier.wait(turns.index(GROUP), (turn & 1) ^ (1 - GROUP))"] if turns else []),
+        "for start in range(low, high, K):",
+        "    stage = count % STAGES",
+        "    mbarrier.wait(full.index(stage), (count // STAGES) & 1)",
+        f"    total = warpgroup_mma(a_blocks.index(stage){turn_a}, b_blocks.index(stage){turn_b}, total, "
+        "is_async=True)",  # of float32 in TF32, which is the only way here
+        "    total = warpgroup_mma_wait(1, deps=(total,))",
+        "    if start > low:",
+        "        mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
+        "    count += 1",
+        *(["mbarrier.arrive(turns.index(1 - GROUP), count=1)", "turn += 1"] if turns else []),
+        "total = warpgroup_mma_wait(0, deps=(total,))",
+        "mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
+        *(["count += steps"] if turns else [])]
+    ends = ending_lines(in_pieces(lines, index64, ", layout=tl.SliceLayout({}, part.type.layout)"), form)
     return [
         WAIT,
         "layout: tl.constexpr = tl.NVMMADistributedLayout("
-        "version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, J, 16])",
-        "tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
-        *(["out_block = out_blocks.index(GROUP)"] if stores else []),
-        f"count = GROUP * {steps}" if groups > 1 else "count = 0",
-        *(["turn = 0"] if groups > 1 else []),
-        f"for program in range(tl.program_id(0) + GROUP * PROGRAMS, tiles_i * tiles_j, {groups} * PROGRAMS):",
-        *_PLACE_LINES,
-        "    total = tl.zeros([I, J], tl.float32, layout)",
-        *(["    mbarrier.wait(turns.index(GROUP), (turn & 1) ^ (1 - GROUP))"] if groups > 1 else []),
-        "    for start in range(0, depth, K):",
-        "        stage = count % STAGES",
-        "        mbarrier.wait(full.index(stage), (count // STAGES) & 1)",
-        f"        total = warpgroup_mma(a_blocks.index(stage){turn_a}, b_blocks.index(stage){turn_b}, total, "
-        "is_async=True)",
-        "        total = warpgroup_mma_wait(1, deps=(total,))",
-        "        if start > 0:",
-        "            mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
-        "        count += 1",
-        *(["    mbarrier.arrive(turns.index(1 - GROUP), count=1)", "    turn += 1"] if groups > 1 else []),
-        "    total = warpgroup_mma_wait(0, deps=(total,))",
-        "    mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
-        *([f"    count += {groups - 1} * {steps}"] if groups > 1 else []),
-        *indented(places(index64, ", layout=tl.SliceLayout({}, layout)")), *indented(lines),
+        f"version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, J, {step}])",
+        *(["out_block = (out_blocks.index(2 * GROUP), out_blocks.index(2 * GROUP + 1))"] if stores else []),
+        *(["count = GROUP * tl.cdiv(depth, K)", "turn = 0"] if turns else ["count = 0"]),
+        *program_lines(sums, ends, form, "GROUP" if turns else "0"),
         *(["tma.store_wait(0)"] if stores else [])]
 
 
@@ -127,13 +137,21 @@ def _function(name: str, given: str, lines: list[str]) -> str:
     return f"@triton.jit\ndef {name}({given}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
-_PLACE_LINES: Final = ("    tile_i, tile_j = place_of_tile(program, tiles_i, tiles_j)",
-                       "    row, column = tile_i * I, tile_j * J")
-
 _PUT: Final = """@triton.jit
-def put(map, block, value, row, column):
-    tma.store_wait(0)
-    block.store(value)
+def put(map, block, number: tl.constexpr, value, row, column):
+    tma.store_wait(1)
+    block[number].store(value)
     fence_async_shared()
-    store_block(map, [row, column], block)
+    store_block(map, [row, column], block[number])
+"""
+"""Stores by the copy engine: of two pieces one is filled while the other is under way."""
+
+_LAYOUTS: Final = """@triton.jit
+def places_of(values):
+    return tl.arange(0, values.shape[0], layout=values.type.layout)
+
+
+@triton.jit
+def laid_like(value, other):
+    return tl.convert_layout(value, other.type.layout, assert_trivial=True)
 """
