@@ -111,9 +111,9 @@ FORMS: Final = (
     Form(Tile(128, 256, 64, 8, 4), 1, True, 0.95, 115, 25, 1000),
 )
 """Large tiles load less for each product, two groups hide their ends, sharing leaves no multiprocessor idle in the last
-round. Rates, endings and `sharing` were fitted to an H200's times of each form (2026-11-23, docs/measured.md); what an op
-costs (`for_each`) is reckoned, and the choice that they give has not been timed as a whole. Sharing has a lower rate as
-the GPU, at its limit of power, makes other tiles faster while some multiprocessors are idle."""
+round. Rates, endings and `sharing` were fitted to an H200's times of each form (2026-11-23, docs/measured.md); what an
+op costs (`for_each`) is reckoned, and the choice that they give has not been timed as a whole. Sharing has a lower rate
+as the GPU, at its limit of power, makes other tiles faster while some multiprocessors are idle."""
 
 
 TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
