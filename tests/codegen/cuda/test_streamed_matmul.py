@@ -189,6 +189,7 @@ def test_groups_of_warps_that_wait_for_each_other(streamed_by_threads: Callable[
     streamed_by_threads(name, turned, seed=len(name))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # whichever thread sees it
 @pytest.mark.parametrize("name, line", [
     ("large", "mbarrier.wait(full"), ("large", "mbarrier.wait(empty"), ("large", "tma.store_wait(1)"),
     ("turns", "mbarrier.wait(turns"), ("shared", "while ready == 0"), ("shared", "tl.atomic_xchg(flag, 0"),
