@@ -41,7 +41,7 @@ class Muon(Optimizer):
             "match_rms_adamw" 0.2·√max(A, B), with which AdamW's learning rate and weight decay will do.
 
     Raises:
-        ValueError: a parameter is no matrix, or an option is out of its range.
+        ValueError: a parameter is no matrix, or a rank's part of one, or an option is out of its range.
 
     >>> import genesis
     >>> w = genesis.eye(2).requires_grad_()
@@ -51,6 +51,8 @@ class Muon(Optimizer):
     >>> w[0, 1].item(), 0.85 < w[0, 0].item() < 0.95
     (0.0, True)
     """
+
+    by_element = False
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
                  nesterov: bool = True, ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),

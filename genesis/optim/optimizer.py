@@ -82,6 +82,10 @@ class Optimizer:
     counted: tuple[str, ...] = ("step",)
     """The names of the state that Python counts."""
 
+    by_element = True
+    """Whether an element's step follows from its own gradients: then a rank's part of a parameter is as good as the
+    whole."""
+
     _writes: Writes | None = None
 
     def __init__(self, params: Iterable[Any], defaults: Group):
@@ -346,6 +350,13 @@ class Optimizer:
             raise ValueError("can't optimize a non-leaf Tensor")
         if id(parameter) in known:
             raise ValueError("some parameters appear in more than one parameter group")
+        layout = getattr(parameter, "sharding", None)
+        if not self.by_element and layout is not None and tuple(parameter.shape) != tuple(layout.shape):
+            name = type(self).__name__
+            raise failure(name, f"a step depends on all of a parameter, and this is a rank's part of one of shape "
+                          f"{list(layout.shape)}", [("parameter", parameter)], error=ValueError,
+                          hint="AdamW or SGD, whose steps are by element; or DistributedDataParallel, with which "
+                               f"{name} has whole parameters")
 
     def _alike(self, group: Group) -> Iterable[tuple[int, list[Tensor]]]:
         """The group's parameters with a gradient, those together that one op can update, with their `_layers`."""

@@ -27,3 +27,13 @@ def four() -> Iterator[Ranks]:
     ranks = Ranks(4)
     yield ranks
     ranks.close()
+
+
+@pytest.fixture(scope="session")
+def eight() -> Iterator[Ranks]:
+    """Eight ranks, for long sweeps."""
+    if os.environ.get(VARIABLE) == "cuda" and genesis.cuda.device_count() < 8:
+        pytest.skip("a GPU for each of eight ranks")
+    ranks = Ranks(8)
+    yield ranks
+    ranks.close()

@@ -398,3 +398,21 @@ def test_a_model_on_meta_is_sharded_before_it_has_memory(two: Ranks, four: Ranks
         for name, values in alone["values"].items():
             assert [row for found in results for row in found["values"][name]] == values, name
         assert results[0]["losses"] == pytest.approx(alone["losses"], rel=REASSOCIATED)
+
+
+def refused_parts(rank: int, size: int) -> list[str]:
+    model: Any = fully_shard(nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)))
+    said = []
+    for make in (genesis.optim.Muon, genesis.optim.LBFGS):
+        try:
+            make(model.parameters())
+        except ValueError as error:
+            said.append(str(error))
+    genesis.optim.Muon(nn.parallel.DistributedDataParallel(nn.Linear(4, 4, bias=False)).parameters())
+    return said
+
+
+def test_an_optimizer_whose_steps_depend_on_whole_parameters_refuses_parts(two: Ranks) -> None:
+    for muon, lbfgs in two(refused_parts):
+        assert muon.startswith("Muon: a step depends on all of a parameter") and "of shape [4, 4]" in muon
+        assert lbfgs.startswith("LBFGS: ") and "DistributedDataParallel" in lbfgs
