@@ -111,6 +111,7 @@ class CallCapture:
             slots.hold(shape)
         with lock:
             replay = make_replay(effects, shape, given, entered, slots)
+        entered.computed.clear()  # what the guards hold on to would keep the arguments' memory
         kept = Kept(guards, replay, slots)
         if kept.shares(given):
             raise NotReplayable("an argument shares memory with a tensor that the function knows already")

@@ -115,8 +115,13 @@ class CompiledFunction(CompiledBase):
 
     def _capture_copies(self, copied: Copied) -> Any:
         """Capture a call on copies of the views among its arguments."""
-        result = self._capture(copied.key, copied.tensors, copied.args, copied.kwargs, copied)
-        if not copied.captured(result, self._ran):
+        try:
+            result = self._capture(copied.key, copied.tensors, copied.args, copied.kwargs, copied)
+        except BaseException:
+            copied.kept()
+            raise
+        clean = copied.captured(result, self._ran)
+        if copied.kept() or not clean:
             self._entries.pop(copied.key, None)
         return result
 

@@ -8,8 +8,11 @@ that writes to the memory meanwhile, returns it, keeps it, or asks how it lies i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from gc import get_referrers
+from itertools import product
+from operator import mul
 from sys import getrefcount
 from types import CodeType
 from typing import Any, Final
@@ -124,6 +127,26 @@ class Copied:
             self._note(False)
         return clean
 
+    def kept(self) -> bool:
+        """Let go of the copies. Whether the function has kept one, or a view of one: what it kept shows the memory of
+        the argument from now on, as it does after a plain call."""
+        pairs = [(view, copy.stride(), ref(copy), ref(copy.storage)) for view, copy in self._made.values()]
+        self.args, self.kwargs, self._made = (), {}, {}
+        self.tensors.clear()
+        found = False
+        for view, strides, copy, storage in pairs:
+            memory = storage()
+            if copy() is None and memory is None:
+                continue
+            for holder in [x for x in get_referrers(memory) if isinstance(x, Tensor)]:
+                found = True
+                part = _same_part(holder, strides, view)
+                if part is not None:
+                    holder.data = part
+        if found:
+            self._note(False)
+        return found
+
     def watch_again(self) -> None:
         """The function goes on otherwise than in the calls that were captured: it is seen anew what it does."""
         if self._views.seen.get(self.key) != REFUSED:
@@ -154,6 +177,22 @@ class ViewCopies:
         except NotReplayable:
             return None
         return found if found.originals and self.seen.get(found.key) != REFUSED else None
+
+
+def _same_part(x: Any, strides: Sequence[int], view: Any) -> Any:
+    """The part of a view that `x` shows of its copy, whose strides are these; None where no strides say it (columns of
+    the data, flattened)."""
+    def place(offset: int) -> int:
+        """The element of the view's memory that is at this offset in the copy."""
+        return view.storage_offset() + sum(offset // stride % size * there for size, stride, there in zip(
+            view.shape, strides, view.stride(), strict=True))
+    first = x.storage_offset()
+    begin = place(first)
+    steps = [place(first + step) - begin if size > 1 else 0 for size, step in zip(x.shape, x.stride(), strict=True)]
+    for index in product(*map(range, x.shape)):
+        if place(first + sum(map(mul, index, x.stride()))) != begin + sum(map(mul, index, steps)):
+            return None
+    return view.as_strided(x.shape, steps, begin)
 
 
 def _is_part(x: Any) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +122,58 @@ def test_a_function_that_does_more_than_read(name: str) -> None:
             part.mul_(3)
         assert seen[i] == whole.tolist(), i
     assert all(x.storage is whole.storage for x in kept)
+
+
+KEEPING: dict[str, Callable[[Any, Any], Any]] = {
+    "in a list": lambda kept, x: kept.append(x),
+    "in a dictionary": lambda kept, x: kept.append({"x": [x]}["x"][0]),
+    "in a function": lambda kept, x: kept.append(functools.partial(lambda x: x, x)),
+    "a part": lambda kept, x: kept.append(x[:1]),
+    "a turned part": lambda kept, x: kept.append(x.t()[:, 1:]),
+    "a row": lambda kept, x: kept.append(x[-1]),
+    "itself and a part": lambda kept, x: kept.extend([x, x[1:]]),
+}
+
+
+@pytest.mark.parametrize("begins", [2, 3, 4])
+@pytest.mark.parametrize("cut", [lambda x, i: x[i:i + 2], lambda x, i: x[:, i:i + 2], lambda x, i: x.t()[i:i + 2, ::2]],
+                         ids=["rows", "columns", "of the transposed"])
+@pytest.mark.parametrize("keep", KEEPING.values(), ids=KEEPING)
+def test_what_a_function_begins_to_keep_shows_the_memory(keep: Callable[[Any, Any], Any], cut: Any,
+                                                         begins: int) -> None:
+    """Also where it begins in the very call that is captured on copies."""
+    found = []
+    for compiled in (True, False):
+        whole, kept, begun = ramp(6, 6), [], []
+
+        def function(x: Any, kept: list[Any] = kept, begun: list[int] = begun) -> Any:
+            if begun:
+                keep(kept, x)
+            return x * 2
+        call: Any = genesis.compile(function) if compiled else function
+        seen: list[Any] = []
+        for i in range(6):
+            if i == begins:
+                begun.append(1)
+            seen.append(call(cut(whole, i % 3)).tolist())
+        whole.mul_(10)
+        shown = [x() if isinstance(x, functools.partial) else x for x in kept]
+        seen += [x.tolist() for x in shown]
+        for number, x in enumerate(shown):
+            x.add_(number)
+        found.append([*seen, whole.tolist(), len(shown)])
+    assert found[0] == found[1]
+
+
+def test_a_capture_holds_no_memory_of_its_arguments() -> None:
+    function = genesis.compile(lambda x: x * 2)
+    memories = []
+    for _ in range(4):
+        x = ramp(2, 2)
+        function(x).tolist()
+        memories.append(weakref.ref(x.storage))
+        del x
+    assert function.hits and [each() for each in memories] == [None] * 4
 
 
 def test_a_view_of_what_the_function_writes_is_not_copied() -> None:
