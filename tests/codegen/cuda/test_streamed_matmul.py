@@ -26,6 +26,7 @@ from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
+from tests.codegen.cuda.test_attention import stack_bytes
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small products are streamed."""
@@ -119,6 +120,15 @@ def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     y = EPILOGUES[name](matmul(x, swap_last(w)), movement.expand(bias, shape=(1024, 2048)), other)
     kernel = emit(fuse(decomposed(Graph((x, w, bias, other), (y,)))).groups[0])
     assert kernel.name.startswith("streamed_matmul") and kernel.plain and compile_cubin(kernel)
+
+
+@pytest.mark.parametrize("depth, columns", [(768, 3072), (4096, 14336)])
+def test_a_gelu_beside_sums_spills_no_registers(depth: int, columns: int) -> None:
+    """The L1 has no room for spilled registers beside the blocks: they would go to the L2 and back."""
+    x, w, bias = inputs((16384, depth), (columns, depth), (columns,), dtype=bfloat16)
+    y = matmul(x, swap_last(w)) + movement.expand(bias, shape=(16384, columns))
+    kernel = emit(fuse(decomposed(Graph((x, w, bias), (p.gelu(y, approximate="tanh"),))), gpu=H200).groups[0])
+    assert kernel.name.startswith("streamed_matmul_add_mul") and stack_bytes(compile_cubin(kernel)) == 0
 
 
 @pytest.fixture
