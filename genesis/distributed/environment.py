@@ -14,6 +14,7 @@ _LAUNCHERS: Final = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH's and Intel MPI's
 )
 """(launcher, its variables for rank, world size and local rank), in the order in which they are looked for."""
 
@@ -50,6 +51,9 @@ def place(environment: Mapping[str, str] | None = None, rank: int = -1, world_si
 
     >>> place({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODELIST": "gpu[07-08,12]"})
     Place(rank=3, world_size=4, local_rank=1, address='gpu07', port=29500, served=False, restart=0)
+    >>> found = place({"PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_PORT": "1234"})
+    >>> found.rank, found.world_size, found.local_rank, found.port
+    (1, 2, 1, 1234)
     """
     env = os.environ if environment is None else environment
     found = next(((r, s, local) for _, r, s, local in _LAUNCHERS if r in env and s in env), None)

@@ -63,6 +63,8 @@ def test_nobody_serves() -> None:
       "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}, (1, 4, 1, "a", 7, True, 2)),
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
      (0, 2, 0, "127.0.0.1", 29500, False, 0)),
+    ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MASTER_ADDR": "here"},
+     (1, 4, 0, "here", 29500, False, 0)),
     ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_NODELIST": "n[1,3-4]"},
      (5, 8, 1, "n1", 29500, False, 0)),
 ])
