@@ -24,6 +24,7 @@ from genesis.passes.graph.make_contiguous import make_contiguous
 from genesis.passes.graph.matrix_vector import matrix_vector
 from genesis.passes.graph.patterns import apply_patterns
 from genesis.passes.graph.place_collectives import place_collectives
+from genesis.passes.graph.reduce_in_order import reduce_in_order
 from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.save_recurrent import save_recurrent
 from genesis.passes.graph.snapshots import copy_while_updating
@@ -244,6 +245,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
          optional=True),
     Pass("split_scans", "scans_split", "with long scans split", _for_gpu(split_scans), optional=True),
+    Pass("reduce_in_order", "reduced_in_order", "with what lies turned in memory reduced in its order",
+         on_graph(reduce_in_order), optional=True),
     Pass("split_argmax", "argmax_split", "with the argmax of few long rows split", _for_gpu(split_argmax),
          optional=True),
     Pass("split_reductions", "reductions_split", "with large reductions split", _for_gpu(split_reductions),

@@ -34,6 +34,10 @@ BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 8192)
 SHORT_ROWS: Final = 64
 """Minimum elements of a block of short rows, two a lane of a warp: with fewer, lanes of more programs idle."""
 
+MANY_ROWS: Final = 256
+"""Elements of a block of a row up to which a program takes as many rows as make `PROGRAM_BYTES`, also where it stores
+them: longer ones are many bytes anyway, and wait in registers."""
+
 PIPELINE_SHARE: Final = (40, 57)
 """(numerator, denominator): part of a multiprocessor's shared memory for pipelined loads, 160 of an H200's 228 KiB."""
 
@@ -79,9 +83,21 @@ class Blocks:
     kept_bytes: int = 0
 
 
+def room_for(n: int) -> int:
+    """The largest that a size can be in a kernel; of one that the kernel names by its number, that."""
+    number = literal_value(n)
+    return most(n) if number is None else number
+
+
+def about(n: int) -> int:
+    """A size for weighing costs; of one that the kernel names by its number, that."""
+    number = literal_value(n)
+    return hint(n) if number is None else number
+
+
 def power_of_two(n: int) -> int:
     """The smallest power of two ≥ n, at least 1, and ≥ all that a symbolic n can be."""
-    return 1 << max(most(n) - 1, 0).bit_length()
+    return 1 << max(room_for(n) - 1, 0).bit_length()
 
 
 def block_for(n: int, largest: int) -> int:
@@ -91,7 +107,7 @@ def block_for(n: int, largest: int) -> int:
 
 def batch_block(n: int, largest: int) -> int:
     """The smallest block of `BATCH_BLOCKS` that holds n elements of a batch, at most `largest`."""
-    return min(next((block for block in BATCH_BLOCKS if block >= most(n)), largest), largest)
+    return min(next((block for block in BATCH_BLOCKS if block >= room_for(n)), largest), largest)
 
 
 def _between(low: int, n: int, high: int) -> int:
@@ -102,7 +118,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
-        return _flat(hint(kernel.x_size), draws, kernel.bytes_each, gpu)
+        return _flat(about(kernel.x_size), draws, kernel.bytes_each, gpu)
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
     fastest = kernel.space[-1][1] if kernel.space else "r"
@@ -171,7 +187,7 @@ def _flat(x_size: int, draws: bool, nbytes: int, gpu: GpuModel) -> Blocks:
 def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """Whole rows: 32 elements a thread, or 64 where several operands wait for each other in registers."""
     operands = max(1, len(kernel.loads("xr")))
-    if r_block > PERSISTENT or most(kernel.r_size) > PERSISTENT:
+    if r_block > PERSISTENT or room_for(kernel.r_size) > PERSISTENT:
         if not isinstance(kernel.r_size, SymInt) and kernel.r_size <= HELD:
             counts = kernel.r_size % 4096 != 0 or any(isinstance(s, Position) for s in kernel.statements)
             warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
@@ -182,11 +198,11 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
     least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
-    while x_block > least and hint(kernel.x_size) < x_block * enough_programs(gpu):
+    while x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu):
         x_block = max(least, x_block // 4)
-    if not any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements):
+    if r_block <= MANY_ROWS or not any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements):
         row = r_block * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
-        while x_block * row < PROGRAM_BYTES and hint(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
+        while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
@@ -196,12 +212,16 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
-    x_size = hint(kernel.x_size)
+    x_size = about(kernel.x_size)
     x_block = _between(1, power_of_two(x_size), 64)
-    if x_size >= whole_columns(gpu) and hint(kernel.r_size) >= 2048:
+    if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
         return _whole_columns(kernel, gpu)
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
+    column = max(about(kernel.r_size), 1) * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    while (2 * x_block * r_block <= TILE and x_block * column < PROGRAM_BYTES
+           and x_size >= 16 * x_block * enough_programs(gpu)):
+        x_block *= 2
     if x_block * r_block <= TILE:
         return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
     num_stages = _num_stages(kernel, 4096, 2, gpu)
@@ -221,7 +241,7 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
-    columns = hint(kernel.x_size)
+    columns = about(kernel.x_size)
     stores = any(isinstance(s, Store) for s in kernel.statements)
     singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
     if kernel.space[0][1] != "r" or stores or singles:

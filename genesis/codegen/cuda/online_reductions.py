@@ -62,8 +62,10 @@ def beside_spreads(parts: Sequence[Reduce], spread: str, beside: str) -> dict[st
 
 
 def is_number(value: object, size: int) -> bool:
-    """Is it this number, and no symbolic size?"""
-    return isinstance(value, int | float) and not isinstance(size, SymInt) and value == size
+    """Is it this number, or the same symbolic size?"""
+    if isinstance(size, SymInt):
+        return isinstance(value, SymInt) and value.terms == size.terms
+    return isinstance(value, int | float) and value == size
 
 
 def _made(statements: Sequence[Statement]) -> Made:

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import Blocks, flat_block, power_of_two
+from genesis.codegen.cuda.blocks import Blocks, about, enough_programs, flat_block, power_of_two, room_for
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store
-from genesis.ir.sym_int import SymInt, hint
+from genesis.ir.sym_int import SymInt
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group
 
@@ -33,6 +33,9 @@ WASTE: Final = 1.25
 SIDE_BYTES: Final = 256
 """Bytes of a side of a transposing tile, which is square."""
 
+LEAST_SIDE: Final = 32
+"""Elements of a side below which tiles are not cut further for the sake of more programs."""
+
 FEWEST_NEIGHBOURS: Final = 8
 """Minimum neighbouring elements along an operand's own axis for a tile; with fewer it is read as it comes."""
 
@@ -43,15 +46,20 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] |
         return None
     columns = _turned_at(kernel)
     if columns:
-        side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments)
+        side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments
+                                 if argument.role != "number")
+        while side > LEAST_SIDE and about(kernel.x_size) < side * side * enough_programs(gpu):
+            side //= 2
         r_block = min(side, power_of_two(columns))
-        blocks = Blocks(side * side // r_block, r_block, False, max(4, min(side * side // 1024, 8)), tiled=True)
+        x_block = min(side * side // r_block, power_of_two(_run_across(kernel, columns)))
+        r_block = min(side * side // x_block, power_of_two(columns))
+        blocks = Blocks(x_block, r_block, False, max(4, min(x_block * r_block // 1024, 8)), tiled=True)
     else:
         columns = _row_of(kernel)
         r_block = _row_block(columns)
         if not r_block:
             return None
-        elements = flat_block(hint(kernel.x_size), kernel.bytes_each, gpu)
+        elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
         blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
     return build(replace(group, space=space)), blocks
@@ -75,6 +83,21 @@ def _row_block(columns: int) -> int:
         return max(long[0] if long else 0, min(256, power_of_two(columns)))
     fitting = [block for block in blocks if -(-columns // block) * block <= WASTE * columns]
     return fitting[0] if fitting else 0
+
+
+def _run_across(kernel: Kernel, columns: int) -> int:
+    """The most neighbouring elements that a load reads across rows of x: more rows of a tile read them elsewhere."""
+    return max(_run(statement.address, kernel, columns) for statement in kernel.statements
+               if isinstance(statement, Load) and _unit_stride(statement.address) is not None)
+
+
+def _run(address: Expr, kernel: Kernel, columns: int) -> int:
+    """The neighbouring elements that an address goes through along a quotient of x."""
+    run = kernel.x_size // columns
+    for atom, k in address.terms:
+        if k == 1 and atom.kind == "mod" and atom.inner is not None and atom.inner.is_atom:
+            return min(run, atom.number, key=room_for)
+    return run
 
 
 def _turned_at(kernel: Kernel) -> int:
