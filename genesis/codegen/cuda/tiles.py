@@ -33,7 +33,7 @@ WASTE: Final = 1.25
 SIDE_BYTES: Final = 256
 """Bytes of a side of a transposing tile, which is square."""
 
-LEAST_SIDE: Final = 32
+LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
 
 FEWEST_NEIGHBOURS: Final = 8

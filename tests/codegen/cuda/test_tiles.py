@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emit import emit
-from genesis.ir.ops import movement
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.tiles import tile
+from genesis.ir import Graph, Node
+from genesis.ir.node import NUMBER_TYPES
+from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bfloat16
-from tests.codegen.cuda.programs import check, inputs
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.programs import an_input, check, inputs
 from tests.codegen.cuda.run_interpreted import compile_cubin
 
 
@@ -56,3 +62,18 @@ def test_tiles_compile_for_the_gpu() -> None:
     turned = movement.permute(x, axes=(1, 0))
     schedule = check([x, row], turned * movement.expand(movement.reshape(row, shape=(1, 256)), shape=(512, 256)))
     assert compile_cubin(emit(schedule.groups[0]))
+
+
+def test_a_number_does_not_make_a_tile_smaller_and_short_runs_make_it_longer() -> None:
+    """A scale of 8 bytes is one value; and of rows of 25 elements a tile of 64 would leave more than half idle."""
+    def blocks_of(node: Node) -> tuple[int, int]:
+        group, = fuse(Graph((x,), (node,), numbers=1)).groups
+        found = tile(group, build(group), H200)
+        assert found is not None
+        return found[1].x, found[1].r
+    x = an_input(0, (4096, 4096), bfloat16)
+    number = leaves.scalar(index=0, type=NUMBER_TYPES[float])
+    turned = movement.permute(x, axes=(1, 0))
+    assert blocks_of(p.mul(turned, number)) == blocks_of(p.exp(turned)) == (128, 128)
+    x = an_input(0, (362, 616, 25))
+    assert blocks_of(p.exp(movement.permute(x, axes=(2, 1, 0)))) == (32, 128)
