@@ -26,6 +26,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "passes/structural_memo.py": (2, "answers of all kinds; `memoized` types each by its question"),
     "engine/compilation.py": (1, "stages, as in passes/pipeline.py"),
     "engine/preparation.py": (1, "cells that another thread may have ended are compared as they are"),
+    "engine/symbolic/call_template.py": (1, "what a field of a form stands for, as of runtime/plan_form.py"),
     "engine/symbolic/shape_erased_key.py": (1, "an attribute's value or a part of it, told apart by its class"),
     "engine/symbolic/symbolic_program.py": (8, "rules of attributes by name; the IR says int of a symbolic size"),
     "runtime/cpu/one_call.py": (1, "a literal operand, or where it is found"),

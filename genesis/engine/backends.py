@@ -67,6 +67,7 @@ class CPUBackend(Backend):
     passes = frozenset({"chunk_loss", "make_contiguous", "save_recurrent", "writes_apart", "writes_last"})
     recurrent = True
     interruptible = True
+    any_size = True
 
     @cached_property
     def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]

@@ -67,16 +67,20 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
     if key is None:
         return compile_graph(build_graph(captured), device)
     erased, numbers = key
+    exact = backend_of(device).any_size
     name = (device, backend_of(device).gpu, config.key(), erased)
     programs = shape_erased.get(name)
     if programs is None:
-        programs = shape_erased.add(name, ShapeErased())
+        programs = shape_erased.add(name, ShapeErased(exact))
     member = programs.member(captured, _fixed_inputs(captured), numbers)
     for template in member.templates:
         plan = template.plan(numbers)
         if plan is not None:
-            _save_later(erased, member, template, device)
+            if not exact:
+                _save_later(erased, member, template, device)  # type: ignore[arg-type]  # of a GPU
             return ready(plan, start, "other size", template.program_of(numbers))
+    if exact:
+        return _made_exactly(captured, device, erased, member, programs)
     stored = _stored()
     if stored is not None:
         plan = stored.get(_name(erased, member, device))
@@ -89,7 +93,8 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
 
 def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[int]] | None:
     """The shape-erased key and the numbers of a program whose plan may serve others, or be kept; else None."""
-    if not backend_of(device).keeps_plans:
+    backend = backend_of(device)
+    if not backend.keeps_plans and (not backend.any_size or captured.moving):  # places that move have no symbols
         return None
     try:
         return shape_erased_key(captured.key)
@@ -124,6 +129,39 @@ def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> 
     return found
 
 
+def _made_exactly(captured: Captured, device: Device, erased: tuple, member: Member, programs: ShapeErased) -> Compiled:
+    """The first program of its structure is compiled as it is; when another size comes, over symbolic sizes."""
+    from genesis.engine.symbolic.call_template import CallTemplate
+    start = perf_counter()
+    if member.moved() and programs.refused < MOST_REFUSALS and len(member.templates) < MOST_TEMPLATES:
+        try:
+            sizes, program, numbers = _traced(captured, erased, member, exact=True)
+            template = CallTemplate(program.graph, numbers, sizes.trace, sizes.where(), device)
+            plan = template.plan(member.numbers)
+            if plan is None:
+                raise FixedSizes("its own sizes are at odds with what its plan was made for")
+            member.templates.append(template)  # type: ignore[arg-type]  # what `Member` has is the backend's kind
+            member.compiled()
+            return ready(plan, start, "compiled", template.program_of(member.numbers))
+        except Overwritten:
+            raise
+        except (FixedSizes, AttributeError, OverflowError, *_SHAPE_ERRORS) as refusal:
+            from genesis.passes.pipeline import verifying
+            if verifying() and not isinstance(refusal, FixedSizes):
+                raise
+            programs.refused += 1
+            logging.getLogger("genesis").debug("sizes stay numbers: %s", refusal)
+    found = compile_graph(build_graph(captured), device)
+    member.compiled()
+    return found
+
+
+MOST_TEMPLATES: Final = 8
+"""Templates of one signature from which on a new size is compiled by itself: its guards hold for a size alone."""
+
+MOST_REFUSALS: Final = 4
+"""Templates that cannot be made, from which on each size of a program is compiled by itself."""
+
 _SHAPE_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError)
 """What ops say of shapes that do not fit, and what Python says of a symbol where it needs a number."""
 
@@ -150,16 +188,17 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
         raise FixedSizes(f"a pass needs them ({type(error).__name__}: {error})") from error
 
 
-def _traced(captured: Captured, erased: tuple, member: Member) -> tuple[Sizes, SymbolicProgram, list[int]]:
+def _traced(captured: Captured, erased: tuple, member: Member,
+            exact: bool = False) -> tuple[Sizes, SymbolicProgram, list[int]]:
     """The program over symbols for the sizes of its data, and the numbers and symbols that its key leaves out.
 
     A size that has to be one number (the columns of what a parameter is multiplied with), or follows from others
     (labels for B·T tokens), does not change by itself: the program is made again without a symbol for it.
     """
-    axes = member.axes
+    axes = member.moved() if exact else member.axes
     derived: dict[int, Terms] = {}
     while True:
-        sizes = Sizes(member.numbers, member.samples, axes, derived)
+        sizes = Sizes(member.numbers, member.samples, axes, derived, exact)
         if not sizes.names:
             raise FixedSizes("no size of its data can change by itself" if axes else "it neither reads nor makes data")
         try:
@@ -170,7 +209,8 @@ def _traced(captured: Captured, erased: tuple, member: Member) -> tuple[Sizes, S
             raise FixedSizes(f"its sizes follow no rule ({type(error).__name__}: {error})") from error
         solved = sizes.solved()
         if not solved:
-            sizes.guard()
+            if not exact:
+                sizes.guard()
             break
         derived |= {size: terms for size, terms in solved.items() if terms}
         axes = [axis for axis in axes if solved.get(member.numbers[axis.position]) != ()]

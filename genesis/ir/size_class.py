@@ -12,6 +12,9 @@ from typing import Final
 LEAST: Final = 2
 """The smallest size that has others in its class: 0 and 1 change what an op means (no elements, broadcasting)."""
 
+LARGEST: Final = 1 << 40
+"""No size is larger: ranges of products of a few stay numbers that say something."""
+
 SMALLEST_RANGE: Final = 16
 """Sizes below are one class: a block of theirs is mostly idle anyway."""
 
@@ -27,12 +30,14 @@ class SizeClass:
         least, most: the smallest and the largest.
         sixteens: whether 16 divides them.
         typical: the number that costs are weighed with.
+        parted: whether multiples of 16 are a class of their own.
     """
 
     least: int
     most: int
     sixteens: bool
     typical: int
+    parted: bool = True
 
     @property
     def shared(self) -> bool:
@@ -40,7 +45,8 @@ class SizeClass:
         return self.least < self.most
 
     def __contains__(self, size: int) -> bool:
-        return self.least <= size <= self.most and (size < LEAST or (size % 16 == 0) == self.sixteens)
+        return self.least <= size <= self.most and (
+            size < LEAST or not self.parted or (size % 16 == 0) == self.sixteens)
 
     def __str__(self) -> str:
         return f"{self.least} to {self.most}, {'' if self.sixteens else 'no '}multiple of 16" if (
@@ -61,3 +67,14 @@ def class_of(size: int) -> SizeClass:
     if size % 16:
         return SizeClass(end // 2 + 1, end - 1, False, end)
     return SizeClass(max(end // 2 + 16, 16) if end > 16 else 16, end, True, end)
+
+
+def exact_class_of(size: int) -> SizeClass:
+    """The class of a size where nothing is chosen by a class (`Trace.exact`): all sizes above 1 are one.
+
+    >>> 3 in exact_class_of(64), 1 in exact_class_of(64), exact_class_of(64).shared, exact_class_of(1).shared
+    (True, False, True, False)
+    """
+    if size < LEAST:
+        return class_of(size)
+    return SizeClass(LEAST, LARGEST, False, size, parted=False)

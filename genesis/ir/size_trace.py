@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Atoms, Terms, sorted_terms, without_factors
-from genesis.ir.size_class import LEAST, SizeClass, class_of
+from genesis.ir.size_class import LEAST, SizeClass, class_of, exact_class_of
 from genesis.ir.size_ranges import COMPARISONS, OPPOSITE, Range, decided, product_of, quotient_of, remainder_of, sum_of
 from genesis.ir.sym_int import Size, SymInt, hint, terms_of, value_of
 
@@ -18,6 +18,8 @@ class Trace:
 
     Args:
         values: symbol → its value in the run at hand, at least `LEAST`.
+        exact: every answer, also what code that weighs costs or makes room asks for, follows from sizes and guards, and
+            none from classes: what is made is what would be made for the plain numbers.
 
     Attributes:
         classes: symbol → its class, which the value at hand is in, and every other that a guard is to hold for.
@@ -32,7 +34,8 @@ class Trace:
         noting: whether answers become guards.
     """
 
-    def __init__(self, **values: int):
+    def __init__(self, /, exact: bool = False, **values: int):
+        self.exact = exact
         self.classes: dict[str, SizeClass] = {}
         self.literals: frozenset[str] = frozenset()
         self.atoms: list[Atom] = []
@@ -53,7 +56,7 @@ class Trace:
     def _symbol(self, name: str, value: int) -> SymInt:
         if value < LEAST:
             raise ValueError(f"{name} = {value} cannot be symbolic: sizes below {LEAST} are compiled by themselves")
-        found = self.classes[name] = class_of(value)
+        found = self.classes[name] = exact_class_of(value) if self.exact else class_of(value)
         if not found.sixteens:
             made = self._atom(("symbol", name, None), value, (found.least, found.most), found.typical)
         else:
@@ -209,9 +212,10 @@ class Trace:
     def _divided(self, kind: str, a: Size, b: Size) -> Size:
         range = remainder_of(self.range(b)) if kind == "%" else quotient_of(
             self.range(a), self.range(b), rounded=kind == "//")
-        divisor = hint(b)
+        number = value_of if self.exact else hint
+        divisor = number(b)
         return self._atom((kind, a, b), DIVISIONS[kind](value_of(a), value_of(b)), range,
-                          DIVISIONS[kind](hint(a), divisor) if divisor else 0)
+                          DIVISIONS[kind](number(a), divisor) if divisor else 0)
 
     def _turns(self, r: Size, b: Size) -> int | None:
         """r // b of a constant r where that is 0 or -1, which is noted; None elsewhere."""

@@ -154,14 +154,17 @@ too that `/` makes in formulas of floats."""
 
 
 def hint(size: Size) -> int:
-    """A size as a plain number for weighing costs: what it decides must be correct for every size of the class.
+    """A size as a plain number for weighing costs: what it decides must be correct for every size of the class. In an
+    exact trace it is the size, of which what is asked becomes a guard.
 
     >>> from genesis.ir.size_trace import Trace
     >>> with Trace(T=600) as trace:
     ...     hint(trace.symbol("T") * 3)
     3072
     """
-    return size.hint if isinstance(size, SymInt) else size
+    if not isinstance(size, SymInt):
+        return size
+    return size if size.trace.exact else size.hint  # type: ignore[return-value]  # it computes like an int
 
 
 def most(size: Size) -> int:
@@ -174,6 +177,8 @@ def most(size: Size) -> int:
     """
     if not isinstance(size, SymInt):
         return size
+    if size.trace.exact:
+        return size  # type: ignore[return-value]  # it computes like an int
     found = size.trace.range(size)[1]
     return found if found is not None else size.__index__()
 
@@ -249,7 +254,7 @@ def weighed(size: Size, hint: int) -> Size:
     ...     hint(chunk), hint(trace.symbol("T") // 4), chunk.value
     (100, 256, 150)
     """
-    return size.trace.weighed(size, hint) if isinstance(size, SymInt) else size
+    return size.trace.weighed(size, hint) if isinstance(size, SymInt) and not size.trace.exact else size
 
 
 def symbols_of(size: SymInt) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from genesis.engine.symbolic.symbolic_program import Axis, data_axes, leading_axis, made_axes
-from genesis.ir.size_class import class_of
+from genesis.ir.size_class import class_of, exact_class_of
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -26,13 +26,18 @@ MOST_SAMPLES: Final = 4
 class ShapeErased:
     """The programs of one shape-erased key.
 
+    Args:
+        exact: nothing is chosen by classes of sizes (`Trace.exact`).
+
     Attributes:
         samples: the numbers of programs that were compiled, the newest last.
         templates: fixed inputs and classes of the sizes → what plans are filled in from.
         moving: positions of the numbers that were seen to change.
+        refused: how many templates could not be made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exact: bool = False) -> None:
+        self.exact, self.refused = exact, 0
         self.samples: list[list[int]] = []
         self.templates: dict[Hashable, list[PlanTemplate]] = {}
         self.moving: set[int] = set()
@@ -70,7 +75,8 @@ class Member:
                  numbers: list[int]):
         self._shape_erased, self._types = shape_erased, types
         self.axes, self.fixed, self.numbers = axes, fixed, numbers
-        self.signature: Hashable = fixed, tuple([class_of(numbers[axis.position]) for axis in axes])
+        of = exact_class_of if shape_erased.exact else class_of
+        self.signature: Hashable = fixed, tuple([str(of(numbers[axis.position])) for axis in axes])
 
     @property
     def templates(self) -> list[PlanTemplate]:
@@ -91,6 +97,10 @@ class Member:
         """The axes whose sizes kernels take as arguments: the batch, and what was seen to change."""
         leading = leading_axis(self._types, self.axes)
         return [axis for axis in self.axes if axis == leading or axis.position in self._shape_erased.moving]
+
+    def moved(self) -> list[Axis]:
+        """The axes of its data whose sizes were seen to change."""
+        return [axis for axis in self.axes if axis.position in self._shape_erased.moving]
 
     def compiled(self) -> None:
         """Keep its numbers as a sample."""

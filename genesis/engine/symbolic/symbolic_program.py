@@ -25,7 +25,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.polynomials import SYMBOLS
-from genesis.ir.size_class import LEAST, class_of
+from genesis.ir.size_class import LEAST, class_of, exact_class_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import Size, SymInt, gcd, symbols_of, value_at, value_of
 from genesis.ir.types import TensorType
@@ -99,6 +99,7 @@ class Sizes:
         samples: those of earlier programs of its structure.
         axes: what is symbolic, where other sizes are compiled as the one at hand.
         derived: size → how it follows from others: it has no symbol of its own.
+        exact: nothing is chosen by classes (`Trace.exact`).
 
     Attributes:
         trace: the symbols' trace.
@@ -107,14 +108,15 @@ class Sizes:
     """
 
     def __init__(self, numbers: Sequence[int], samples: Sequence[Sequence[int]], axes: Iterable[Axis],
-                 derived: Mapping[int, Terms]):
+                 derived: Mapping[int, Terms], exact: bool = False):
         self._all = (numbers, *samples)
-        chosen = [axis for axis in axes if class_of(numbers[axis.position]).shared]
+        of = exact_class_of if exact else class_of
+        chosen = [axis for axis in axes if of(numbers[axis.position]).shared]
         self.names: dict[int, str] = {}
         for axis in chosen:
             if numbers[axis.position] not in derived:
                 self.names.setdefault(numbers[axis.position], f"n{len(self.names)}")
-        self.trace = Trace(**{name: size for size, name in self.names.items()})
+        self.trace = Trace(exact, **{name: size for size, name in self.names.items()})
         self._formulas: dict[int, SymInt] = {size: self.trace.symbol(name) for size, name in self.names.items()}
         for size, terms in derived.items():
             if all(x in self._formulas for _, factors in terms for x in factors):
@@ -154,7 +156,7 @@ class Sizes:
     def like(self, vector: Vector) -> Size:
         """What a number is: the size that it is equal to; else one that it was seen to move with; else itself."""
         found = self._asked[vector[0]] = self._formulas.get(vector[0])
-        if found is not None:
+        if found is not None and (not self.trace.exact or self.vector_of(found) == vector):
             return found
         if any(n != vector[0] for n in vector):
             for size in self._formulas.values():
