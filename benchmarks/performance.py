@@ -87,8 +87,9 @@ def memory_bound(name: str, data: dict[str, Any]) -> Figure:
     for row in data["rows"]:
         table.setdefault(f"{row['workload']}, {row['direction']}", {})[row["contestant"]] = row["fraction"]
     title = "Memory-bound workloads" if name == "bars" else "Scans, sorts, and rows of tables"
-    return Figure(name, f"{title}, against a copy of {data['copy_gb_per_s']:.0f} GB/s", "of the copy rate", "more",
-                  contestants, tuple((label, tuple(row.get(c) for c in contestants)) for label, row in table.items()),
+    title = f"{title}, against a copy of {data['copy_gb_per_s']:.0f} GB/s"
+    return Figure(name, title, "parts of the copy rate", "more", contestants,
+                  tuple((label, tuple(row.get(c) for c in contestants)) for label, row in table.items()),
                   origin(data))
 
 
@@ -149,7 +150,7 @@ def page(found: Iterable[Figure]) -> str:
              "they were", "measured says [measured.md](measured.md). Every figure has the command that gives it.", ""]
     for figure in found:
         lines += [f"## {figure.title}", "", f"![{figure.title}](plots/{figure.name}.svg)", "",
-                  f"{figure.unit.capitalize()}, {figure.better} is better. {figure.origin}.", "",
+                  f"In {figure.unit}; {figure.better} is better. {figure.origin}.", "",
                   "| | " + " | ".join(figure.contestants) + " |", "|---|" + "---|" * len(figure.contestants)]
         lines += [f"| {label} | " + " | ".join("" if v is None else shown(v) for v in values) + " |"
                   for label, values in figure.groups]

@@ -67,6 +67,10 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
     few = sum(s.type.nbytes for s in overwritten.values()) <= SMALL
     released: set[Node] | None = None
     for content in contents:
+        if released is None:
+            released = _released()
+        if content in released:  # with all that its gradients would go through
+            continue
         try:
             values, readers = _values_read(content, () if few else overwritten)
         except _Unknown:
@@ -78,11 +82,8 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
             if behind[value]:
                 nbytes += size
                 needed |= behind[value]
-        if needed and sum(s.type.nbytes for s in needed) <= max(nbytes, SMALL):
-            if released is None:
-                released = _released()
-            if released.isdisjoint(readers):
-                found |= needed
+        if needed and sum(s.type.nbytes for s in needed) <= max(nbytes, SMALL) and released.isdisjoint(readers):
+            found |= needed
     return [s for s in overwritten.values() if s in found]  # in an order that a plan's key can have
 
 

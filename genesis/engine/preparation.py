@@ -149,8 +149,10 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     Those of leaf tensors only where torch has saved what is computed of them (`overwritten_leaves.py`): writing to what
     a backward reads is the program's error there.
     """
-    roots = [s.node for s in live_differentiable() if s.settled and s.needs_grad]
-    roots += live_histories()
+    differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
+    if not updates:
+        return []
+    roots = [s.node for s in differentiable if s.settled and s.needs_grad] + histories
     roots += [content[s] for s in live if content[s].needs_grad]
     if not roots:
         return []

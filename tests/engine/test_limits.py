@@ -38,10 +38,11 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Cuts:
-    """The cuts that are made, the most nodes that were pending at one, and the plans."""
+    """The cuts that are made, the most nodes that were pending at one beside those of other tests, and the plans."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.made = self.longest = 0
+        others = pending_nodes()
         self.plans: list[Any] = []
         cut = limits._cut
 
@@ -49,7 +50,7 @@ class Cuts:
             nodes = pending_nodes()
             done = cut(*args)
             self.made += done
-            self.longest = max(self.longest, nodes if done else 0)
+            self.longest = max(self.longest, nodes - others if done else 0)
             return done
         monkeypatch.setattr(limits, "_cut", counted)
 

@@ -139,7 +139,7 @@ def accumulate(number: int, model: Any, optimizer: Any) -> None:
 
 
 @pytest.mark.parametrize(("between", "compiled"), sweep_but(
-    lambda between, compiled: compiled or between in (copy_from_numpy, load, write_through_dlpack),
+    lambda between, compiled: compiled or between in (add_by_hand, copy_from_numpy, load, write_through_dlpack),
     [add_by_hand, copy_from_numpy, other_data, load, write_through_dlpack, evaluate, accumulate], [False, True]))
 def test_whoever_else_uses_the_weights(cuda: Any, between: Between, compiled: bool) -> None:
     assert train(True, between, compiled) == train(False, between, compiled)

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
@@ -51,18 +52,24 @@ class Place:
         return self.root.with_suffix(".log")
 
     def plant(self, fault: Fault) -> None:
-        """Put the mistake where its text is. The file gets another time, so that no compiled form of it is used."""
+        """Put the mistake where its text is. The file gets a time of its own, so that no compiled form of it is used,
+        nor of another mistake in it."""
         file = self.root / fault.file
         text = fault.planted(file.read_text())
         os.replace(file, _aside(file))
         file.write_text(text)
         before = _aside(file).stat().st_mtime
-        os.utime(file, (before + 10, before + 10))
+        time = before + next(_TIMES)
+        os.utime(file, (time, time))
 
     def mend(self, fault: Fault) -> None:
         """Take the mistake out again."""
         file = self.root / fault.file
         os.replace(_aside(file), file)
+
+
+_TIMES: Final = count(10, 10)
+"""Seconds by which planted mistakes are younger than their files."""
 
 
 def _aside(file: Path) -> Path:

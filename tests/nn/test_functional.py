@@ -36,6 +36,14 @@ def test_cross_entropy_of_class_numbers(shape, reduction, smoothing, weighted) -
     check_result(y, ty, [(x, tx)])
 
 
+def test_ignored_rows_of_bfloat16_do_not_count() -> None:
+    """The mean is of what is written in bfloat16, so to its 8 bits."""
+    x, target = numbers(6, 5), class_ids((6, 5), ignored=True)
+    y = F.cross_entropy(genesis.tensor(x).bfloat16(), genesis.tensor(target))
+    ty = TF.cross_entropy(torch.tensor(x).bfloat16(), torch.tensor(target))
+    assert y.item() == pytest.approx(ty.item(), rel=2 ** -7)
+
+
 @pytest.mark.parametrize("shape, reduction, smoothing, weighted", [*itertools.product(
     CLASS_SHAPES, REDUCTIONS, [0.0, 0.1], [False, True])])
 def test_cross_entropy_of_probabilities(shape, reduction, smoothing, weighted) -> None:  # type: ignore[no-untyped-def]

@@ -211,3 +211,13 @@ def _fill_values(T, nn, optim, np):
 @pytest.mark.filterwarnings("ignore:indexing with dtype")
 def test_program(program):
     check(program)
+
+
+@pytest.mark.parametrize("method", ["scatter_", "scatter_add_"])
+def test_a_number_is_written_like_a_row_of_one(method: str) -> None:
+    x = genesis.tensor(1.0)
+    genesis.eval(x)  # what overwrites memory is prepared otherwise than what makes a value
+    want = getattr(torch.tensor(1.0), method)(0, torch.tensor(0), torch.tensor(2.0)).item()
+    assert getattr(x, method)(0, genesis.tensor(0), genesis.tensor(2.0)).item() == want
+    with pytest.raises(IndexError, match="index 1 is out of bounds for dimension 0 with size 1"):
+        getattr(x, method)(0, genesis.tensor(1), genesis.tensor(2.0)).item()

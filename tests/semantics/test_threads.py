@@ -303,7 +303,7 @@ if SIGNALS:
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.002)
 else:
     gc.callbacks.append(lambda phase, info: look() if phase == "stop" else None)
-    gc.set_threshold(60)
+    gc.set_threshold(200)
 losses, end = [], time.process_time() + 1
 while time.process_time() < end or len(seen) <= 5 or len(losses) < 10:
     losses.append(step(x).item())

@@ -29,7 +29,8 @@ class Range(NamedTuple):
 
 
 def _along_axis(operands: Operands, attrs: dict[str, int]) -> Range:
-    return Range(operands[0].type.shape[attrs["axis"]], attrs["axis"])
+    shape = operands[0].type.shape or (1,)  # a number is a row of one
+    return Range(shape[attrs["axis"]], attrs["axis"])
 
 
 def _classes(operands: Operands, attrs: dict[str, int]) -> Range:

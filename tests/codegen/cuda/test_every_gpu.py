@@ -23,7 +23,7 @@ from genesis.ir.ops.optimizer import adamw
 from genesis.ir.types import bfloat16, float16, float32, float64, int8, int64
 from genesis.passes.groups import Group
 from genesis.passes.pipeline import run_passes
-from tests.codegen.cuda import test_attention, test_convolution
+from tests.codegen.cuda import test_attention, test_convolution, test_side_by_side
 from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import an_input, inputs
 
@@ -135,6 +135,7 @@ PROGRAMS = {
     "writes of integers": lambda: writes(int64),
     "norms of many tensors": norms,
     "optimizer": optimizer,
+    "layers of small loops": lambda: test_side_by_side.program(12),
 }
 
 

@@ -32,15 +32,21 @@ def first_of(x: Node) -> Node:
     return movement.reshape(movement.slice(x, starts=tuple(0 for _ in ends), stops=ends, steps=ends), shape=())
 
 
-def layers(count: int, depth: int = DEPTH) -> tuple[list[torch.Tensor], Schedule]:
-    """(data, kernels): each layer adds up the rows of two matrices of unequal sizes, and the next one reads of both."""
+def program(count: int, depth: int = DEPTH) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Operands and results: a layer adds up the rows of two matrices of unequal sizes, and the next reads both sums."""
     operands = a, b, number = an_input(0, (48, depth)), an_input(1, (20, depth)), an_input(2, ())
     outputs: list[Node] = []
     for _ in range(count):
         one, two = r.sum(p.tanh(a * number), axes=(1,)), r.sum(p.exp(b * number), axes=(1,))
         outputs += [one, two]
         number = first_of(one) * 1e-2 + first_of(two) * 1e-2
-    return [some(x) * 0.1 for x in operands], fuse(decomposed(Graph(operands, tuple(outputs))))
+    return operands, tuple(outputs)
+
+
+def layers(count: int, depth: int = DEPTH) -> tuple[list[torch.Tensor], Schedule]:
+    """(data, kernels) of the program."""
+    operands, outputs = program(count, depth)
+    return [some(x) * 0.1 for x in operands], fuse(decomposed(Graph(operands, outputs)))
 
 
 def same(schedule: Schedule, data: list[torch.Tensor]) -> None:

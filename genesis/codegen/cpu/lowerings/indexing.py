@@ -69,13 +69,14 @@ def _index_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: in
     out.index_add_(axis, _flat(index), rows)
 
 
-def _inside(index: Tensor, size: int, dim: int) -> Tensor:
-    """The index, if all of it is inside.
+def _inside(index: Tensor, base: Tensor, dim: int) -> Tensor:
+    """The index, if all of it is inside that dimension; a number is a row of one.
 
     Raises:
         IndexError: some of it is not.
     """
     if index.numel():
+        size = base.shape[dim] if base.ndim else 1
         low, high = index.aminmax()
         if low < 0 or high >= size:
             raise IndexError(f"index {(low if low < 0 else high).item()} is out of bounds for dimension {dim} with "
@@ -85,7 +86,7 @@ def _inside(index: Tensor, size: int, dim: int) -> Tensor:
 
 def _index_add_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
     out = outs[0]
-    rows, places = _rows(source, axis, index, base), _inside(_flat(index), base.shape[axis], axis)
+    rows, places = _rows(source, axis, index, base), _inside(_flat(index), base, axis)
     if out.dtype in _LOW:
         return [partial(out.copy_, base.float().index_add_(axis, places, rows.float()))]
     return [*base_copied(out, base), partial(out.index_add_, axis, places, rows)]
@@ -114,7 +115,7 @@ def _one_row(out: Tensor, base: Tensor, index: Tensor, source: Tensor, axis: int
 def _index_copy_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
     if index.ndim == 1 and index.numel() == 1:
         return _one_row(outs[0], base, index, source, axis)
-    out, rows, index = outs[0], _rows(source, axis, index, base), _inside(_flat(index).long(), base.shape[axis], axis)
+    out, rows, index = outs[0], _rows(source, axis, index, base), _inside(_flat(index).long(), base, axis)
     started = base_copied(out, base)
     if rows.numel() >= DIVIDED:
         if rows.numel() < NARROW * index.numel():  # scatter_ has a line of the axis in one thread
@@ -148,7 +149,7 @@ def _scatter_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: 
 
 
 def _scatter_add_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
-    out, index = outs[0], _inside(index.long(), base.shape[axis], axis)
+    out, index = outs[0], _inside(index.long(), base, axis)
     if out.dtype in _LOW:
         return [partial(out.copy_, base.float().scatter_add_(axis, index, source.float()))]
     return [*base_copied(out, base), partial(out.scatter_add_, axis, index, source)]
@@ -162,7 +163,7 @@ def _scatter(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int)
 
 def _scatter_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
     return [*base_copied(outs[0], base),
-            partial(outs[0].scatter_, axis, _inside(index.long(), base.shape[axis], axis), source)]
+            partial(outs[0].scatter_, axis, _inside(index.long(), base, axis), source)]
 
 
 def _scatter_reduce(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int, reduce: str,
