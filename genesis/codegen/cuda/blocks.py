@@ -193,7 +193,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
             return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps,
                           kept_bytes=gpu.registers * 2 * r_block // HELD)  # in half of a multiprocessor's registers
-        return Blocks(1, 8192, True, 32)  # two programs a multiprocessor: what they read again is in its L1
+        return Blocks(1, 8192, True, 32)  # two programs a multiprocessor: L1 has room for their rows
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
