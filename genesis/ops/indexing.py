@@ -23,6 +23,7 @@ from genesis.ops.index_plan import (
     take_slice,
     wrapped,
 )
+from genesis.ops.index_shapes import require_added_rows, require_covered, require_scattered
 from genesis.ops.out import into
 from genesis.ops.parts import sliced
 from genesis.ops.searching import compressed
@@ -187,8 +188,8 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False,
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The input with src[i][j] added at [index[i][j]][j] for dim = 0; equal indices add up."""
     require_tensors(input, index, src)
-    axis = axis_in("scatter_add", dim, input.spec.ndim)
-    return into(out, wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,))))
+    axis = axis_in("scatter_add", dim, max(input.spec.ndim, 1))
+    return into(out, _scattered(ix.scatter_add, "scatter_add", input, axis, index, src))
 
 
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None,
@@ -199,28 +200,42 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     """
     require_tensors(input, index)
     given = src if value is None else value
-    axis = axis_in("scatter", dim, input.spec.ndim)
-    if not isinstance(given, TensorBase):
-        source = value_node(input, given, index.spec.shape)
-    else:
-        source = _fitted(given, index)  # type: ignore[arg-type]
+    axis = axis_in("scatter", dim, max(input.spec.ndim, 1))
     if reduce == "multiply":
         from genesis.ops.writing import scatter_reduce
-        return into(out, scatter_reduce(input, axis, index, wrap(source), "prod"))
+        source = given if isinstance(given, TensorBase) else wrap(value_node(input, given, index.spec.shape))
+        return into(out, scatter_reduce(input, axis, index, source, "prod"))  # type: ignore[arg-type]
     if reduce not in (None, "add"):
         raise failure("scatter", f"reduce argument must be either add or multiply, got {reduce}", [("input", input)])
-    op = ix.scatter if reduce is None else ix.scatter_add
-    return into(out, wrap(emit(op, (read(input), read(index), source), (axis,))))
+    return into(out, _scattered(ix.scatter if reduce is None else ix.scatter_add, "scatter", input, axis, index, given))
 
 
-def _fitted(src: Tensor, index: Tensor) -> Node:
-    if src.spec.shape == index.spec.shape:
-        return read(src)
-    shape = index.spec.shape
-    if len(shape) != src.spec.ndim:
-        raise failure("scatter", "Index tensor must have the same number of dimensions as src tensor",
-                      [("index", index), ("src", src)])
-    return read(sliced(src, (0,) * len(shape), shape, (1,) * len(shape)))
+def _scattered(op: Any, name: str, input: Tensor, axis: int, index: Tensor, source: Any) -> Tensor:
+    """What a scatter writes: of a tensor its elements at the index's own places, or a number everywhere."""
+    if isinstance(source, TensorBase):
+        whole, at, part = fitted(name, input, axis, index, source)  # type: ignore[arg-type]
+        written = read(part)
+    else:
+        whole, at, _ = fitted(name, input, axis, index, None)
+        written = value_node(input, source, at.spec.shape)
+    found = wrap(emit(op, (read(whole), read(at), written), (axis,)))
+    return found if input.spec.ndim else reshape(found, ())
+
+
+def fitted(name: str, input: Tensor, axis: int, index: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The operands of a scatter as its op takes them: of one dimension at least, the source of the index's shape.
+
+    Without a source the last is the input.
+    """
+    require_scattered(name, input, axis, index, source)
+    whole, at, part = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index, input if source is None
+                                                                         else source))
+    if not at.spec.numel:  # of any shape
+        nothing = tuple(0 if d == axis else min(size, 1) for d, size in enumerate(whole.spec.shape))
+        at, part = (reshape(reshape(x, -1)[:0], nothing) for x in (at, part))
+    elif source is not None and part.spec.shape != at.spec.shape:
+        part = sliced(part, (0,) * at.spec.ndim, at.spec.shape, (1,) * at.spec.ndim)
+    return whole, at, part
 
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -242,6 +257,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
     require_tensors(input, index, source)
     axis = axis_in("index_add", dim, max(input.spec.ndim, 1))
+    require_added_rows("index_add", input, axis, index, source)
     base, rows = (reshape(x, 1) if not x.spec.ndim else x for x in (input, source))
     if not index.spec.ndim:
         index = reshape(index, 1)
@@ -291,6 +307,7 @@ class IndexingMethods(TensorBase):
 
     def masked_fill_(self: Any, mask: Tensor, value: Any) -> Tensor:
         """`masked_fill` in place."""
+        require_covered("masked_fill_", self, mask)
         rewrite(self, lambda: masked_fill(self, mask, value))
         return self
 

@@ -11,9 +11,16 @@ from genesis.ir.ops import indexing as ix
 from genesis.ir.ops.scatter_reduce import REDUCTIONS
 from genesis.ir.ops.scatter_reduce import scatter_reduce as scatter_reduce_op
 from genesis.ir.types import bool_
-from genesis.ops.common import axis_in, broadcast_shapes
+from genesis.ops.common import axis_in, broadcast_shapes, required
 from genesis.ops.index_plan import index_plan, wrapped
-from genesis.ops.indexing import gather, rewrite, scatter_rows, setitem
+from genesis.ops.index_shapes import (
+    require_added_rows,
+    require_copied_rows,
+    require_covered,
+    require_no_more_dimensions,
+    require_vector,
+)
+from genesis.ops.indexing import fitted, gather, rewrite, scatter_rows, setitem
 from genesis.ops.out import into
 from genesis.ops.shape import reshape
 
@@ -76,6 +83,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: T
     last wins."""
     require_tensors(input, index, source)
     axis = axis_in("index_copy", dim, max(input.spec.ndim, 1))
+    require_copied_rows("index_copy", input, axis, index, source)
     given = reshape(input, 1) if not input.spec.ndim else input
     rows = read(reshape(index, -1))
     written = reshape(source, (*given.spec.shape[:axis], index.spec.numel, *given.spec.shape[axis + 1:]))
@@ -91,6 +99,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise failure("index_fill", f"only supports a 0-dimensional value tensor, but got {value.spec.ndim} dimensions",
                       [("value", value)])
     axis = axis_in("index_fill", dim, max(input.spec.ndim, 1))
+    require_vector("index_fill", index, RuntimeError)
     shape = input.spec.shape or (1,)
     nowhere = zeros(shape[axis], dtype=bool_, device=input.spec.device)
     there = ones(index.spec.numel, dtype=bool_, device=input.spec.device)
@@ -104,12 +113,17 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
     """A copy with `input[indices] = values`; with `accumulate` equal indices add up."""
     require_tensors(input)
+    require_no_more_dimensions(input, indices, values)
     copy = input.clone()
     key = tuple(slice(None) if i is None else i for i in indices)
-    if accumulate:
-        scatter_rows(index_plan(copy, key), values, ix.index_add)
-    else:
+    if not accumulate:
         setitem(copy, key, values)
+        return copy
+    plan = index_plan(copy, key)
+    if plan.index_tensor is None:  # one place: a view
+        rewrite(plan.view, lambda: plan.view + values)
+    else:
+        scatter_rows(plan, values, ix.index_add)
     return copy
 
 
@@ -132,9 +146,9 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     if reduce not in REDUCTIONS:
         raise failure("scatter_reduce", f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}",
                       [("input", input)])
-    whole, at, given = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index, src))
-    axis = axis_in("scatter_reduce", dim, whole.spec.ndim)
-    part = given[tuple(slice(0, n) for n in at.spec.shape)]
+    require_tensors(input, index, src)
+    axis = axis_in("scatter_reduce", dim, max(input.spec.ndim, 1))
+    whole, at, part = fitted("scatter_reduce", input, axis, index, src)
     found = wrap(emit(scatter_reduce_op, (read(whole), read(at), read(part)), (axis, reduce, include_self)))
     return into(out, reshape(found, input.spec.shape))
 
@@ -147,6 +161,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
         raise failure("index_reduce", f"expected reduce to be one of prod, mean, amax or amin but got {reduce}",
                       [("input", input)])
     axis = axis_in("index_reduce", dim, max(input.spec.ndim, 1))
+    require_added_rows("index_reduce", input, axis, index, source)
     whole, given = (reshape(x, 1) if not x.spec.ndim else x for x in (input, source))
     count = index.spec.numel
     shape = (*whole.spec.shape[:axis], count, *whole.spec.shape[axis + 1:])
@@ -170,9 +185,13 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
                       [("input", input), ("source", source)])
     shape = broadcast_shapes(input.spec.shape, mask.spec.shape)
     whole, chosen = input.expand(shape), mask.expand(shape)
-    if not source.spec.numel:
-        return whole.clone()
-    order = (reshape(chosen, -1).cumsum(0) - 1).clamp(min=0, max=source.spec.numel - 1)
+    count, too_few = source.spec.numel, "number of elements of source < number of ones in mask"
+    if not count:
+        return required("masked_scatter", whole.clone(), chosen.logical_not(), too_few)  # type: ignore[no-any-return]
+    order = reshape(chosen, -1).cumsum(0) - 1
+    if count < chosen.spec.numel:
+        order = required("masked_scatter", order, order < count, too_few)
+    order = order.clamp(min=0, max=count - 1)
     found = reshape(wrap(emit(ix.take, (read(reshape(source, -1)), read(order)), (0,))), shape)
     from genesis.ops.comparison import where
     return where(chosen, found, whole).contiguous()
@@ -227,5 +246,6 @@ class WritingMethods(TensorBase):
 
     def masked_scatter_(self: Any, mask: Tensor, source: Tensor) -> Tensor:
         """`masked_scatter` in place."""
+        require_covered("masked_scatter_", self, mask)
         rewrite(self, lambda: masked_scatter(self, mask, source))
         return self
