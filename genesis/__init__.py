@@ -4,8 +4,7 @@ A public function is listed once, in `__all__` of the file that has it, or here 
 how type checkers see that a name is meant for users).
 """
 
-import sys
-from importlib import import_module
+from importlib import import_module as _import_module
 from math import e as e
 from math import inf as inf
 from math import nan as nan
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import genesis.autograd.methods
 import genesis.ops.methods  # tensors have all methods from here on
+from genesis import autograd as autograd
+from genesis import random as random
 from genesis.autograd import grad as grad
 from genesis.autograd import value_and_grad as value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
@@ -24,12 +25,13 @@ from genesis.engine import materialize as _materialize
 from genesis.frontend.default_dtypes import *
 from genesis.frontend.generator import *
 from genesis.frontend.grad_mode import *
-from genesis.frontend.later import later_names
+from genesis.frontend.later import imported as _later
+from genesis.frontend.later import later_names as _later_names
 from genesis.frontend.public_functions import bound as _bound
 from genesis.frontend.public_functions import publish as _publish
 from genesis.frontend.runtime_settings import *
 from genesis.frontend.tensor import *
-from genesis.frontend.tensor import install_later
+from genesis.frontend.tensor import install_later as _install_later
 from genesis.ir import types as _types
 from genesis.ir.absent import install as _install_absent_modules
 from genesis.ir.torch_modules import install as _install_torch_paths
@@ -50,9 +52,9 @@ from genesis.ops.formats import *
 from genesis.ops.histograms import *
 from genesis.ops.index_plan import *
 from genesis.ops.indexing import *
+from genesis.ops.inplace_functions import *  # methods that torch has as functions too
 from genesis.ops.interop import *
 from genesis.ops.legacy import *
-from genesis.ops.limits import *
 from genesis.ops.linalg import *
 from genesis.ops.logic import *
 from genesis.ops.mantissa import *
@@ -81,56 +83,10 @@ from genesis.ops.typed_tensors import *
 from genesis.ops.writing import *
 
 # isort: off
-# The framework is written with the names above.
-from genesis import amp as amp, autograd as autograd, nn as nn, optim as optim, random as random
-from genesis.amp import autocast as autocast
-from genesis.ops.inplace_functions import *  # methods that torch has as functions too
-from genesis.nn.functional import (  # torch has these both here and there
-    adaptive_avg_pool1d as adaptive_avg_pool1d,
-    adaptive_max_pool1d as adaptive_max_pool1d,
-    alpha_dropout as alpha_dropout,
-    avg_pool1d as avg_pool1d,
-    bilinear as bilinear,
-    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
-    channel_shuffle as channel_shuffle,
-    conv1d as conv1d,
-    conv2d as conv2d,
-    conv3d as conv3d,
-    conv_transpose1d as conv_transpose1d,
-    conv_transpose2d as conv_transpose2d,
-    conv_transpose3d as conv_transpose3d,
-    cosine_embedding_loss as cosine_embedding_loss,
-    cosine_similarity as cosine_similarity,
-    ctc_loss as ctc_loss,
-    dropout as dropout,
-    embedding_bag as embedding_bag,
-    feature_alpha_dropout as feature_alpha_dropout,
-    group_norm as group_norm,
-    hinge_embedding_loss as hinge_embedding_loss,
-    kl_div as kl_div,
-    layer_norm as layer_norm,
-    margin_ranking_loss as margin_ranking_loss,
-    max_pool1d as max_pool1d,
-    max_pool1d_with_indices as max_pool1d_with_indices,
-    max_pool2d as max_pool2d,
-    max_pool3d as max_pool3d,
-    pairwise_distance as pairwise_distance,
-    pdist as pdist,
-    pixel_shuffle as pixel_shuffle,
-    pixel_unshuffle as pixel_unshuffle,
-    poisson_nll_loss as poisson_nll_loss,
-    rms_norm as rms_norm,
-    triplet_margin_loss as triplet_margin_loss,
-)
-from genesis.nn.functional.low_level import (
-    batch_norm as batch_norm,
-    embedding as embedding,
-    instance_norm as instance_norm,
-)
-
 if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every program needs them
     from genesis import (
         accelerator as accelerator,
+        amp as amp,
         array_api as array_api,
         backends as backends,
         checkpointing as checkpointing,
@@ -145,6 +101,8 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         models as models,
         mps as mps,
         multiprocessing as multiprocessing,
+        nn as nn,
+        optim as optim,
         profiler as profiler,
         signal as signal,
         sparse as sparse,
@@ -154,6 +112,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         version as version,
         xpu as xpu,
     )
+    from genesis.amp.autocast import autocast as autocast
     from genesis.amp.grad_scaler import GradScaler as GradScaler
     from genesis.checkpointing.one_file import (
         load_checkpoint as load_checkpoint,
@@ -184,11 +143,59 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         svd_lowrank as svd_lowrank,
         triangular_solve as triangular_solve,
     )
+    from genesis.nn.functional import (  # torch has these both here and there
+        adaptive_avg_pool1d as adaptive_avg_pool1d,
+        adaptive_max_pool1d as adaptive_max_pool1d,
+        alpha_dropout as alpha_dropout,
+        avg_pool1d as avg_pool1d,
+        bilinear as bilinear,
+        binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+        channel_shuffle as channel_shuffle,
+        conv1d as conv1d,
+        conv2d as conv2d,
+        conv3d as conv3d,
+        conv_transpose1d as conv_transpose1d,
+        conv_transpose2d as conv_transpose2d,
+        conv_transpose3d as conv_transpose3d,
+        cosine_embedding_loss as cosine_embedding_loss,
+        cosine_similarity as cosine_similarity,
+        ctc_loss as ctc_loss,
+        dropout as dropout,
+        embedding_bag as embedding_bag,
+        feature_alpha_dropout as feature_alpha_dropout,
+        group_norm as group_norm,
+        hinge_embedding_loss as hinge_embedding_loss,
+        kl_div as kl_div,
+        layer_norm as layer_norm,
+        margin_ranking_loss as margin_ranking_loss,
+        max_pool1d as max_pool1d,
+        max_pool1d_with_indices as max_pool1d_with_indices,
+        max_pool2d as max_pool2d,
+        max_pool3d as max_pool3d,
+        pairwise_distance as pairwise_distance,
+        pdist as pdist,
+        pixel_shuffle as pixel_shuffle,
+        pixel_unshuffle as pixel_unshuffle,
+        poisson_nll_loss as poisson_nll_loss,
+        rms_norm as rms_norm,
+        triplet_margin_loss as triplet_margin_loss,
+    )
+    from genesis.nn.functional.low_level import (
+        batch_norm as batch_norm,
+        embedding as embedding,
+        instance_norm as instance_norm,
+    )
     from genesis.ops.combinations import (
         combinations as combinations,
         vander as vander,
     )
     from genesis.ops.finite_differences import gradient as gradient
+    from genesis.ops.limits import (
+        can_cast as can_cast,
+        finfo as finfo,
+        iinfo as iinfo,
+        promote_types as promote_types,
+    )
     from genesis.ops.view_copies import (
         alias_copy as alias_copy,
         as_strided_copy as as_strided_copy,
@@ -227,14 +234,14 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
     )
 # isort: on
 
-install_later("genesis.linalg.methods", "MatrixMethods", (
+_install_later("genesis.linalg.methods", "MatrixMethods", (
     "det", "slogdet", "logdet", "inverse", "matrix_exp", "pinverse", "cholesky", "cholesky_solve", "cholesky_inverse",
     "qr", "svd", "lu", "lu_solve", "triangular_solve"))
-install_later("genesis.sparse.tensor", "SparseMethods", ("to_sparse", "to_dense"))
-install_later("genesis.array_api.methods", "ArrayMethods", ("__array_namespace__",))
+_install_later("genesis.sparse.tensor", "SparseMethods", ("to_sparse", "to_dense"))
+_install_later("genesis.array_api.methods", "ArrayMethods", ("__array_namespace__",))
 
 eval = _materialize
-_publish(globals(), __name__)
+_waiting = _publish(globals())
 device = _types.Device
 dtype = _types.DType
 bool = _types.bool_
@@ -256,27 +263,33 @@ _install_absent_modules()
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *later_names(__name__)})
+    return sorted({*globals(), *_waiting, *_later_names(__name__)})
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would believe every name
     def __getattr__(name: str) -> Any:
-        """A name of the block for type checkers, from its module; from then on it is in this one (PEP 562)."""
-        place = later_names(__name__).get(name)
-        if name.startswith("_foreach_"):
-            from genesis.ops.foreach import foreach
-            found = foreach(name)
-            if found is not None:
-                globals()[name] = found
-                return found
-        if place is None and _is_path(f"genesis.{name}"):
-            place = "genesis"
-        if place is None:
-            from genesis.ir.suggest import MissingName
-            raise MissingName(f"module 'genesis' has no attribute {name!r}", name,
-                              lambda: {*globals(), *later_names(__name__)}, "")
-        found = import_module(f"genesis.{name}") if place == "genesis" else getattr(import_module(place), name)
+        """A public function, bound; a room, or a name of the block for type checkers, imported. From then on it is here
+        (PEP 562)."""
+        found = _waiting.get(name) or _imported(name)
         if found.__class__ is _FunctionType:
             found = _bound(found, __name__, name)
         globals()[name] = found
         return found
+
+
+def _imported(name: str) -> Any:
+    if name == "__all__":  # what `from genesis import *` takes
+        rooms = {x for x, place in _later_names(__name__).items() if place == __name__} - {"amp", "nn", "optim"}
+        return [x for x in __dir__() if not x.startswith("_") and x not in rooms]
+    found = _later(__name__, name)
+    if found is not None:
+        return found
+    if _is_path(f"genesis.{name}"):
+        return _import_module(f"genesis.{name}")
+    if name.startswith("_foreach_"):
+        from genesis.ops.foreach import foreach
+        found = foreach(name)
+        if found is not None:
+            return found
+    from genesis.ir.suggest import MissingName
+    raise MissingName(f"module 'genesis' has no attribute {name!r}", name, __dir__, "")

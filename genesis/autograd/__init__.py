@@ -1,15 +1,20 @@
 """`genesis.autograd`: gradients, functions with a backward of their own, hooks, and checks."""
 
-from genesis.autograd import functional, graph
-from genesis.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
-from genesis.autograd.function import Function, FunctionCtx, once_differentiable
+from typing import TYPE_CHECKING
+
+from genesis.autograd import graph
 from genesis.autograd.gradients import backward_of as backward
 from genesis.autograd.gradients import grad, value_and_grad
-from genesis.autograd.legacy import Variable
-from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
 from genesis.frontend import grad_mode
 from genesis.frontend.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from genesis.ir.suggest import suggesting
+from genesis.frontend.later import names_later
+
+if TYPE_CHECKING:  # which few programs need
+    from genesis.autograd import anomaly, function, functional, numerical
+    from genesis.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+    from genesis.autograd.function import Function, FunctionCtx, once_differentiable
+    from genesis.autograd.legacy import Variable
+    from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
 
 __all__ = [
     "Function", "FunctionCtx", "GradcheckError", "Variable",
@@ -18,4 +23,4 @@ __all__ = [
     "once_differentiable", "set_detect_anomaly", "set_grad_enabled", "value_and_grad",
 ]
 
-__getattr__ = suggesting(__name__)
+__getattr__, __dir__ = names_later(__name__)

@@ -42,7 +42,7 @@ at_end: list[Callable[[], None]] = []
 """Functions that hooks asked to have called when the backward that runs the hooks has ended."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class FoundGradients:
     """The gradients found so far: by the number of a leaf tensor, and by the node of another value."""
 

@@ -35,7 +35,7 @@ program they count from 0, in the order in which they are met."""
 _SPECIAL: Final = frozenset({*NUMBERED, *CHECKED})
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Captured:
     """A captured program: what a flush computes.
 

@@ -75,7 +75,7 @@ class Turns:
         return self._period
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Cuts:
     """What is known of the program that is being recorded and cut.
 

@@ -10,8 +10,7 @@ Nothing is copied for logits whose loss went backward: torch has let go of their
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
@@ -25,8 +24,7 @@ SMALL: Final = 4096
 """Bytes up to which a value, such as a loss, is kept without weighing what that costs."""
 
 
-@dataclass(frozen=True)
-class _Reads:
+class _Reads(NamedTuple):
     """What a backward of one value reads.
 
     Attributes:

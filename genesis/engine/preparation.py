@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Flush:
     """One plan's worth of work: the program and the storages that it is for.
 

@@ -28,11 +28,25 @@ def later_names(module: str) -> dict[str, str]:
     return dict(_imported_for_type_checkers(code))
 
 
+def imported(module: str, name: str) -> object:
+    """What a name of `later_names(module)` stands for; None for any other name."""
+    place = later_names(module).get(name)
+    if place is None:
+        return None
+    return import_module(f"{module}.{name}") if place == module else getattr(import_module(place), name)
+
+
 def names_later(module: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` (PEP 562) of a module that has its names later; others are suggested the nearest."""
+    """`__getattr__` and `__dir__` (PEP 562) of a module that has its names later; others are suggested the nearest.
+
+    A name that was asked for once is the module's own from then on.
+    """
     def __getattr__(name: str) -> object:
-        place = later_names(module).get(name)
-        return suggesting(module)(name) if place is None else getattr(import_module(place), name)
+        found = imported(module, name)
+        if found is None:
+            return suggesting(module)(name)
+        vars(sys.modules[module])[name] = found
+        return found
 
     def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[module]), *later_names(module)})

@@ -60,6 +60,7 @@ def _note(owner: Any, name: str, value: Any) -> None:
     if isinstance(value, types.ModuleType):  # an import sets a module in its package
         return
     key = (owner, name)
+    getattr(owner, name, None)  # a method or function that waits to be asked for stands there now
     if value is _first.setdefault(key, vars(owner).get(name, _MISSING)):
         _now.pop(key, None)
     else:

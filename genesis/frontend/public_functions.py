@@ -23,7 +23,7 @@ from genesis.frontend.other_words import put
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.source import is_internal
-from genesis.ir.suggest import did_you_mean
+from genesis.ir.suggest import did_you_mean, suggesting
 from genesis.ir.types import DType, as_dtype, not_a_dtype
 
 _VARARGS, _VARKEYWORDS = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
@@ -52,14 +52,38 @@ class _LeftOut:
 LEFT_OUT: Final[Any] = _LeftOut()
 
 
-def publish(names: dict[str, Any], module: str, own: bool = False) -> None:
-    """Put the bound function in the place of each public function of this module's names.
+def publish(names: dict[str, Any]) -> dict[str, FunctionType]:
+    """Take the public functions out of this module's names, and return them: each is bound when it is asked for.
 
-    Args:
-        own: leave those that it has from other modules.
+    To bind one takes 10 to 100 µs, and a program calls a few of the hundreds: the module's `__getattr__` binds these.
+    A function that the module calls by a global name of its own may not be among them: see `bind_own`.
     """
+    waiting = {name: value for name, value in names.items()
+               if value.__class__ is FunctionType and not name.startswith("_")}
+    for name in waiting:
+        del names[name]
+    return waiting
+
+
+def published(names: dict[str, Any], module: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` (PEP 562) of a module whose public functions wait to be asked for."""
+    waiting, otherwise = publish(names), suggesting(module)
+
+    def __getattr__(name: str) -> object:
+        if name not in waiting:
+            return otherwise(name)
+        found = names[name] = bound(waiting[name], module, name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*names, *waiting})
+    return __getattr__, __dir__
+
+
+def bind_own(names: dict[str, Any], module: str) -> None:
+    """Put the bound function in the place of each public function that this module itself defines."""
     for name, value in names.items():
-        if value.__class__ is FunctionType and not name.startswith("_") and (not own or value.__module__ == module):
+        if value.__class__ is FunctionType and not name.startswith("_") and value.__module__ == module:
             names[name] = bound(value, module, name)
 
 
@@ -75,8 +99,9 @@ def bound(function: FunctionType, module: str, name: str) -> FunctionType:
         return function
     found = _bound.get(function)
     if found is None:
-        found = _bound[function] = _binding(function, taken)
+        found = _binding(function, taken)
         found.__module__, found.__qualname__ = module, name
+        found = _bound.setdefault(function, found)  # another thread may have been first
     return found
 
 
@@ -149,7 +174,7 @@ def make(work, left_out, as_dtype, put, unfit, misplaced):
     return call
 """
     space: dict[str, Any] = {}
-    exec(program, space)
+    exec(compile(program, __file__, "exec"), space)  # code of Genesis' own, which may run in a call that is captured
     make = space["make"]
     make.__code__ = make.__code__.replace(co_consts=tuple([
         x.replace(co_linetable=_on_one_line(len(x.co_code) // 2)) if isinstance(x, CodeType) else x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -376,9 +376,8 @@ _OWN = frozenset(vars(Tensor))
 
 
 def _give(name: str, value: Any) -> None:
-    if is_public_method(name, value):
-        value = bound(value, "genesis", f"Tensor.{name}")
-    type.__setattr__(Tensor, name, value)  # past `WatchedClass`: nothing is replaced
+    method = Later(name, lambda: value) if is_public_method(name, value) else value
+    type.__setattr__(Tensor, name, method)  # past `WatchedClass`: nothing is replaced
 
 
 def install(methods: type) -> type:
@@ -395,28 +394,33 @@ def install(methods: type) -> type:
 
 
 class Later:
-    """A method whose module is imported when somebody first asks for it: `Tensor.det` comes from linalg.
+    """A method that is bound (`public_functions.py`) when somebody first asks for it, and stands here from then on.
 
     Attributes:
-        place: the name of the module, and of the class in it that has the method.
         name: the name of the method.
+        find: returns the function, and may import its module: `Tensor.det` comes from linalg.
     """
 
-    def __init__(self, place: tuple[str, str], name: str):
-        self.place, self.name = place, name
+    __slots__ = ("find", "name")
+
+    def __init__(self, name: str, find: Callable[[], Any]):
+        self.name, self.find = name, find
 
     def __get__(self, tensor: Tensor | None, kind: type[Tensor]) -> Any:
-        module, methods = self.place
-        found = vars(getattr(import_module(module), methods))[self.name]
+        found = self.find()
         if is_public_method(self.name, found):
             found = bound(found, "genesis", f"Tensor.{self.name}")
+        if vars(Tensor).get(self.name) is self:  # a program may have put its own there meanwhile
+            type.__setattr__(Tensor, self.name, found)
         return found if tensor is None else found.__get__(tensor, kind)
 
 
 def install_later(module: str, methods: str, names: Iterable[str]) -> None:
     """Give tensors these methods of a class in a module that is not imported yet."""
+    def finder(name: str) -> Callable[[], Any]:
+        return lambda: vars(getattr(import_module(module), methods))[name]
     for name in names:
-        type.__setattr__(Tensor, name, Later((module, methods), name))
+        type.__setattr__(Tensor, name, Later(name, finder(name)))
 
 
 for _name in _OWN:

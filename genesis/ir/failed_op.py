@@ -29,8 +29,8 @@ HINTS: Final = {
 """Op → what to try when its values do not fit."""
 
 _WORDS: Final = {"ZeroDivisionError": "an integer is divided by 0 (ZeroDivisionError)"}
-_NAMED: Final = re.compile(r"(?:torch\.)?(linalg\.\w+): ")
-_REQUIRED: Final = re.compile(r"([\w.]+): ")
+_NAMED: Final = r"(?:torch\.)?(linalg\.\w+): "
+_REQUIRED: Final = r"([\w.]+): "
 
 
 class Unfit(RuntimeError, ValueError):
@@ -52,7 +52,7 @@ def failed(error: Exception, op: str, operands: Iterable[object], place: str) ->
         place: the user's line; '' where it is not known.
     """
     said = str(error)
-    named = (_REQUIRED if isinstance(error, Unfit) else _NAMED).match(said)
+    named = re.match(_REQUIRED if isinstance(error, Unfit) else _NAMED, said)
     name, problem = (named[1], said[named.end():]) if named else (op, said)
     lines = [f"{name}: {_WORDS.get(problem, problem)}"]
     shown = list(operands)[:1] if isinstance(error, Unfit) else operands  # without the condition

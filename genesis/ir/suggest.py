@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +28,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = sorted(set(known))
     if OTHER_WORDS.get(name.lower()) in names:
         return f"; did you mean {OTHER_WORDS[name.lower()]!r}?"
+    from difflib import get_close_matches  # here: a program without a wrong name needs none of it
     small = {x.lower(): x for x in names}
     found = [name.lower()] if name.lower() in small else get_close_matches(name.lower(), small, 1)
     return f"; did you mean {small[found[0]]!r}?" if found else ""

@@ -4,8 +4,7 @@ Norms and products run on the tensor's device. Decompositions are LAPACK's, on t
 host and back, which is said once.
 """
 
-from genesis.frontend.public_functions import publish
-from genesis.ir.suggest import suggesting
+from genesis.frontend.public_functions import published as _published
 from genesis.linalg.lu_factors import *
 from genesis.linalg.norms import *
 from genesis.linalg.tensors import *
@@ -38,7 +37,5 @@ from genesis.ops.products import (
 )
 # isort: on
 
-publish(globals(), __name__)
-__all__ = [name for name, value in list(globals().items()) if callable(value)]
-
-__getattr__ = suggesting(__name__)
+__all__ = [name for name, value in list(globals().items()) if callable(value) and not name.startswith("_")]
+__getattr__, __dir__ = _published(globals(), __name__)

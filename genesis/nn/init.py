@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from genesis.frontend.generator import Generator
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.public_functions import bound, publish
+from genesis.frontend.public_functions import bind_own, bound
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
@@ -250,5 +250,5 @@ def _matrix(name: str, tensor: Tensor) -> None:
         raise failure(name, "Only tensors with 2 dimensions are supported", [("tensor", tensor)], error=ValueError)
 
 
-publish(globals(), __name__, own=True)
+bind_own(globals(), __name__)
 __getattr__ = suggesting(__name__)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.public_functions import publish
+from genesis.frontend.public_functions import bind_own
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
@@ -136,5 +136,5 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None 
         return i0((1 - x * x).clamp(min=0).sqrt() * beta) / i0(n[:1] * 0 + beta)
     return _window("kaiser", M, sym, formula, dtype, device, requires_grad)
 
-publish(globals(), __name__, own=True)
+bind_own(globals(), __name__)
 __getattr__ = suggesting(__name__)

@@ -3,8 +3,7 @@
 Those that are not single ops are made of others in float64 and rounded at the end.
 """
 
-from genesis.frontend.public_functions import publish
-from genesis.ir.suggest import suggesting
+from genesis.frontend.public_functions import published as _published
 from genesis.ops.exponential import exp2, expm1, log1p, xlogy
 from genesis.ops.reduction import log_softmax, logsumexp, softmax
 from genesis.ops.rounding import round
@@ -33,5 +32,4 @@ from genesis.special.zeta import zeta
 
 psi, modified_bessel_i0, modified_bessel_i1 = digamma, i0, i1
 
-publish(globals(), __name__)
-__getattr__ = suggesting(__name__)
+__getattr__, __dir__ = _published(globals(), __name__)

@@ -14,6 +14,7 @@ import sys
 import types
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
 from genesis.tracing.code_reads import Reads, imported, place_of, reads
-from genesis.tracing.tracer import is_library_module
+from genesis.tracing.tracer import is_library_module, is_own_module
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
           enum.Enum, DType, Device)
@@ -188,6 +189,8 @@ class Entered:
         key = (id(space), name)
         if key not in self.found:
             value = space.get(name, MISSING)
+            if value is MISSING and "__getattr__" in space:
+                value = _there_when_asked_for(space, name)
             self.found[key] = (space, name, value)
             self.world.add(value)
         return self.found[key][2]
@@ -197,6 +200,17 @@ class Entered:
                 not module.__name__.startswith("genesis.")):
             for name in what.names:
                 self._look(vars(module), name)
+
+
+def _there_when_asked_for(space: Mapping[str, Any], name: str) -> Any:
+    """What a module of Genesis' own binds or imports when the code asks for it, which is about to: else the guard would
+    say that the name was not there. MISSING if it does not stay in the module, or is nothing."""
+    module = sys.modules.get(str(space.get("__name__")))
+    if module is not None and vars(module) is space and (module.__name__ == "genesis"
+                                                         or is_own_module(module.__name__)):
+        with suppress(AttributeError, ImportError):
+            getattr(module, name)
+    return space.get(name, MISSING)
 
 
 _NAMESPACES: Final = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})

@@ -97,6 +97,28 @@ def test_functions_that_layers_call(monkeypatch: pytest.MonkeyPatch) -> None:
     check(lambda x: genesis.tanh(x), lambda: monkeypatch.setattr(genesis, "tanh", genesis.sin), monkeypatch.undo)
 
 
+def test_a_function_that_was_never_asked_for_before_is_replaced_and_put_back() -> None:
+    layer = nn.Linear(2, 2)
+    original, name = F.linear, "linear"
+    del vars(F)[name]  # as it is in a process that has not called it
+    pair = check(lambda x: layer(x), lambda: setattr(F, name, lambda x, w, b=None: x * 5),
+                 lambda: setattr(F, name, original))
+    captures = genesis.explain(pair.compiled).captures
+    pair.settle(ramp(2))
+    assert genesis.explain(pair.compiled).captures == captures
+
+
+@pytest.mark.parametrize("name", ["hypot", "layer_norm"])  # which waits in the module, and which is another's
+def test_a_function_that_a_call_is_the_first_to_ask_for_is_captured_once(name: str) -> None:
+    """It comes into the module while the call runs, where the guards would else have it missing."""
+    vars(genesis).pop(name, None)
+    functions = {"hypot": lambda x: genesis.hypot(x, x), "layer_norm": lambda x: genesis.layer_norm(x, (2,))}
+    compiled = genesis.compile(functions[name])
+    for i in range(4):
+        compiled(ramp(2, start=i))
+    assert (genesis.explain(compiled).captures, compiled.hits) == (1, 3)
+
+
 def test_the_call_of_all_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     module = genesis.compile(Scaled())
     assert [module(ramp(1)).tolist() for _ in range(2)] == [[3.0], [3.0]]

@@ -3,8 +3,7 @@
 import sys
 
 from genesis.frontend.patches import WatchedModule
-from genesis.frontend.public_functions import publish
-from genesis.ir.suggest import suggesting
+from genesis.frontend.public_functions import published as _published
 from genesis.nn.functional.attention import *
 from genesis.nn.functional.bags import *
 from genesis.nn.functional.channel_norms import *
@@ -62,9 +61,8 @@ from genesis.ops.special import sigmoid as sigmoid
 from genesis.ops.trigonometry import tanh as tanh
 # isort: on
 
-publish(globals(), __name__)
 sys.modules[__name__].__class__ = WatchedModule  # layers look functions up here: a compiled call knows of replaced ones
-__getattr__ = suggesting(__name__)
-del sys, publish, suggesting, WatchedModule
+del sys, WatchedModule
 
 __all__ = [name for name, value in list(globals().items()) if callable(value) and not name.startswith("_")]
+__getattr__, __dir__ = _published(globals(), __name__)
