@@ -23,8 +23,7 @@ from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.plan import KernelImage, Launch, Place, Plan, Table
-
-from .kernels import (
+from tests.runtime.kernels import (
     GPU,
     NUMBER,
     SIZE,

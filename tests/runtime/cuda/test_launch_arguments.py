@@ -11,8 +11,7 @@ from genesis.runtime.cuda.driver import SCRATCH_POINTERS
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.plan import Copy, Launch, Table
-
-from .kernels import GPU, image, place
+from tests.runtime.kernels import GPU, image, place
 
 BASES = {("input", 0): 1 << 20, ("input", 1): 2 << 20, ("arena", 0): 3 << 20, ("output", 0): 4 << 20}
 MANY = 1 << 40
@@ -43,7 +42,7 @@ def test_values_are_addresses_numbers_and_two_nulls():
     arguments, tables = packed(dict(BASES))
     assert read(arguments, 0, 4 + SCRATCH_POINTERS) == [1 << 20, (3 << 20) + 1024, -5, MANY, 0, 0]
     assert read(arguments, 2, 2 + SCRATCH_POINTERS) == [tables.address, 2 << 20, 0, 0]
-    assert arguments.addresses(1) == (4 << 20, (3 << 20) + 1024)
+    assert arguments.addresses(1) == [4 << 20, (3 << 20) + 1024]
 
 
 def test_a_number_of_32_bits_is_its_value_s_first_four_bytes():

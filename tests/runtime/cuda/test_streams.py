@@ -18,8 +18,7 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.fake_cuda.driver import HostDriver
-
-from .kernels import SIZE, add_plan, memory_of, two_step_plan, update_plan, values_of
+from tests.runtime.kernels import SIZE, add_plan, memory_of, two_step_plan, update_plan, values_of
 
 X = np.arange(SIZE, dtype=np.float32)
 Y = np.ones(SIZE, np.float32)
