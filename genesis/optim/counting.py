@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from operator import setitem
+from operator import itemgetter, setitem
 from typing import Any
 
 from genesis.frontend.at_once import Change, at_once, changes
 
 State = dict[str, Any]
+_step_of = itemgetter("step")
 
 
 class NextStep:
@@ -19,7 +20,8 @@ class NextStep:
     `undo` takes the count back where the plan of these writes fails.
 
     Args:
-        states: of parameters; each has made "step" steps.
+        states: of parameters; each has made "step" steps. Those that are at one step when this is made still are
+            whenever it is asked: that is a guard of a compiled call.
         numbers: the number of the first state's next step, from 1 on → the numbers.
 
     >>> states = [{"step": 3}, {"step": 3}]
@@ -35,6 +37,7 @@ class NextStep:
 
     def __init__(self, states: Sequence[State], numbers: Callable[[int], tuple[float, ...]]):
         self._states, self._numbers = states, numbers
+        self._alike = len(set(map(_step_of, states))) == 1
         self._reached = -1
 
     def __call__(self) -> tuple[float, ...]:
@@ -48,7 +51,7 @@ class NextStep:
         key = id(states[0]) if states else None
         more = moved[key] = moved.get(key, 0) + 1
         self._reached = states[0]["step"] + more if states else more
-        counted = [state["step"] + more for state in states]
+        counted = repeat(self._reached) if self._alike else [state["step"] + more for state in states]
         return self._numbers(self._reached), [(at_once, map(setitem, states, repeat("step"), counted))], []
 
     def undo(self) -> None:

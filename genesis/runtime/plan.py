@@ -281,18 +281,36 @@ M = TypeVar("M")
 """The memory of one backend."""
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """Outputs of a plan's last run that its caller holds, and nobody else: the next run may write there again.
+
+    Attributes:
+        stamp: what `Memories.outputs` was after that run.
+        others: positions of the outputs that are not among them, which somebody may hold.
+    """
+
+    stamp: object
+    others: tuple[int, ...]
+
+
 class Memories(list[M]):
     """A list of memories that a plan runs over again and again.
 
     Attributes:
         stamp: an object that is replaced whenever a memory is: who knows the stamp need not look at the memories.
         extended: what the plan's executor made of the memories; it lives as long as the list.
+        rewritten: the last outputs that the next run may write to although they are held; None for none.
+        outputs: an object that stands for the last run's outputs, another one when one of them is other memory; None
+            where each run makes new ones.
     """
 
     def __init__(self, memories: Iterable[M]):
         super().__init__(memories)
         self.stamp = object()
         self.extended: object = None
+        self.rewritten: Rewritten | None = None
+        self.outputs: object = None
 
     def changed(self) -> None:
         """Note that a memory of the list was replaced."""
@@ -300,4 +318,4 @@ class Memories(list[M]):
 
 
 __all__ = ["Call", "Check", "Collective", "Copy", "Edges", "KernelImage", "Launch", "Memories", "Place", "Plan",
-           "Step", "Table"]
+           "Rewritten", "Step", "Table"]

@@ -24,7 +24,7 @@ from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.frontend.threads import others, others_record
 from genesis.ir.types import Device
-from genesis.runtime.plan import Memories
+from genesis.runtime.plan import Memories, Rewritten
 from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
@@ -120,6 +120,8 @@ class StepReplay:
         self._grad_storages = [x.storage for x in self._grads]
         self._grad_cells = [s.cell for s in self._grad_storages]
         self._grad_positions = [position[id(s)] for s in self._grad_storages]
+        self._other_outputs = tuple(set(range(len(flush.outputs))).difference(self._grad_positions))
+        self._rewritten: Rewritten | None = None
         self._touched = self._looks = -1
         self.storages = frozenset([*self._fixed, *self._updated])
 
@@ -159,16 +161,19 @@ class StepReplay:
         if not call.untouched:
             self._refresh_memories()
         call.counted, call.expected = look_ahead(self._numbers, self._live)
-        call.ours = bool(self._graded) and self._hold_alone(call.untouched)
-        let_go = call.ours and self._compiled.backend.asynchronous
+        unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
+        call.ours = bool(self._graded) and (unseen or self._hold_alone())
+        memories.rewritten = call.rewritten = self._rewritten if unseen else None
+        rewrites = call.ours and self._compiled.backend.asynchronous  # the plan writes to the gradients' memory again
         try:
-            if let_go:  # so that the plan writes there again
+            if rewrites and call.rewritten is None:
                 at_once(starmap(operate, [attributes(self._grad_cells, "memory", repeat(None))]))
             replay(call, self._compiled, memories, self._numbers)
         except BaseException:
             if not call.done:
                 take_back(again for again, _ in self._live)
-                if let_go:
+                if rewrites:
+                    self._looks = -1  # first: the gradients are not those of the last call any more
                     at_once(starmap(operate, [attributes(self._graded, "_grad", repeat(None))]))
             raise
 
@@ -247,10 +252,8 @@ class StepReplay:
             expected += zip(looks, counts, strict=True)
         return [attributes([cell for cell, _ in ended], "memory", copies), *found]
 
-    def _hold_alone(self, untouched: bool) -> bool:
+    def _hold_alone(self) -> bool:
         """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
-        if untouched and self._looks == state.grad_looks:  # nobody could get hold of what the last run made
-            return True
         held, cells = self._grad_storages, self._grad_cells
         return (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
                 and not any(map(_node_of, held)) and not any(map(_outside_of, held))
@@ -259,10 +262,15 @@ class StepReplay:
 
     def _gradients(self, call: _StepCall, outputs: Sequence[Any], held: list[Any]) -> list[Change]:
         """The changes that give each gradient its new memory: in the tensor of the last call, if nobody else looks at
-        that."""
+        that. Where the plan wrote to the memory that they have, there are none."""
+        stamp = self._memories.outputs
+        if call.rewritten is not None and call.rewritten.stamp is stamp:
+            return []
+        rewritten = None if stamp is None else Rewritten(stamp, self._other_outputs)
         if call.ours:
             held.append([cell.memory for cell in self._grad_cells])
-            return [attributes(self._grad_cells, "memory", [outputs[index] for index in self._grad_positions])]
+            return [attributes(self._grad_cells, "memory", [outputs[index] for index in self._grad_positions]),
+                    (setattr, self, "_rewritten", rewritten)]
         made, storages, cells = [], [], []
         for before, index in zip(self._grads, self._grad_positions, strict=True):
             cell = Cell(outputs[index])
@@ -273,7 +281,8 @@ class StepReplay:
             cells.append(cell)
         held += [self._grads, self._grad_storages, self._grad_cells, list(map(_grad_of, self._graded))]
         return [attributes(self._graded, "_grad", made), (setattr, self, "_grads", made),
-                (setattr, self, "_grad_storages", storages), (setattr, self, "_grad_cells", cells)]
+                (setattr, self, "_grad_storages", storages), (setattr, self, "_grad_cells", cells),
+                (setattr, self, "_rewritten", rewritten)]
 
 
 def _compute_before(live: list[Storage]) -> None:
@@ -327,16 +336,18 @@ class _StepCall:
         made: the tensors of the function's result; None before it is done.
         untouched: no storage was looked at since the last call.
         ours: gradients are those of the last call, and nobody else looks at them.
+        rewritten: their memory, if the plan may write there while they hold it.
         counted, expected: the changes that make its numbers given, and what they expect to find.
         held: what the changes replace, until they are made.
     """
 
-    __slots__ = ("counted", "expected", "held", "made", "ours", "replay", "tensors", "untouched")
+    __slots__ = ("counted", "expected", "held", "made", "ours", "replay", "rewritten", "tensors", "untouched")
 
     def __init__(self, replay: StepReplay, tensors: Sequence[Any]):
         self.replay, self.tensors = replay, tensors
         self.made: list[Any] | None = None
         self.untouched = self.ours = False
+        self.rewritten: Rewritten | None = None
         self.counted: list[Change] = []
         self.expected: list[Expected] = []
         self.held: list[Any] = []

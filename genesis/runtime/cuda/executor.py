@@ -7,7 +7,8 @@ What runs once costs no graph: a plan is launched step by step the first time, a
 When an input is elsewhere, the launches that use it are given its new address.
 
 Outputs are the executor's memory, written again by the next run. If somebody still holds one by then, it
-is theirs: the plan writes to fresh memory instead. A weak reference does not hold.
+is theirs: the plan writes to fresh memory instead. A weak reference does not hold, nor does a caller that says so
+(`Memories.rewritten`): the gradients of a compiled step.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
 from genesis.runtime.cuda.stream_order import order, ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
-from genesis.runtime.plan import Collective, Copy, Launch, Memories, Plan, Step
+from genesis.runtime.plan import Collective, Copy, Launch, Memories, Plan, Rewritten, Step
 from genesis.runtime.references import HELD_ONCE
 
 _NUMBER_FORMATS: Final = {"float": "d", "int": "q", "bool": "?7x"}
@@ -143,6 +144,7 @@ class _PlanOnStream:
         self._numbers = CUDAStorage(0, plan.device)
         self._outputs: list[CUDAStorage] = []
         self._output_ids: frozenset[int] = frozenset()
+        self._outputs_stamp = object()  # another one when an output is
         self._unheld = [HELD_ONCE] * len(plan.outputs)
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
@@ -158,9 +160,14 @@ class _PlanOnStream:
         """See `CudaExecutor.start`; `packed` are the numbers."""
         with self._arena.lock:
             self._gpu.use(self._device.index)
-            if (self._moved(inputs) or list(map(getrefcount, self._outputs)) != self._unheld
+            again = inputs.rewritten if isinstance(inputs, Memories) else None
+            if again is not None and again.stamp is not self._outputs_stamp:
+                again = None
+            if (self._moved(inputs) or self._held(again)
                     or self._arena.nbytes < self._plan.arena_bytes or self._exchange.nbytes < self._exchanged):
-                self._prepare(inputs)
+                self._prepare(inputs, again)
+            if isinstance(inputs, Memories):
+                inputs.outputs = self._outputs_stamp
             if shadow_weights.copies and not self._output_ids.isdisjoint(shadow_weights.copies):
                 shadow_weights.overwritten(self._outputs)
             if self._order.noted:
@@ -197,6 +204,13 @@ class _PlanOnStream:
         assert self._bound is not None, "there was no run"
         return self._bound.launches()
 
+    def _held(self, again: Rewritten | None) -> bool:
+        """Whether somebody holds an output of the last run, besides those that it may write to again."""
+        if again is None:
+            return list(map(getrefcount, self._outputs)) != self._unheld
+        others = again.others
+        return list(map(getrefcount, map(self._outputs.__getitem__, others))) != self._unheld[:len(others)]
+
     def _moved(self, inputs: Sequence[CUDAStorage]) -> bool:
         """Whether some input is at another address than in the last run."""
         stamp = inputs.stamp if isinstance(inputs, Memories) else None
@@ -207,7 +221,7 @@ class _PlanOnStream:
         self._stamp = stamp
         return False
 
-    def _prepare(self, inputs: Sequence[CUDAStorage]) -> None:
+    def _prepare(self, inputs: Sequence[CUDAStorage], again: Rewritten | None) -> None:
         """Allocate the memory that the run needs, and bind the plan to the addresses of everything."""
         before, self._inputs, self._stamp = self._inputs, None, None  # until the end: what follows may fail half-way
         addresses = list(map(_addresses_of, inputs))
@@ -217,7 +231,7 @@ class _PlanOnStream:
         self._exchange.reserve(self._exchanged)
         if self._numbers.nbytes != len(self._packed):
             self._numbers = CUDAStorage(len(self._packed), self._device)
-        self._replace_held_outputs()
+        self._replace_held_outputs(again)
         moved: dict[MemoryRef, int] = {("output", at): memory.ptr for at, memory in enumerate(self._outputs)}
         if addresses != before:
             moved.update((("input", at), address) for at, address in enumerate(addresses))
@@ -232,16 +246,21 @@ class _PlanOnStream:
         self._inputs = addresses
         self._stamp = inputs.stamp if isinstance(inputs, Memories) else None
 
-    def _replace_held_outputs(self) -> None:
+    def _replace_held_outputs(self, again: Rewritten | None) -> None:
         """Replace outputs of earlier runs that somebody holds by fresh memory; the holders keep them."""
         types = self._plan.outputs
         if len(self._outputs) != len(types):
+            self._outputs_stamp = object()
             self._outputs = [CUDAStorage(type.nbytes, self._device) for type in types]
             self._output_ids = frozenset(map(id, self._outputs))
             return
         counts, sizes = list(map(getrefcount, self._outputs)), [memory.nbytes for memory in self._outputs]
-        gone = [at for at, type in enumerate(types) if counts[at] > HELD_ONCE or sizes[at] != type.nbytes]
+        most = self._unheld if again is None else [HELD_ONCE + (at not in again.others) for at in range(len(types))]
+        gone = [at for at, type in enumerate(types) if counts[at] > most[at] or sizes[at] != type.nbytes]
+        if not gone:
+            return
         fresh = [CUDAStorage(types[at].nbytes, self._device) for at in gone]
+        self._outputs_stamp = object()  # first: an exception may come between any two of these
         for at, memory in zip(gone, fresh, strict=True):
             self._outputs[at] = memory
         self._output_ids = frozenset(map(id, self._outputs))
@@ -253,6 +272,7 @@ class _PlanOnStream:
         with (attempt := Attempt(self._arena.lock)):
             if attempt.taken == [False]:
                 return
+            self._outputs_stamp = object()
             for at, count in enumerate(map(getrefcount, self._outputs)):
                 if count <= HELD_ONCE:
                     self._outputs[at] = CUDAStorage(0, self._device)

@@ -89,7 +89,11 @@ class ShadowWeightsExecutor:
         if not valid:
             sources = [inputs[at] for at in self.plan.kept]
             self._refresh.run([*sources, *(copy.memory for copy in bound.copies)])
+        if isinstance(inputs, Memories):
+            bound.memories.rewritten = inputs.rewritten
         outputs, writes = self._body.start(bound.memories, numbers)
+        if isinstance(inputs, Memories):
+            inputs.outputs = bound.memories.outputs
         for at, copy in zip(self.plan.kept, bound.copies, strict=True):
             writes.append(partial(setattr, copy, "valid", not inputs[at].pinned))  # others may write where they know it
         return outputs, writes

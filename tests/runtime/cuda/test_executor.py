@@ -17,9 +17,20 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError
 from genesis.runtime.cuda.storage import CUDAStorage
-from genesis.runtime.plan import Launch
-
-from .kernels import COUNT, GPU, NUMBER, SIZE, add_plan, image, memory_of, place, two_step_plan, update_plan, values_of
+from genesis.runtime.plan import Launch, Memories, Rewritten
+from tests.runtime.kernels import (
+    COUNT,
+    GPU,
+    NUMBER,
+    SIZE,
+    add_plan,
+    image,
+    memory_of,
+    place,
+    two_step_plan,
+    update_plan,
+    values_of,
+)
 
 X = np.arange(SIZE, dtype=np.float32)
 Y = np.ones(SIZE, np.float32)
@@ -147,6 +158,22 @@ def test_a_held_output_keeps_its_address():
         assert np.array_equal(values_of(later), X + scale * Y)
     assert output.ptr == address
     assert np.array_equal(values_of(output), X + 2 * Y)
+
+
+def test_an_output_that_its_caller_gives_up_while_it_holds_it_is_written_again():
+    executor = CudaExecutor(two_step_plan())
+    inputs = Memories([memory_of(X), memory_of(Y)])
+    first = executor.run(inputs, [1, 2])
+    inputs.rewritten = Rewritten(inputs.outputs, others=(1,))
+    second = executor.run(inputs, [1, 3])
+    assert second[0] is first[0] and np.array_equal(values_of(first[0]), X + Y + 3 * X)
+    assert second[1] is not first[1] and np.array_equal(values_of(first[1]), X + Y)
+    assert inputs.outputs is not inputs.rewritten.stamp, "the outputs are other memory now"
+    third = executor.run(inputs, [1, 4])  # what is held was given up for the outputs before
+    assert third[0] is not first[0] and np.array_equal(values_of(first[0]), X + Y + 3 * X)
+    inputs.rewritten = Rewritten(inputs.outputs, others=())
+    stamp = inputs.outputs
+    assert executor.run(inputs, [1, 5])[0] is third[0] and inputs.outputs is stamp
 
 
 def test_an_output_fed_back_as_input():
@@ -384,7 +411,7 @@ def test_inputs_that_are_too_small_are_refused():
 
 def test_a_cpu_plan_is_refused():
     plan = replace(add_plan(), steps=("a CPU call",))
-    with pytest.raises(TypeError, match="launches and copies, not str"):
+    with pytest.raises(TypeError, match="launches, copies and collectives, not str"):
         CudaExecutor(plan)
 
 
