@@ -243,7 +243,7 @@ def test_a_plain_import_reads_few_files() -> None:
 
 
 def test_functions_are_bound_when_they_are_asked_for() -> None:
-    """An import binds none of the hundreds; each stands in its place from then on. `x.hypot` is the function `hypot`."""
+    """An import binds none of the hundreds; each stands in its place from then on. `x.hypot` is `hypot` itself."""
     found = in_fresh_python("""import genesis
 from genesis.frontend import public_functions
 print(len(public_functions._bound), "hypot" in vars(genesis), "hypot" in dir(genesis))
