@@ -33,7 +33,8 @@ _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _WHOLE: Final = (_HOME + "optim" + os.sep, _HOME + "autograd" + os.sep)
 """Where what is recorded belongs together: the writes of a step, the gradients of a backward."""
 
-_ENDING: Final = frozenset({"wrap", "pointwise_op", "record", "write", "replace", "assign", "update", "write_back"})
+_ENDING: Final = frozenset({"wrap", "storage_of", "pointwise_op", "record", "write", "replace", "assign", "update",
+                            "write_back"})
 """Names of functions that hold no content once they have recorded it, as special methods and `add_` and the like."""
 
 _CALLING: Final = frozenset({"forward", "inside", "steps"})

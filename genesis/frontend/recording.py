@@ -17,7 +17,7 @@ from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, result_layout
 from genesis.frontend.state import state
-from genesis.frontend.storage import Cell, Storage, compute_now
+from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
 from genesis.frontend.views import VIEWS, View
 from genesis.frontend.writes import write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
@@ -206,7 +206,7 @@ def wrap(node: Node) -> Tensor:
             node = make(control.alias, (node,), (next(leaf_numbers),), node.source)
         node.shown = True
     tensor = object.__new__(_tensor_class)
-    tensor.storage = Storage(node.type, node)
+    tensor.storage = storage_of(node)
     tensor.spec, tensor.part = kind, part
     tensor._grad = tensor.leaf = tensor.detached = None
     tensor.is_view = False
@@ -249,6 +249,16 @@ def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     return tensor  # type: ignore[return-value]
 
 
+def view_of(tensor: TensorBase, type: TensorType, part: View) -> Tensor:
+    """A new tensor that is a view of another one: over the same storage, with its leaf."""
+    view = object.__new__(_tensor_class)
+    view.storage = storage = tensor.storage
+    storage.viewed = True
+    view.spec, view.part, view._grad, view.is_view = type, part, None, True
+    view.leaf, view.detached = tensor.leaf, tensor.detached
+    return view  # type: ignore[return-value]
+
+
 def owned(result: Any) -> Any:
     """The result of an op that copies, which may show a part of a memory of its own: it is no view of anybody's."""
     if result.leaf is None:
@@ -275,7 +285,7 @@ def showing(tensor: TensorBase, like: TensorBase) -> list[Change]:
 def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = ()) -> Node:
     """The node for an op of the user's, with the user's line; a mismatch raises the four-part error."""
     try:
-        return make(op, nodes, attrs, here())
+        return make(op, nodes, attrs, here(inside=2))  # our caller is no user's function, but may be called by one
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
         operands = [(f"operand {i}", node) for i, node in enumerate(nodes)]
         raise failure(op.name, str(error), operands, error=type(error)) from None

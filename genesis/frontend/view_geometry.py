@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import index
 from typing import Any, Final, TypeVar, cast
 
 from genesis.frontend.views import STRIDED, View, ViewStep
@@ -33,6 +34,13 @@ Rule = TypeVar("Rule", bound=Callable[..., Any])
 def remembered(rule: Rule) -> Rule:
     """The rule with a memory for its last answers."""
     kept = lru_cache(maxsize=REMEMBERED)(rule)
+    _rules.append(kept)
+    return cast(Rule, kept)
+
+
+def remembered_by_type(rule: Rule) -> Rule:
+    """The same for arguments that were not checked: 2.0 is not the answer's 2."""
+    kept = lru_cache(maxsize=REMEMBERED, typed=True)(rule)
     _rules.append(kept)
     return cast(Rule, kept)
 
@@ -177,6 +185,12 @@ def reshaped(kind: TensorType, part: View | None, shape: tuple[int, ...]) -> Sho
     """The view of the elements in another shape of as many; None where only a copy has that shape."""
     strides = row_major(shape) if part is None else viewed_strides(kind.shape, part.strides, shape)
     return None if strides is None else _then(kind, part, shape, strides, ((m.reshape, (shape,)),))
+
+
+@remembered_by_type
+def viewed(kind: TensorType, part: View | None, *sizes: Any) -> Shown | None:
+    """`reshaped` to these sizes, one of which may be -1, as `view` takes them; TypeError where one is no integer."""
+    return reshaped(kind, part, filled("view", kind, tuple(map(index, sizes))))
 
 
 def viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -92,16 +92,27 @@ def is_internal(filename: str) -> bool:
     return _is_internal(filename) if inside is None else inside
 
 
-def here() -> Source | None:
-    """The innermost frame outside Genesis (models and the CLI count as outside)."""
-    frame = sys._getframe(1)
+_new_source = object.__new__
+
+
+def here(inside: int = 0) -> Source | None:
+    """The innermost frame outside Genesis (models and the CLI count as outside).
+
+    `inside`: how many of the callers, the next ones, are Genesis' own for certain: to look at each takes 0.06 µs.
+    """
+    try:
+        frame = sys._getframe(1 + inside)
+    except ValueError:  # C code has called one of these
+        frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         filename = code.co_filename
-        inside = _internal.get(filename)
-        if inside is None:
-            inside = _is_internal(filename)
-        if not inside:
-            return Source(code, frame.f_lasti)
+        within = _internal.get(filename)
+        if within is None:
+            within = _is_internal(filename)
+        if not within:
+            found = _new_source(Source)  # what `Source(...)` does, in half its time
+            found._code, found._offset = code, frame.f_lasti
+            return found
         frame = frame.f_back  # type: ignore[assignment]
     return None

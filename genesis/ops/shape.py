@@ -14,10 +14,10 @@ from genesis.frontend.recording import (
     TensorBase,
     emit,
     leaf_numbers,
-    over,
     owned,
     read,
     require_tensors,
+    view_of,
     wrap,
     wrap_laid_out,
 )
@@ -58,13 +58,10 @@ def untracked(view: Any, input: Any) -> None:
 
 def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
-    storage = input.storage
-    storage.viewed = True
-    result = over(storage, *found)
-    result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    result: Any = view_of(input, *found)
     if result.detached is not None and input.storage.needs_grad:
         note_detached(result)
-    if not mode.enabled:
+    if not mode.flags[0]:
         untracked(result, input)
     return result
 
@@ -90,15 +87,14 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    kind, part = input.spec, input.part
     if dtype is not None or (len(shape) == 1 and shape[0].__class__ in (DType, type)):
         from genesis.ops.bitcast import viewed_as  # numpy's memory: only who asks for it needs that room
         return viewed_as(input, as_dtype(shape[0] if dtype is None else dtype))
     try:
-        new = shape_of(shape if size is None else (size,))
+        sizes = shape if size is None else (size,)
+        found = view_geometry.viewed(input.spec, input.part, *(sizes if len(sizes) > 1 else shape_of(sizes)))
     except TypeError:
         raise _not_a_shape(input, shape) from None
-    found = view_geometry.reshaped(kind, part, view_geometry.filled("view", kind, new))
     if found is None:
         raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
                       hint="use reshape(), which copies")
