@@ -176,7 +176,7 @@ def readers_of_one_leaf(lib: Any, n: int) -> float:
     return float(w.grad.sum())
 
 
-@loop(2000, loops=2)
+@loop(2000, loops=3)
 def losses_summed(lib: Any, n: int) -> float:
     """A list of losses, summed at the end, and one backward."""
     w = lib.ones(16, requires_grad=True)
@@ -245,7 +245,7 @@ def concatenated(lib: Any, n: int) -> float:
     return float(out.sum())
 
 
-@loop(4000, loops=2)
+@loop(4000, loops=4)
 def many_parameters(lib: Any, n: int) -> float:
     """Thousands of small parameters, each with a gradient and a step."""
     parameters = [lib.ones(2, requires_grad=True) for _ in range(n)]
@@ -544,7 +544,7 @@ def losses_of_their_own(lib: Any, n: int) -> float:
     return float(sum(p.grad.sum() for p in parameters)) / n
 
 
-@loop(4000, loops=3)
+@loop(4000, loops=5)
 def stepped_by_hand(lib: Any, n: int) -> float:
     """Thousands of parameters, each stepped by a line of a Python loop."""
     parameters = [lib.ones(2, requires_grad=True) for _ in range(n)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from genesis.engine.saved_values import Usage
+    from genesis.engine.unlike_turns import UnlikeTurns
 
 DEEPEST: Final = 64
 """Frames, from the innermost on, that a position is told by: a recursion has no others."""
@@ -94,6 +95,10 @@ class Cuts:
         usage: what the last cut kept for a backward.
         apart: equal numbers are recorded as two, since what is recorded is the turns of a loop.
         turns: the turns that are followed, where a program may be a loop of short ones.
+        misses: how many pieces in a row had to be compiled.
+        unlike: the loop whose turns are pieces by themselves, or which is looked for: long pieces were not alike.
+        ran_to: the number of the last value that was recorded before a program ran.
+        noted: how many programs had run then.
     """
 
     cut_at: int | None = None
@@ -110,6 +115,10 @@ class Cuts:
     usage: Usage | None = None
     apart: bool = False
     turns: Turns | None = None
+    misses: int = 0
+    unlike: UnlikeTurns | None = None
+    ran_to: int = 0
+    noted: int = 0
 
     def watch(self, place: int, number: int) -> None:
         """Note that a value with this number was recorded at this position."""

@@ -20,7 +20,9 @@ from typing import Final
 from genesis.config import config
 from genesis.engine.cuts import Turns, position
 from genesis.engine.interruption import left_behind
+from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
+from genesis.engine.unlike_turns import MOST_MISSES, UnlikeTurns
 from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import NEVER, Storage, live_pending
@@ -49,6 +51,10 @@ SHORT: Final = 8
 """Values of a turn, at the most, that is looked for before there are as many nodes as the limit says: so many positions
 are noted, which takes a few µs each, where a program becomes longer than a sixteenth of the limit."""
 
+UNLIKE: Final = 4
+"""Pieces in a row that were compiled, the one before the first cut among them, from which on turns are pieces: one
+piece more than a loop has whose second finds places that move (`moving_places.py`)."""
+
 ALIKE: Final = 8
 """A piece of a loop has a multiple of so many turns: what comes again every second turn, as a matrix that is turned in
 each, or every eighth, as a row of a small ring, is in all pieces alike."""
@@ -63,7 +69,7 @@ DEEP: Final = 4
 
 def look(storage: Storage, number: int) -> None:
     """A storage got content, the `number`-th that was recorded, and a mark is passed: cut, or set the next mark."""
-    frame, again = sys._getframe(1), number + _every()
+    frame, again = sys._getframe(1), number + every()
     with (attempt := Attempt(lock)):
         if attempt.taken == [False]:  # another thread computes: later
             state.look_at = again
@@ -80,53 +86,73 @@ def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> N
         state.look_at = again
 
 
-def _every() -> int:
-    """How many values are recorded from one look to the next, where nothing is due: a look takes time for each pending
-    node, so that each is looked at a few times."""
-    return max(config.pending_nodes // 4, 1) if config.pending_nodes else 1 << 16
-
-
 def _look(storage: Storage, number: int, frame: FrameType) -> int:
     """Look, and return the number to look at next."""
     cuts = engine_state.cuts
     if state.session is not None or state.volatile or state.regions or state.rewriting.calls or (
             engine_state.record is not None and not left_behind(engine_state.record)):
-        return number + _every()  # what is recorded now is no program of its own
+        return number + every()  # what is recorded now is no program of its own
     if cuts.ran != engine_state.ran:
         cuts.overdue = 0
     if cuts.overdue or (config.pending_bytes > 0 and state.fresh_bytes >= state.bytes_mark):
         return _full(storage, number, frame)
     if cuts.cut_at is not None and cuts.ran == engine_state.ran and cuts.spacing:
-        if number >= cuts.last + 3 * cuts.spacing:
-            cuts.cut_at = None  # the loop is over
-        elif position(frame) != cuts.cut_at or not _cut(storage, number, frame):
-            return number + 1
-        else:
-            return number + cuts.spacing
+        if (again := _next_piece(storage, number, frame)) is not None:
+            return again
+        cuts.cut_at = cuts.unlike = None  # the loop is over: another one may follow
+        return _equal_turns(storage, number, frame, oldest(number))
     if cuts.watched_from and cuts.measured[2] == engine_state.ran:
         return _watch(storage, number, frame)
     return _many(storage, number, frame)
+
+
+def _next_piece(storage: Storage, number: int, frame: FrameType) -> int | None:
+    """Cut where the loop that was cut before comes to the same place; None if it does not any more."""
+    cuts, unlike = engine_state.cuts, engine_state.cuts.unlike
+    if number >= cuts.last + 3 * cuts.spacing:
+        return None
+    begins = unlike is not None and unlike.begins(frame)
+    if unlike is not None and unlike.depth is not None:
+        return _next_turn(storage, number, frame, unlike) if begins else number + 1
+    if number < cuts.last + cuts.spacing or position(frame) != cuts.cut_at:
+        return number + 1
+    before = cuts.last
+    if not _cut(storage, number, frame):
+        return number + 1
+    cuts.spacing = number - before
+    if unlike is not None:
+        cuts.unlike = unlike if cuts.misses and unlike.found() else None
+        cuts.misses = cuts.misses if cuts.unlike else -MOST_MISSES  # no such loop
+    elif cuts.misses == UNLIKE - 1:
+        cuts.unlike = UnlikeTurns()
+    return number + (cuts.spacing if cuts.unlike is None else 1)
+
+
+def _next_turn(storage: Storage, number: int, frame: FrameType, unlike: UnlikeTurns) -> int:
+    """A turn of a loop whose long pieces are not alike begins: cut, before what is being recorded."""
+    cuts, compiled = engine_state.cuts, engine_state.plans.compiled
+    if _cut(storage, number, frame, before=True):
+        unlike.misses = unlike.misses + 1 if engine_state.plans.compiled != compiled else 0
+        if unlike.misses >= MOST_MISSES:
+            cuts.unlike, cuts.misses = None, -MOST_MISSES
+            return number + cuts.spacing
+    return number + 1
 
 
 def _many(storage: Storage, number: int, frame: FrameType) -> int:
     """Cut if there are many values and the program is a loop."""
     cuts = engine_state.cuts
     cuts.forget_watched()
-    oldest = _oldest(number)
-    if number - oldest < _soon():
+    began = oldest(number)
+    if number - began < soon():
         cuts.turns = None
-        return oldest + _soon()
-    if number - oldest < _every() or cuts.turns is not None:
-        return _equal_turns(storage, number, frame, oldest)
+        return began + soon()
+    if number - began < every() or cuts.turns is not None:
+        return _equal_turns(storage, number, frame, began)
     return _long(storage, number, frame, needed([s.node for s in _live()]))
 
 
-def _soon() -> int:
-    """How many values are recorded until equal turns are looked for."""
-    return _every() // 4
-
-
-def _equal_turns(storage: Storage, number: int, frame: FrameType, oldest: int) -> int:
+def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) -> int:
     """Follow the positions as long as they are short turns of one loop; after `OFTEN` of them, cut. What gradients flow
     through may be a step, of a recurrence: that is cut once it is long, too."""
     cuts = engine_state.cuts
@@ -136,15 +162,15 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, oldest: int) -
     period = turns.period_with(position(frame), number, engine_state.ran, SHORT)
     if period is None:
         cuts.turns = None
-        return max(oldest + _every(), number + 1)
+        return max(began + every(), number + 1)
     if period and number > turns.first and not (number - turns.first) % (OFTEN * period):
         live = _live()
         nodes = len(needed([s.node for s in live]))
-        if SHORT * nodes < number - oldest:  # less than a node a turn: what turns make was dropped, or computed
+        if SHORT * nodes < number - began:  # less than a node a turn: what turns make was dropped, or computed
             cuts.turns = None
-            return max(oldest + _every(), number + 1)
-        if number - oldest >= _every() or not any(s.needs_grad for s in live):  # else it may be a step
-            turns.piece = _whole_turns(config.pending_nodes // PIECES * (number - oldest) // max(nodes, 1), period)
+            return max(began + every(), number + 1)
+        if number - began >= every() or not any(s.needs_grad for s in live):  # else it may be a step
+            turns.piece = _whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
     if not turns.piece or not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at, cuts.turns, cuts.spacing = position(frame), None, turns.piece
@@ -159,14 +185,6 @@ def _whole_turns(values: int, period: int) -> int:
     """
     turns = -(-values // period)
     return (turns if turns < ALIKE else -(-turns // ALIKE) * ALIKE) * period
-
-
-def _oldest(number: int) -> int:
-    """The number of the first value that may be pending."""
-    try:
-        return next(iter(state.pending), number)
-    except RuntimeError:  # another thread records
-        return 0
 
 
 def _full(storage: Storage, number: int, frame: FrameType) -> int:
@@ -184,7 +202,7 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
     if not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at, cuts.spacing, cuts.overdue = position(frame), 0, 0
-    return number + _every()
+    return number + every()
 
 
 def _long(storage: Storage, number: int, frame: FrameType, order: Sized) -> int:
@@ -192,7 +210,7 @@ def _long(storage: Storage, number: int, frame: FrameType, order: Sized) -> int:
     cuts, nodes = engine_state.cuts, len(order)
     before, cuts.measured = cuts.measured, (number, nodes, engine_state.ran)
     if not config.pending_nodes or nodes < config.pending_nodes // 2:
-        return number + _every()
+        return number + every()
     if before[2] == engine_state.ran and number > before[0]:
         cuts.spacing = config.pending_nodes // PIECES * (number - before[0]) // max(nodes - before[1], 1)
     else:
@@ -217,7 +235,7 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
         return number + 1
     if _one_step(number, found[1] if found is not None else number):
         cuts.forget_watched()
-        return number + _every()
+        return number + every()
     if not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at = place
@@ -235,9 +253,9 @@ def _one_step(number: int, period: int) -> bool:
         s.needs_grad for s in _live())
 
 
-def _cut(storage: Storage, number: int, frame: FrameType) -> bool:
-    """Compute all that is alive, the value that is being recorded too. False, and nothing done, between a backward
-    and its step."""
+def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) -> bool:
+    """Compute all that is alive, the value that is being recorded too, unless the cut is `before` it. False, and
+    nothing done, between a backward and its step."""
     cuts = engine_state.cuts
     ending = _is_ending(frame)
     if ending is None:
@@ -248,15 +266,15 @@ def _cut(storage: Storage, number: int, frame: FrameType) -> bool:
     if not storage.needs_grad and any(map(_is_gradient, live)):
         cuts.blocked = engine_state.ran
         return False
-    if cuts.ran == engine_state.ran and cuts.spacing and cuts.last:
-        cuts.spacing = number - cuts.last
     cuts.cutting, cuts.in_op = True, not ending
     state.pieces += 1
+    compiled = engine_state.plans.compiled
     try:
-        engine.flush(live)
+        engine.flush([s for s in live if s is not storage] if before else live)
     finally:
         cuts.cutting = cuts.in_op = False
         cuts.forget_watched()
+    cuts.misses = cuts.misses + 1 if engine_state.plans.compiled != compiled else min(cuts.misses, 0)
     cuts.last, cuts.ran, cuts.apart = number, engine_state.ran, True
     set_numbers_apart(True)
     state.bytes_mark = state.fresh_bytes + config.pending_bytes

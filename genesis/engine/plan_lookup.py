@@ -57,6 +57,7 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     if ran != engine_state.ran:  # a handler computed what the program was made of: it may be another one
         raise Superseded
     engine_state.plans.programs.add(key, found)
+    engine_state.plans.compiled += found.origin == "compiled"
     constant = constants(captured.order)
     found.communicates = any(map(communicates, captured.order))
     found.constants = [position for position, node in enumerate(captured.order) if node in constant]

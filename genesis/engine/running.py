@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
+from genesis.engine.recorded_since import note_end
 from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.state import state
@@ -63,6 +64,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
             raise Superseded
         _execute(flush)
         finish(flush)
+        note_end(cuts)
     except Superseded:
         raise
     except BaseException as error:

@@ -106,11 +106,13 @@ class Plans:
         reads: (settings, key of a short read) → the plan that the first such read got as a program.
         shape_erased: (device, its model, settings, key without sizes) → what plans of other sizes are made from.
         places: key of a captured program without the places of its slices → which of these move.
+        compiled: how many programs were compiled, rather than filled in or read from disk.
     """
 
-    __slots__ = ("places", "programs", "reads", "shape_erased")
+    __slots__ = ("compiled", "places", "programs", "reads", "shape_erased")
 
     def __init__(self) -> None:
+        self.compiled = 0
         self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS, MOST_PLAN_BYTES, plan_bytes)
         self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS, READ_BYTES * MOST_PROGRAMS, lambda _: READ_BYTES)
         self.shape_erased: Cache[tuple, ShapeErased] = Cache(MOST_SHAPE_ERASED)

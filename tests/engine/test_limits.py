@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -46,9 +47,9 @@ class Cuts:
         self.plans: list[Any] = []
         cut = limits._cut
 
-        def counted(*args: Any) -> bool:
+        def counted(*args: Any, **options: Any) -> bool:
             nodes = pending_nodes()
-            done = cut(*args)
+            done = cut(*args, **options)
             self.made += done
             self.longest = max(self.longest, nodes - others if done else 0)
             return done
@@ -213,6 +214,83 @@ def test_a_loop_takes_three_plans_and_gives_the_values_of_eager_torch(loop: Call
     assert cuts.made >= 3 or loop is chain_of_views  # which records nothing
     assert cuts.longest <= (limits.DEEP if loop in (unrolled, accumulated) else 2) * NODES
     np.testing.assert_allclose(found.tolist(), loop(torch, TURNS).tolist(), rtol=1e-4)  # sums of 300 in another order
+
+
+def summed(n: int) -> Any:
+    weights, total = [genesis.ones(2) for _ in range(4)], genesis.zeros(2)
+    for i in range(n):
+        total = total + weights[i % 4] * i
+    return total.tolist()
+
+
+@pytest.mark.parametrize("recorded", [1, 7, 40, 100])
+def test_a_loop_that_comes_again_is_cut_at_the_same_places(cuts: Cuts, recorded: int) -> None:
+    """However much was recorded and read before it."""
+    first = summed(TURNS)
+    made, kept = cuts.made, [genesis.ones(2) + i for i in range(recorded)]
+    genesis.eval(kept)
+    plans, cuts.made = len(cuts.plans), 0
+    assert summed(TURNS) == first
+    assert cuts.made == made and len(cuts.plans) == plans
+
+
+def chosen(lib: Any, n: int) -> Any:
+    """A number of Python's chooses the body."""
+    draw, x = random.Random(0), lib.ones(4)
+    for _ in range(n):
+        x = lib.tanh(x * 2) if draw.random() < 0.5 else lib.exp(-x) + 1
+    return x
+
+
+def chosen_functions(lib: Any, n: int) -> Any:
+    """The bodies are functions, each with a loop of its own."""
+    def doubled(x: Any) -> Any:
+        for _ in range(3):
+            x = x * 1.5 - x
+        return lib.tanh(x)
+
+    def turned(x: Any) -> Any:
+        return lib.flip(x, (0,)) + 1
+    draw, x = random.Random(0), lib.linspace(0, 1, 4)
+    for _ in range(n):
+        x = draw.choice([doubled, turned])(x)
+    return x
+
+
+def chosen_with_gradients(lib: Any, n: int) -> Any:
+    draw, w = random.Random(0), lib.full((4,), 0.5, requires_grad=True)
+    total = lib.zeros(4)
+    for i in range(n):
+        y = lib.tanh(w * i) if draw.random() < 0.5 else lib.exp(-w)
+        total = total * 0.9 + y
+        if draw.random() < 0.1:
+            total = total.detach()
+    (total + w).sum().backward()
+    return w.grad
+
+
+@pytest.mark.parametrize(("loop", "most"), [(chosen, 11), (chosen_functions, 12), (chosen_with_gradients, 24)])
+def test_a_loop_whose_body_is_chosen_takes_as_many_plans_for_twice_the_turns(
+        loop: Callable[[Any, int], Any], most: int, cuts: Cuts) -> None:
+    """No two long pieces are alike: after some that were compiled, turns are pieces by themselves."""
+    found = []
+    for n in (3 * TURNS, 6 * TURNS):
+        engine.reset()
+        cuts.plans.clear()
+        np.testing.assert_allclose(loop(genesis, n).tolist(), loop(torch, n).tolist(), rtol=1e-4)  # as above
+        found.append(len(cuts.plans))
+    assert found[1] <= found[0] + 2 and found[1] <= most
+
+
+def test_turns_that_are_never_alike_are_computed_in_long_pieces(cuts: Cuts) -> None:
+    """Each body has one op more than the one before."""
+    x, n = genesis.zeros(4), 60
+    for i in range(n):
+        for _ in range(i):
+            x = x + 1.0
+        x = x * 1.0
+    assert x.tolist() == [n * (n - 1) / 2] * 4
+    assert len(cuts.plans) < n
 
 
 def test_batches_that_only_pending_work_holds_are_let_go(cuts: Cuts) -> None:
