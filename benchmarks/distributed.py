@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 import record
+from gpu_rounds import gpu_rounds
 
 SIZES: Final = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 30))
 """Bytes of the larger side of a collective."""
@@ -340,15 +341,7 @@ def gpt(args: argparse.Namespace) -> dict[str, Any]:
     data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
             for x, y in batches(10, args.batch, CONTEXT, VOCAB, seed=rank)]
     losses = [run_step(*pair).item() for pair in data]
-    times = []
-    begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-    for _ in range(3):
-        begin.record()
-        for i in range(args.steps):
-            run_step(*data[i % len(data)])
-        end.record()
-        cuda.synchronize()
-        times.append(begin.elapsed_time(end) / args.steps)
+    times = gpu_rounds(cuda, 3, args.steps, lambda i: run_step(*data[i % len(data)]))
     dist.destroy_process_group()
     return {**_tokens(times, size, args.batch, losses), "told": str(genesis.explain(run_step)) if args.compile else ""}
 
@@ -452,15 +445,7 @@ def torch_gpt(args: argparse.Namespace) -> dict[str, Any]:
     data = [(torch.tensor(x).cuda(), torch.tensor(y).cuda())
             for x, y in batches(10, args.batch, CONTEXT, VOCAB, seed=rank)]
     losses = [step(*pair).item() for pair in data]
-    times = []
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(3):
-        begin.record()
-        for i in range(args.steps):
-            step(*data[i % len(data)])
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / args.steps)
+    times = gpu_rounds(torch.cuda, 3, args.steps, lambda i: step(*data[i % len(data)]))
     dist.destroy_process_group()
     return _tokens(times, size, args.batch, losses)
 

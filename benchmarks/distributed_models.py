@@ -24,6 +24,7 @@ from typing import Any, Final
 import record
 from decode import SHAPES, measured, model_of
 from distributed import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, _join, _join_torch, batches, run
+from gpu_rounds import gpu_rounds
 
 VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("defaults", {}, 25), ("no reduction", {}, 0), ("16 blocks", {"max_ctas": 16}, 25),
@@ -85,7 +86,6 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
     begun, found = time.monotonic(), dict[str, Any]()
     data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
             for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
-    begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     for name, nccl, cap in VARIANTS:
         late = genesis.tensor([time.monotonic() - begun > 0.75 * args.limit], device="cuda").to(genesis.int32)
         dist.all_reduce(late, dist.ReduceOp.MAX)
@@ -110,14 +110,7 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
             return loss
 
         losses = [step(*data[i % len(data)]).item() for i in range(6)]
-        times = []
-        for _ in range(6):
-            begin.record()
-            for i in range(args.steps // 2):
-                step(*data[i % len(data)])
-            end.record()
-            cuda.synchronize()
-            times.append(begin.elapsed_time(end) / (args.steps // 2))
+        times = gpu_rounds(cuda, 6, args.steps // 2, lambda i, step=step: step(*data[i % len(data)]))
         found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1]}
         del model, optimizer, step
     dist.destroy_process_group()
@@ -177,15 +170,7 @@ def _timed(step: Callable[..., Any], data: list[Any], cuda: Any, dist: Any, read
     """Median of four rounds of five steps."""
     losses = [read(step(x)) for x in (*data, *data)]
     cuda.reset_peak_memory_stats()
-    begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-    times = []
-    for _ in range(4):
-        begin.record()
-        for i in range(5):
-            step(data[i % len(data)])
-        end.record()
-        cuda.synchronize()
-        times.append(begin.elapsed_time(end) / 5)
+    times = gpu_rounds(cuda, 4, 5, lambda i: step(data[i % len(data)]))
     found = {"ms": median(times), "peak_gib": cuda.max_memory_allocated() / 2**30, "losses": losses}
     dist.destroy_process_group()
     return found

@@ -14,12 +14,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import record
+from gpu_rounds import gpu_rounds
 
 VOCAB, CONTEXT, LAYERS, HEADS, DIM = 50304, 1024, 12, 12, 768
 LR, BETAS, DECAY = 3e-4, (0.9, 0.95), 0.1
@@ -39,6 +41,19 @@ def batches(count: int, batch: int, seed: int) -> list[tuple[np.ndarray, np.ndar
             tokens[:, t + 1] = np.where(fresh, rng.integers(0, 512, batch), follow[tokens[:, t]] % 512)
         found.append((tokens[:, :-1].copy(), tokens[:, 1:].copy()))
     return found
+
+
+def _rounds(cuda: Any, steps: int, step: Callable[[int], Any]) -> tuple[list[float], list[float], Any]:
+    """Milliseconds of a step on the GPU for each round, seconds of the host for each step, and the last loss."""
+    host: list[float] = []
+    loss = None
+
+    def timed(i: int) -> None:
+        nonlocal loss
+        start = time.perf_counter()
+        loss = step(i)
+        host.append(time.perf_counter() - start)
+    return gpu_rounds(cuda, ROUNDS, steps, timed), host, loss
 
 
 def run_genesis(args: argparse.Namespace) -> dict[str, Any]:
@@ -67,17 +82,7 @@ def run_genesis(args: argparse.Namespace) -> dict[str, Any]:
     first = losses[0].item()
     cold = time.perf_counter() - start
     losses = [first] + [run(*pair).item() for pair in data[1:]]
-    times, host = [], []
-    begin, end = genesis.cuda.Event(enable_timing=True), genesis.cuda.Event(enable_timing=True)
-    for _ in range(ROUNDS):
-        begin.record()
-        for i in range(args.steps):
-            t = time.perf_counter()
-            loss = run(*data[i % 20])
-            host.append(time.perf_counter() - t)
-        end.record()
-        genesis.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / args.steps)
+    times, host, loss = _rounds(genesis.cuda, args.steps, lambda i: run(*data[i % 20]))
     plan = last_plan()
     assert plan is not None
     from collections import Counter
@@ -111,17 +116,7 @@ def run_torch(args: argparse.Namespace) -> dict[str, Any]:
     first = step(*data[0]).item()
     cold = time.perf_counter() - start
     losses = [first] + [step(*pair).item() for pair in data[1:]]
-    times, host = [], []
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(ROUNDS):
-        begin.record()
-        for i in range(args.steps):
-            t = time.perf_counter()
-            step(*data[i % 20])
-            host.append(time.perf_counter() - t)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / args.steps)
+    times, host, _ = _rounds(torch.cuda, args.steps, lambda i: step(*data[i % 20]))
     return {"losses": losses, "ms": median(times), "host_ms": median(host) * 1e3, "cold_s": cold,
             "peak_gb": torch.cuda.max_memory_allocated() / 1e9, "version": torch.__version__}
 

@@ -24,8 +24,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from in_turn import run_in_turn, wait_for_turn
 from sweep_cases import FAMILIES, LEAST_BYTES, MEMORY_BOUND, Case, Operand, draw_case
 
 import genesis
+from genesis.runtime.contexts import uncollected
 
 SETS: Final = 3
 AHEAD_MS: Final = 10
@@ -407,20 +407,10 @@ def measure(args: argparse.Namespace, turn: Callable[[], bool] | None) -> None:
         else:
             waiting.append((journal, key, found))
     if turn is not None and turn():
-        with collector_paused():
+        gc.collect()
+        with uncollected:  # which goes through all that torch has compiled while the GPU waits for work
             for each in waiting:
                 finish(*each)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Without Python's collector, which goes through all that torch has compiled while the GPU waits for work."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def to_measure(args: argparse.Namespace) -> list[tuple[Journal, str, Case]]:

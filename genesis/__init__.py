@@ -10,6 +10,7 @@ from math import inf as inf
 from math import nan as nan
 from math import pi as pi
 from types import FunctionType as _FunctionType
+from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
 import genesis.autograd.methods
@@ -262,6 +263,10 @@ _install_einops()
 _install_absent_modules()
 
 
+_WITH_A_STAR = {"amp", "autograd", "nn", "optim", "random"}
+"""Rooms that `from genesis import *` takes, beside functions and types."""
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *_waiting, *_later_names(__name__)})
 
@@ -279,8 +284,9 @@ if not TYPE_CHECKING:  # a type checker that saw it would believe every name
 
 def _imported(name: str) -> Any:
     if name == "__all__":  # what `from genesis import *` takes
-        rooms = {x for x, place in _later_names(__name__).items() if place == __name__} - {"amp", "nn", "optim"}
-        return [x for x in __dir__() if not x.startswith("_") and x not in rooms]
+        rooms = {x for x, place in _later_names(__name__).items() if place == __name__}
+        rooms.update(x for x, value in globals().items() if isinstance(value, _ModuleType))
+        return [x for x in __dir__() if not x.startswith("_") and x not in rooms - _WITH_A_STAR]
     found = _later(__name__, name)
     if found is not None:
         return found

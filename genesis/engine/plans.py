@@ -17,6 +17,7 @@ from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
 from genesis.engine.state import Cache
+from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, Sizes, SymbolicProgram, Terms
@@ -257,7 +258,6 @@ def _save(erased: tuple, member: Member, plan: Plan) -> None:
     stored = _stored()
     steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
     if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
-        from genesis.codegen.cuda.plan_writer import write_form
         stored.put(_name(erased, member, plan.device), write_form(plan, member.numbers, None, ())[0])
 
 

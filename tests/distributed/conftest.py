@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,29 +11,16 @@ import genesis
 from tests.distributed.ranks import VARIABLE, Ranks
 
 
-@pytest.fixture(scope="session")
-def two() -> Iterator[Ranks]:
-    """Two ranks."""
-    ranks = Ranks(2)
-    yield ranks
-    ranks.close()
+def _ranks(count: int) -> Callable[[], Iterator[Ranks]]:
+    @pytest.fixture(scope="session")
+    def ranks() -> Iterator[Ranks]:
+        if os.environ.get(VARIABLE) == "cuda" and genesis.cuda.device_count() < count:
+            pytest.skip(f"a GPU for each of {count} ranks")
+        found = Ranks(count)
+        yield found
+        found.close()
+    return ranks
 
 
-@pytest.fixture(scope="session")
-def four() -> Iterator[Ranks]:
-    """Four ranks."""
-    if os.environ.get(VARIABLE) == "cuda" and genesis.cuda.device_count() < 4:
-        pytest.skip("a GPU for each of four ranks")
-    ranks = Ranks(4)
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(scope="session")
-def eight() -> Iterator[Ranks]:
-    """Eight ranks, for long sweeps."""
-    if os.environ.get(VARIABLE) == "cuda" and genesis.cuda.device_count() < 8:
-        pytest.skip("a GPU for each of eight ranks")
-    ranks = Ranks(8)
-    yield ranks
-    ranks.close()
+two, four, eight = _ranks(2), _ranks(4), _ranks(8)
+"""As many ranks; eight are for long sweeps."""

@@ -6,8 +6,7 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -22,6 +21,7 @@ from genesis.ir.printer import print_graph
 from genesis.ir.types import cpu
 from genesis.ir.verify import verify
 from genesis.passes.pipeline import run_passes
+from genesis.runtime.contexts import uncollected
 from tests.engine import chains
 
 CUDA = Device("cuda")
@@ -34,20 +34,11 @@ EVERYTHING = [chains.pointwise, chains.composites, chains.backward, chains.rows_
               chains.readers, chains.training_step]
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Without Python's cyclic collector: what a full collection costs grows with the process, not with the program."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def cost(work: Callable[[], object]) -> float:
-    """Processor seconds of one run, which no other process adds to."""
-    with collector_paused():
+    """Processor seconds of one run, which no other process adds to. Without Python's cyclic collector: what a full
+    collection costs grows with the process, not with the program."""
+    gc.collect()
+    with uncollected:
         start = time.process_time()
         work()
         return time.process_time() - start

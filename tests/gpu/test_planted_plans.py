@@ -14,7 +14,7 @@ import pytest
 
 import genesis
 from genesis import engine
-from genesis.codegen.cuda.plan_writer import write_form
+from genesis.engine.symbolic.plan_writer import write_form
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan_cache import PlanCache
 from genesis.runtime.plan_form import _STORED, CLASSES

@@ -10,13 +10,15 @@ with a second size; filling it in evaluates the formulas in its types, attribute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from genesis.engine.backends import backend_of
 from genesis.engine.compilation import plan_of
-from genesis.engine.symbolic.symbolic_program import FixedSizes, concrete
+from genesis.engine.symbolic.plan_writer import write_form
+from genesis.engine.symbolic.symbolic_program import FixedSizes
+from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_symbolic
 from genesis.ir.size_trace import Trace
@@ -31,7 +33,7 @@ Values = Sequence[int]
 """What a form's formulas give for some sizes."""
 
 
-class CallTemplate:
+class CallTemplate(Template):
     """A program compiled with symbolic sizes into calls: it gives the plan for all sizes that its guards admit.
 
     Args:
@@ -41,11 +43,6 @@ class CallTemplate:
         where: for each symbol the axes of inputs that it is the size of, for people.
         device: of a backend with `any_size`.
 
-    Attributes:
-        trace, where: as given.
-        form: the formulas, guards and types, as data.
-        made_for: the symbols' values in the program that it was compiled for.
-
     Raises:
         FixedSizes: the plan holds something that no formula gives exactly.
         TypeError, ...: what a pass says of a symbol where it needs a number.
@@ -54,7 +51,7 @@ class CallTemplate:
     def __init__(self, graph: Graph, numbers: Sequence[int], trace: Trace, where: dict[str, list[str]],
                  device: Device):
         from genesis.passes.pipeline import run_passes
-        self._graph, self.trace, self.where = graph, trace, where
+        super().__init__(graph, trace, where)
         try:
             with trace:
                 passed = run_passes(graph, backend_of(device), last="lower")
@@ -64,7 +61,6 @@ class CallTemplate:
         self.made_for = trace.values
 
     def _write(self, plan: Plan, memory: MemoryPlan, numbers: Sequence[int]) -> None:
-        from genesis.codegen.cuda.plan_writer import write_form
         registers = [(i, x) for i, x in enumerate(plan.registers) if _is_open(x)]
         calls = [(i, call, {name: x for name, x in call.attributes.items() if _is_open(x)})
                  for i, call in enumerate(plan.steps) if isinstance(call, Call)]
@@ -83,22 +79,10 @@ class CallTemplate:
                             next(rest)) for i, x in registers]
         self._calls = [(i, call, {name: next(rest) for name in attributes}) for i, call, attributes in calls]
 
-    def program_of(self, numbers: Sequence[int]) -> Callable[[], Graph]:
-        """What makes the program as it was captured with these numbers."""
-        sizes = self.form.sizes(numbers)
-
-        def program() -> Graph:
-            self.trace.set_values(**sizes)
-            return concrete(self._graph)
-        return program
-
     def plan(self, numbers: Sequence[int]) -> Plan | None:
         """The plan of a program of the same shape-erased key with these numbers; None if the guards do not hold."""
-        sizes = self.form.sizes(numbers)
-        if any(size not in self.trace.classes[name] for name, size in sizes.items()):
-            return None
-        values = self.form.evaluate(sizes)
-        return self._filled(values) if self.form.fits(numbers, values) else None
+        found = self.admitted(numbers)
+        return None if found is None else self._filled(found[1])
 
     def _filled(self, values: Values) -> Plan:
         """The plan for the sizes that these values were computed from."""

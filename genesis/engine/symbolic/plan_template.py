@@ -8,26 +8,27 @@ compiled again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import le
 from typing import TYPE_CHECKING
 
 from genesis.engine.backends import backend_of
 from genesis.engine.compilation import plan_of
-from genesis.engine.symbolic.symbolic_program import concrete
+from genesis.engine.symbolic.plan_writer import write_form
+from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_symbolic
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
-from genesis.runtime.plan_form import PlanForm, PlannedMemory
+from genesis.runtime.plan_form import PlannedMemory
 
 if TYPE_CHECKING:
     from genesis.passes.memory.plan_memory import MemoryPlan
 
 
-class PlanTemplate:
+class PlanTemplate(Template):
     """A program compiled with symbolic sizes: it gives the plan for all sizes that its guards admit.
 
     Args:
@@ -36,19 +37,12 @@ class PlanTemplate:
         trace: not active; what the passes ask of sizes becomes its guards.
         where: for each symbol the axes of inputs that it is the size of, for people.
         device: a GPU.
-
-    Attributes:
-        form: the plan, as data.
-        trace, where: as given.
-        made_for: the symbols' values in the program that it was compiled for.
     """
 
     def __init__(self, graph: Graph, numbers: Sequence[int], trace: Trace, where: dict[str, list[str]],
                  device: Device):
-        from genesis.codegen.cuda.plan_writer import write_form
         from genesis.passes.pipeline import run_passes
-        self.graph, self.trace, self.where = graph, trace, where
-        self.form: PlanForm
+        super().__init__(graph, trace, where)
         try:
             with trace:
                 passed = run_passes(graph, backend_of(device), last="lower")
@@ -69,28 +63,16 @@ class PlanTemplate:
         self._planned = [(self.form.elements(self.form.evaluate(self.made_for)),
                           PlannedMemory([moving[i].offset for i in moved], memory.arena_bytes, memory.max_live_bytes))]
 
-    def program_of(self, numbers: Sequence[int]) -> Callable[[], Graph]:
-        """What makes the program as it was captured with these numbers."""
-        sizes = self.form.sizes(numbers)
-
-        def program() -> Graph:
-            self.trace.set_values(**sizes)
-            return concrete(self.graph)
-        return program
-
     def plan(self, numbers: Sequence[int], tight: bool = False) -> Plan | None:
         """The plan of a program of the same shape-erased key with these numbers; None if the guards do not hold.
 
         Args:
             tight: plan memory for these sizes, also where they fit into the places of larger ones, which takes longer.
         """
-        form = self.form
-        sizes = form.sizes(numbers)
-        if any(size not in self.trace.classes[name] for name, size in sizes.items()):
+        found = self.admitted(numbers)
+        if found is None:
             return None
-        values = form.evaluate(sizes)
-        if not form.fits(numbers, values):
-            return None
+        form, (sizes, values) = self.form, found
         if sizes == self.made_for:
             plan = form.fill(values)
             room, memory = self._planned[0]

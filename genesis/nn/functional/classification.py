@@ -6,15 +6,14 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.recording import read, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.node import make, number
+from genesis.ir.node import Node, make, number
 from genesis.ir.ops import composite, pointwise
 from genesis.ir.ops import reduction as reduction_ops
 from genesis.ir.source import here
-from genesis.ir.types import float32, int64
+from genesis.ir.types import DType, float32, int64
 from genesis.nn.functional.losses import check_reduction
 from genesis.nn.functional.softmax import log_softmax
 
@@ -68,18 +67,9 @@ def _of_rows(losses: Tensor, target: Tensor, numbers: Tensor, ignore_index: int,
         return losses.reshape(target.spec.shape)
     if reduction == "sum":
         return losses.sum()
-    if autocast.policy[0] or losses.spec.dtype.itemsize < 4:
-        return _mean(losses, numbers != ignore_index)
-    return _mean_of_rows(losses, numbers, ignore_index)
-
-
-def _mean_of_rows(losses: Tensor, numbers: Tensor, ignore_index: int) -> Tensor:
-    """`_mean` of the rows that are not ignored, without a tensor for each step: most training steps take one."""
-    line, over = here(), ((0,), False)
+    line = here()
     kept = make(pointwise.ne, (read(numbers), number(ignore_index)), (), line)
-    count = make(reduction_ops.sum, (make(pointwise.cast, (kept,), (int64,), line),), over, line)
-    total = make(reduction_ops.sum, (read(losses),), over, line)
-    return wrap(make(pointwise.div, (total, make(pointwise.cast, (count,), (losses.spec.dtype,), line)), (), line))
+    return _mean(losses, make(pointwise.cast, (kept,), (int64,), line))
 
 
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
@@ -134,14 +124,25 @@ def _weighted(logs: Tensor, target: Tensor, weight: Tensor | None, ignore_index:
         losses = losses * (1 - label_smoothing) + smooth * label_smoothing
     if reduction == "none":
         return losses.reshape(target.spec.shape)
-    return losses.sum() if reduction == "sum" else _mean(losses, factors)
+    return losses.sum() if reduction == "sum" else _mean(losses, read(factors))
 
 
-def _mean(losses: Tensor, factors: Tensor) -> Tensor:
-    """Σ losses / Σ factors, in float32 at least: float16 counts no further than 2048."""
-    if losses.spec.dtype.itemsize >= 4:
-        return losses.sum() / factors.sum()
-    return (losses.to(float32).sum() / factors.to(float32).sum()).to(losses.dtype)
+def _mean(losses: Tensor, factors: Node) -> Tensor:
+    """Σ losses / Σ factors of the rows, in float32 at least: float16 counts no further than 2048.
+
+    No tensor is made for a step of it: most training steps take this mean.
+    """
+    dtype, line = losses.spec.dtype, here()
+    computed_in = dtype if dtype.itemsize >= 4 else float32
+
+    def cast(x: Node, to: DType) -> Node:
+        return x if x.type.dtype is to else make(pointwise.cast, (x,), (to,), line)
+
+    def total(x: Node) -> Node:
+        return make(reduction_ops.sum, (x,), ((0,), False), line)
+    counted = factors if factors.type.dtype is int64 else cast(factors, computed_in)
+    return wrap(cast(make(pointwise.div, (total(cast(read(losses), computed_in)), cast(total(counted), computed_in)),
+                          (), line), dtype))
 
 
 def _by_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str,

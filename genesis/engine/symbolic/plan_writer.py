@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TypeVar
 
 from genesis.ir.polynomials import SYMBOLS
 from genesis.ir.size_trace import Trace
@@ -12,10 +12,13 @@ from genesis.ir.sym_int import SymInt, value_of
 from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import KernelImage, Place, Plan, Table
 from genesis.runtime.plan_form import CLASSES, PlanForm
+from genesis.runtime.stored_form import Entry, Field
+
+T = TypeVar("T")
 
 
-def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: Iterable[tuple[str, SymInt]],
-               moving: Sequence[Place] = (), sizes: Iterable[Any] = ()) -> tuple[PlanForm, list[int], list[Any]]:
+def write_form(plan: Plan, numbers: Sequence[Field], trace: Trace | None, guards: Iterable[tuple[str, SymInt]],
+               moving: Sequence[Place] = (), sizes: Iterable[object] = ()) -> tuple[PlanForm, list[int], list[Field]]:
     """The form of a plan; which of the `moving` places it has, in the order of its `moving`; and of each of the `sizes`
     the field that stands for it.
 
@@ -47,11 +50,11 @@ class _Writer:
     """Numbers what the plan is made of, each once."""
 
     def __init__(self) -> None:
-        self.values: list[list[Any]] = []
-        self.types: list[list[Any]] = []
-        self.objects: list[list[Any]] = []
+        self.values: list[Entry] = []
+        self.types: list[Entry] = []
+        self.objects: list[Entry] = []
         self.kernels: list[KernelImage] = []
-        self._known: dict[Any, int] = {}
+        self._known: dict[Hashable, int] = {}
 
     def value(self, size: SymInt) -> int:
         """The entry that computes a size."""
@@ -79,11 +82,11 @@ class _Writer:
             found = self._known["atom", atom] = self._entry(entry)
         return found
 
-    def _entry(self, entry: list[Any]) -> int:
+    def _entry(self, entry: Entry) -> int:
         self.values.append(entry)
         return len(self.values) - 1
 
-    def field(self, x: Any) -> Any:
+    def field(self, x: Field) -> Field:
         """What stands for a value in an object's field."""
         kind = x.__class__
         if kind is int or kind is str or kind is bool or x is None or kind is float:
@@ -108,7 +111,7 @@ class _Writer:
         """The number of a place among the objects, None if the plan does not have it."""
         return self._known.get(id(place))
 
-    def _numbered(self, x: Any, table: list[Any], entry: Any) -> int:
+    def _numbered(self, x: Hashable, table: list[T], entry: Callable[[], T]) -> int:
         key = id(x) if x.__class__ in (TensorType, KernelImage, Place, Table) else x
         found = self._known.get(key)
         if found is None:
