@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("codegen", "engine", "passes", "runtime", "tracing")
+ROOMS = ("amp", "autograd", "checkpointing", "codegen", "distributed", "engine", "frontend", "func", "linalg", "optim",
+         "passes", "profiler", "runtime", "tracing")
 
 WORDS = {
     r"famil(y|ies)": "plan template, shape-erased key",
@@ -28,6 +31,35 @@ OTHER_MEANINGS = {("codegen/cuda/templates/attention.py", "family"): "of kernels
 """(file, word) → why it may stand there."""
 
 
+FRAGMENTS = frozenset({
+    "about", "above", "after", "along", "among", "around", "as", "at", "before", "behind", "below", "beside", "between",
+    "beyond", "by", "during", "for", "from", "of", "off", "on", "since", "through", "to", "toward", "under", "until",
+    "up", "upon", "with", "within", "without"})
+"""Words that the first line of a docstring does not begin with: "Of a run, in rows" says nothing by itself."""
+
+SENTENCES = {
+    "frontend/storage.py": ("Up to this size, a content", "On a GPU, make our later work"),
+    "ir/ops/attention.py": ("With P the probabilities: dv =",),
+    "ir/ops/bounds.py": ("On a bound the gradient is",),
+    "ir/ops/lu.py": ("With A = P L U, square: P L",),
+    "engine/symbolic/symbolic_program.py": ("Of an attribute that is no shape only",),
+}
+"""File → docstrings that begin with one and are sentences, or formulas."""
+
+
+def docstrings(text: str) -> Iterator[str]:
+    """Every string that stands as a statement: of modules, classes, functions, and behind constants."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value.strip()
+
+
+def fragments(text: str) -> list[str]:
+    """The first lines of the docstrings that begin with a preposition."""
+    return [said.splitlines()[0] for said in docstrings(text)
+            if said and said.split(maxsplit=1)[0].lower() in FRAGMENTS]
+
+
 def words_in(text: str) -> set[str]:
     """The words of the table that are in a text.
 
@@ -44,6 +76,21 @@ def test_a_room_says_the_words_of_the_field(room: str) -> None:
              for path in sorted((ROOT / "genesis" / room).rglob("*.py"))
              for word in words_in(f"{path.stem}\n{path.read_text(encoding='utf-8')}")}
     assert sorted(found - set(OTHER_MEANINGS)) == []
+
+
+def test_a_docstring_has_a_subject_or_a_verb() -> None:
+    found = {str(path.relative_to(ROOT / "genesis")): fragments(path.read_text(encoding="utf-8"))
+             for path in sorted((ROOT / "genesis").rglob("*.py"))}
+    wrong = [(file, said) for file, several in found.items() for said in several
+             if not said.startswith(SENTENCES.get(file, "\n"))]
+    assert wrong == []
+    assert [(file, start) for file, starts in SENTENCES.items() for start in starts
+            if not any(said.startswith(start) for said in found[file])] == [], "exceptions that nothing needs"
+
+
+def test_a_fragment_is_noticed() -> None:
+    assert fragments('SHARE = 8\n"""Of a program, in rows."""') == ["Of a program, in rows."]
+    assert fragments('SHARE = 8\n"""Minimum rows of a program."""\nx = "Of no statement"') == []
 
 
 def test_a_word_that_the_field_does_not_have_is_noticed() -> None:

@@ -65,12 +65,12 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
 
 
 def round(x: Tensor, /) -> Tensor:
-    """To the nearest integer, halves to even ones."""
+    """The nearest integer, halves to even ones."""
     return genesis.round(x)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """In order along an axis."""
+    """The elements in order along an axis."""
     return genesis.sort(x, dim=axis, descending=descending, stable=True)[0]
 
 

@@ -57,7 +57,7 @@ def is_built() -> bool:
 
 
 def flash_sdp_enabled() -> bool:
-    """As set."""
+    """Whether it is said to be allowed: kernels are chosen by other rules."""
     return _attention["flash"]
 
 
@@ -67,7 +67,7 @@ def enable_flash_sdp(enabled: bool) -> None:
 
 
 def mem_efficient_sdp_enabled() -> bool:
-    """As set."""
+    """Whether it is said to be allowed: kernels are chosen by other rules."""
     return _attention["mem_efficient"]
 
 
@@ -77,7 +77,7 @@ def enable_mem_efficient_sdp(enabled: bool) -> None:
 
 
 def math_sdp_enabled() -> bool:
-    """As set."""
+    """Whether it is said to be allowed: kernels are chosen by other rules."""
     return _attention["math"]
 
 
@@ -87,7 +87,7 @@ def enable_math_sdp(enabled: bool) -> None:
 
 
 def cudnn_sdp_enabled() -> bool:
-    """As set."""
+    """Whether it is said to be allowed: kernels are chosen by other rules."""
     return _attention["cudnn"]
 
 

@@ -1,4 +1,4 @@
-"""Beside a plan that runs op by op, the one that CUDA would get: where nothing was fused there is little to see.
+"""The plan that CUDA would get, beside one that runs op by op: where nothing was fused there is little to see.
 
 No GPU has to be there.
 """

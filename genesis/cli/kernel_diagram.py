@@ -60,7 +60,7 @@ def _places(boxes: Sequence[StepBox]) -> list[tuple[float, float]]:
 
 
 def _arrow(source: StepBox, start: tuple[float, float], target: StepBox, end: tuple[float, float]) -> str:
-    """Between columns a curve from side to side; within one a short line, or an arc round what is between."""
+    """A curve from side to side between columns; within one a short line, or an arc round what is between."""
     half = BOX_HEIGHT / 2
     if source.phase != target.phase:
         rightwards = start[0] < end[0]

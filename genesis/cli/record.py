@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Below the bar? A loss that is not a number is not."""
+        """Whether the loss is below the bar. One that is not a number is not."""
         return self.validation_loss < self.bars.entropy
 
 

@@ -1,4 +1,4 @@
-"""From groups to code: what each backend makes of a Schedule, a folder a backend.
+"""Groups become code: what each backend makes of a Schedule, a folder a backend.
 
 In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`.
 """

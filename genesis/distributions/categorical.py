@@ -58,7 +58,7 @@ class Categorical(Probabilities):
         return constraints.integer_interval(0, self._num_events - 1)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         name = self._given()
         new = self._get_checked_instance(type(self))
         new._param = self._param.expand((*batch_shape, self._num_events))
@@ -116,7 +116,7 @@ class _OfDraws(Distribution):
     _categorical: Categorical
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         new = self._get_checked_instance(type(self))
         new._categorical = self._categorical.expand(batch_shape)
         Distribution.__init__(new, batch_shape, self._event_shape)
@@ -209,7 +209,7 @@ class Multinomial(_OfDraws):
         return constraints.multinomial(self.total_count)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         new = super().expand(batch_shape)
         new.total_count = self.total_count
         return new
@@ -231,14 +231,14 @@ class Multinomial(_OfDraws):
         return F.one_hot(drawn, self._event_shape[0]).sum(0).to(self.probs.dtype)  # type: ignore
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """With the number of ways."""
+        """The log-probability, with the number of ways."""
         logits, value = broadcast_all(self.logits, self._checked(value))
         ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         logits = genesis.where((value == 0) & (logits == -math.inf), 0.0, logits)
         return ways + (logits * value).sum(-1)  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
-        """Of the draws, less the ways."""
+        """The entropy of the draws, less that of the ways."""
         n = self.total_count
         counts = Binomial(n, self.probs).enumerate_support(False)[1:]
         weights = Binomial(n, self.probs, validate_args=False).log_prob(counts).exp()

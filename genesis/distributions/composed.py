@@ -36,14 +36,14 @@ class Independent(Distribution):
         super().__init__(batch[:cut], (*batch[cut:], *event), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         rest = self._event_shape[:self.reinterpreted_batch_ndims]
         return Independent(self.base_dist.expand((*batch_shape, *rest)), self.reinterpreted_batch_ndims,
                            validate_args=self._validate_args)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """As of the base."""
+        """What the base has."""
         return bool(self.base_dist.has_rsample)
 
     @property
@@ -105,13 +105,13 @@ class MixtureSameFamily(Distribution):
         super().__init__(components[:-1], component_distribution.event_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return MixtureSameFamily(self._mixture_distribution.expand(batch_shape),
                                  self._component_distribution.expand((*batch_shape, self._num_component)))
 
     @property
     def mixture_distribution(self) -> Any:
-        """Over the components."""
+        """The distribution over the components."""
         return self._mixture_distribution
 
     @property
@@ -132,28 +132,28 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """Of the components' means."""
+        """The mean of the components' means."""
         return self._weighted(self._component_distribution.mean)
 
     @property
     def variance(self) -> Tensor:
-        """Within the components, and between them."""
+        """What it is within the components and between them."""
         centre = self.mean.unsqueeze(-1 - len(self._event_shape))
         within = self._weighted(self._component_distribution.variance)
         return within + self._weighted((self._component_distribution.mean - centre).pow(2))
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of the components' cdfs."""
+        """The mean of the components' cdfs."""
         return self._weighted(self._component_distribution.cdf(value.unsqueeze(-1 - len(self._event_shape))))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """By logsumexp."""
+        """Computed by logsumexp."""
         found = self._component_distribution.log_prob(self._checked(value).unsqueeze(-1 - len(self._event_shape)))
         weights = genesis.log_softmax(self._mixture_distribution.logits, -1)
         return genesis.logsumexp(found + weights, dim=-1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Of the component that is drawn."""
+        """A sample of the component that is drawn."""
         with no_grad():
             chosen = self._mixture_distribution.sample(sample_shape)
             drawn = self._component_distribution.sample(sample_shape)
@@ -186,7 +186,7 @@ class TransformedDistribution(Distribution):
         super().__init__(after[:cut], after[cut:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         shape = ComposeTransform(self.transforms).inverse_shape((*batch_shape, *self._event_shape))
         new = self._get_checked_instance(type(self))
         new.transforms = self.transforms
@@ -196,7 +196,7 @@ class TransformedDistribution(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """As of the base."""
+        """What the base has."""
         return bool(self.base_dist.has_rsample)
 
     @property
@@ -213,12 +213,12 @@ class TransformedDistribution(Distribution):
         return x
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Of the base, transformed."""
+        """The base's, transformed."""
         with no_grad():
             return self._through(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Of the base, transformed."""
+        """The base's, transformed."""
         return self._through(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:

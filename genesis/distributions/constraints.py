@@ -28,7 +28,7 @@ class Constraint:
     event_dim = 0
 
     def check(self, value: Tensor) -> Tensor:
-        """For each value, whether it is in the set."""
+        """Whether each value is in the set."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class dependent_property(property, _Dependent):
         self.is_discrete, self.event_dim = is_discrete, event_dim
 
     def __call__(self, fn: Any) -> dependent_property:  # type: ignore[override]
-        """As a decorator with arguments."""
+        """The property, where it is a decorator with arguments."""
         return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
 
 
@@ -121,35 +121,35 @@ class _Bounded(Constraint):
 
 
 class greater_than(_Bounded):
-    """Above a bound."""
+    """Numbers above a bound."""
 
     def __init__(self, lower_bound: Any):
         super().__init__(lower_bound, None, (False, True))
 
 
 class greater_than_eq(_Bounded):
-    """Not below a bound."""
+    """Numbers not below a bound."""
 
     def __init__(self, lower_bound: Any):
         super().__init__(lower_bound)
 
 
 class less_than(_Bounded):
-    """Below a bound."""
+    """Numbers below a bound."""
 
     def __init__(self, upper_bound: Any):
         super().__init__(None, upper_bound, (True, False))
 
 
 class interval(_Bounded):
-    """Between two bounds, both included."""
+    """Numbers between two bounds, both included."""
 
     def __init__(self, lower_bound: Any, upper_bound: Any):
         super().__init__(lower_bound, upper_bound)
 
 
 class half_open_interval(_Bounded):
-    """Between two bounds, the lower one included."""
+    """Numbers between two bounds, the lower one included."""
 
     def __init__(self, lower_bound: Any, upper_bound: Any):
         super().__init__(lower_bound, upper_bound, (True, False))

@@ -63,12 +63,12 @@ class Bernoulli(Probabilities, ExponentialFamily):
             return genesis.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """By the log-odds."""
+        """Computed from the log-odds."""
         logits, value = broadcast_all(self.logits, self._checked(value))
         return -F.binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def entropy(self) -> Tensor:
-        """By the log-odds."""
+        """Computed from the log-odds."""
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -106,7 +106,7 @@ class Geometric(Probabilities):
         return (1.0 / self.probs - 1.0) / self.probs  # type: ignore[no-any-return]
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By the inverse of the cdf."""
+        """Drawn by the inverse of the cdf."""
         with no_grad():
             u = open_uniform(self._extended_shape(sample_shape), self.probs)
             return (u.log() / (-self.probs).log1p()).floor()  # type: ignore[no-any-return]
@@ -118,7 +118,7 @@ class Geometric(Probabilities):
         return value * (-probs).log1p() + self.probs.log()  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
-        """Of a Bernoulli, over p."""
+        """A Bernoulli's, over p."""
         return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
 
 
@@ -126,7 +126,7 @@ class _Counted(Probabilities):
     """Probabilities, and a number of trials."""
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         name = self._given()
         new = self._expanded(batch_shape, name, "total_count")
         new._param = getattr(new, name)
@@ -178,7 +178,7 @@ class Binomial(_Counted):
             return (hits & counted).sum(-1).to(self._param.dtype)  # type: ignore[no-any-return]
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """With the number of ways."""
+        """The log-probability, with the number of ways."""
         self._checked(value)
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
@@ -241,7 +241,7 @@ class NegativeBinomial(_Counted):
             return Poisson(rate, validate_args=False).sample()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """With the number of ways."""
+        """The log-probability, with the number of ways."""
         self._checked(value)
         n = self.total_count
         likelihood = n * F.logsigmoid(-self.logits) + value * F.logsigmoid(self.logits)
@@ -264,7 +264,7 @@ class Poisson(ExponentialFamily):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "rate")
 
     @property

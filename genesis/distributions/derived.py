@@ -38,12 +38,12 @@ class LogNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Tensor:
-        """Of the logarithm."""
+        """The logarithm's."""
         return self.base_dist.loc  # type: ignore[no-any-return]
 
     @property
     def scale(self) -> Tensor:
-        """Of the logarithm."""
+        """The logarithm's."""
         return self.base_dist.scale  # type: ignore[no-any-return]
 
     @property
@@ -95,7 +95,7 @@ class _Half(TransformedDistribution):
 
     @property
     def scale(self) -> Tensor:
-        """Of the variable."""
+        """The variable's, before its sign is dropped."""
         return self.base_dist.scale  # type: ignore[no-any-return]
 
     @property
@@ -109,11 +109,11 @@ class _Half(TransformedDistribution):
         return genesis.where(value >= 0, found, -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of one side."""
+        """The values of one side, as both have the same."""
         return 2 * self.base_dist.cdf(value) - 1  # type: ignore[no-any-return]
 
     def icdf(self, prob: Tensor) -> Tensor:  # type: ignore[override]
-        """Of one side."""
+        """The values of one side, as both have the same."""
         return self.base_dist.icdf((prob + 1) / 2)  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
@@ -154,7 +154,7 @@ class HalfCauchy(_Half):
 
 
 class Pareto(TransformedDistribution):
-    """Above `scale` with a density that falls as a power.
+    """A number above `scale`, whose density falls as a power.
 
     Args:
         scale: the least value.
@@ -169,12 +169,12 @@ class Pareto(TransformedDistribution):
                          [ExpTransform(), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return Pareto(self.scale.expand(tuple(batch_shape)), self.alpha.expand(tuple(batch_shape)))
 
     @property
     def support(self) -> Any:  # type: ignore[override]
-        """From scale."""
+        """Numbers from `scale` on."""
         return constraints.greater_than_eq(self.scale)
 
     @property
@@ -195,7 +195,7 @@ class Pareto(TransformedDistribution):
         return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
-        """In closed form."""
+        """Computed in closed form."""
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())  # type: ignore[no-any-return]
 
 
@@ -219,11 +219,11 @@ class Gumbel(TransformedDistribution):
                          validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return Gumbel(self.loc.expand(tuple(batch_shape)), self.scale.expand(tuple(batch_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """In closed form."""
+        """Computed in closed form."""
         y = (self.loc - self._checked(value)) / self.scale
         return (y - y.exp()) - self.scale.log()  # type: ignore[no-any-return]
 
@@ -266,7 +266,7 @@ class Weibull(TransformedDistribution):
                          validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return Weibull(self.scale.expand(tuple(batch_shape)), self.concentration.expand(tuple(batch_shape)))
 
     @property
@@ -282,12 +282,12 @@ class Weibull(TransformedDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """By gamma functions."""
+        """Computed by gamma functions."""
         r = self.concentration_reciprocal
         return self.scale.pow(2) * ((1 + 2 * r).lgamma().exp() - (2 * (1 + r).lgamma()).exp())  # type: ignore
 
     def entropy(self) -> Tensor:
-        """In closed form."""
+        """Computed in closed form."""
         r = self.concentration_reciprocal
         return EULER * (1 - r) + (self.scale * r).log() + 1  # type: ignore[no-any-return]
 
@@ -308,12 +308,12 @@ class InverseGamma(TransformedDistribution):
 
     @property
     def concentration(self) -> Tensor:
-        """Of the gamma variable."""
+        """The gamma variable's."""
         return self.base_dist.concentration  # type: ignore[no-any-return]
 
     @property
     def rate(self) -> Tensor:
-        """Of the gamma variable."""
+        """The gamma variable's."""
         return self.base_dist.rate  # type: ignore[no-any-return]
 
     @property
@@ -333,7 +333,7 @@ class InverseGamma(TransformedDistribution):
         return genesis.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
 
     def entropy(self) -> Tensor:
-        """By digamma."""
+        """Computed by digamma."""
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()  # type: ignore[no-any-return]
 
@@ -356,12 +356,12 @@ class Kumaraswamy(TransformedDistribution):
                           PowerTransform(self.concentration1.reciprocal())], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return Kumaraswamy(self.concentration1.expand(tuple(batch_shape)),
                            self.concentration0.expand(tuple(batch_shape)))
 
     def entropy(self) -> Tensor:
-        """By digamma."""
+        """Computed by digamma."""
         a, b = self.concentration1, self.concentration0
         harmonic = (b + 1).digamma() + EULER
         return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()  # type: ignore[no-any-return]
@@ -379,10 +379,10 @@ class Kumaraswamy(TransformedDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """By gamma functions."""
+        """Computed by gamma functions."""
         return self._moment(1)
 
     @property
     def variance(self) -> Tensor:
-        """By gamma functions."""
+        """Computed by gamma functions."""
         return self._moment(2) - self._moment(1).pow(2)

@@ -106,7 +106,7 @@ class Distribution(Suggesting):
         raise NotImplementedError
 
     def entropy(self) -> Tensor:
-        """In nats."""
+        """The entropy in nats."""
         raise NotImplementedError
 
     def enumerate_support(self, expand: bool = True) -> Tensor:

@@ -95,7 +95,7 @@ class Gamma(ExponentialFamily):
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "concentration", "rate")
 
     @property
@@ -114,7 +114,7 @@ class Gamma(ExponentialFamily):
         return self.concentration / self.rate.pow(2)  # type: ignore[no-any-return]
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By rejection, with an implicit gradient."""
+        """Drawn by rejection, with an implicit gradient."""
         shape = self._extended_shape(sample_shape)
         return standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
 
@@ -126,7 +126,7 @@ class Gamma(ExponentialFamily):
                 - a.lgamma())  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
-        """By digamma."""
+        """Computed by digamma."""
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1.0 - a) * a.digamma()  # type: ignore[no-any-return]
 
@@ -140,7 +140,7 @@ class Chi2(Gamma):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "concentration", "rate")
 
     @property
@@ -167,7 +167,7 @@ class Dirichlet(ExponentialFamily):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         new = self._get_checked_instance(type(self))
         new.concentration = self.concentration.expand((*batch_shape, *self._event_shape))
         Distribution.__init__(new, batch_shape, self._event_shape)
@@ -186,7 +186,7 @@ class Dirichlet(ExponentialFamily):
 
     @property
     def variance(self) -> Tensor:
-        """Of each class."""
+        """Each class's."""
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))  # type: ignore
 
@@ -202,7 +202,7 @@ class Dirichlet(ExponentialFamily):
                 - a.lgamma().sum(-1))  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
-        """By digamma."""
+        """Computed by digamma."""
         a, k = self.concentration, self.concentration.size(-1)
         total = a.sum(-1)
         return (a.lgamma().sum(-1) - total.lgamma() - (k - total) * total.digamma()
@@ -226,7 +226,7 @@ class Beta(ExponentialFamily):
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         new = self._get_checked_instance(type(self))
         new._dirichlet = self._dirichlet.expand(batch_shape)
         Distribution.__init__(new, batch_shape)
@@ -234,12 +234,12 @@ class Beta(ExponentialFamily):
 
     @property
     def concentration1(self) -> Tensor:
-        """Of successes."""
+        """The concentration of successes."""
         return self._dirichlet.concentration[..., 0]  # type: ignore[no-any-return]
 
     @property
     def concentration0(self) -> Tensor:
-        """Of failures."""
+        """The concentration of failures."""
         return self._dirichlet.concentration[..., 1]  # type: ignore[no-any-return]
 
     @property
@@ -249,7 +249,7 @@ class Beta(ExponentialFamily):
 
     @property
     def mode(self) -> Tensor:
-        """Of the classes' mode."""
+        """The first class's share in the mode."""
         return self._dirichlet.mode[..., 0]
 
     @property
@@ -259,7 +259,7 @@ class Beta(ExponentialFamily):
         return self.concentration1 * self.concentration0 / (total.pow(2) * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Of two classes, the first one's."""
+        """The first one's share of two classes."""
         return self._dirichlet.rsample(sample_shape)[..., 0]
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ class Beta(ExponentialFamily):
         return self._dirichlet.log_prob(genesis.stack([value, 1.0 - value], -1))
 
     def entropy(self) -> Tensor:
-        """Of two classes."""
+        """The entropy of two classes."""
         return self._dirichlet.entropy()
 
 
@@ -289,7 +289,7 @@ class StudentT(Distribution):
         super().__init__(self.df.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "df", "loc", "scale")
 
     @property
@@ -309,7 +309,7 @@ class StudentT(Distribution):
         return genesis.where(self.df <= 1, math.nan, found)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By its definition."""
+        """Computed by its definition."""
         shape = self._extended_shape(sample_shape)
         chi2 = 2 * standard_gamma((0.5 * self.df).expand(shape))
         return self.loc + self.scale * noise(genesis.randn, shape, self.df) * (chi2 / self.df).rsqrt()
@@ -322,7 +322,7 @@ class StudentT(Distribution):
         return -0.5 * (self.df + 1.0) * (y**2.0 / self.df).log1p() - constant  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
-        """By digamma."""
+        """Computed by digamma."""
         half, more = 0.5 * self.df, 0.5 * (self.df + 1)
         beta = half.lgamma() + math.lgamma(0.5) - more.lgamma()
         return (self.scale.log() + more * (more.digamma() - half.digamma()) + 0.5 * self.df.log()
@@ -345,7 +345,7 @@ class FisherSnedecor(Distribution):
         super().__init__(self.df1.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "df1", "df2")
 
     @property
@@ -366,7 +366,7 @@ class FisherSnedecor(Distribution):
         return genesis.where(b > 4, 2 * b.pow(2) * (a + b - 2) / (a * (b - 2).pow(2) * (b - 4)), math.nan)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By its definition."""
+        """Computed by its definition."""
         shape = self._extended_shape(sample_shape)
         one, two = (standard_gamma((df * 0.5).expand(shape)) / df for df in (self.df1, self.df2))
         return one / two.clamp(min=genesis.finfo(self.df1.dtype).tiny)

@@ -36,7 +36,7 @@ class _LocationScale(Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "loc", "scale")
 
     def _standard(self, value: Tensor) -> Tensor:
@@ -84,11 +84,11 @@ class Normal(_LocationScale, ExponentialFamily):
         return -(z * z) / (2 * self.scale * self.scale) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
 
     def cdf(self, value: Tensor) -> Tensor:
-        """By erf."""
+        """Computed by erf."""
         return 0.5 * (1 + (self._standard(value) / math.sqrt(2)).erf())
 
     def icdf(self, value: Tensor) -> Tensor:
-        """By erfinv."""
+        """Computed by erfinv."""
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Tensor:
@@ -120,7 +120,7 @@ class Laplace(_LocationScale):
         return math.sqrt(2) * self.scale
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By the inverse of the cdf."""
+        """Drawn by the inverse of the cdf."""
         u = 2 * open_uniform(self._extended_shape(sample_shape), self.loc) - 1
         u = u.clamp(min=-1 + genesis.finfo(self.loc.dtype).eps)
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
@@ -130,12 +130,12 @@ class Laplace(_LocationScale):
         return -(2 * self.scale).log() - (self._checked(value) - self.loc).abs() / self.scale
 
     def cdf(self, value: Tensor) -> Tensor:
-        """Of both sides."""
+        """Computed for both sides at once."""
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Of both sides."""
+        """Computed for both sides at once."""
         term = value - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
@@ -163,7 +163,7 @@ class Cauchy(_LocationScale):
         return genesis.full_like(self.loc, math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By the inverse of the cdf."""
+        """Drawn by the inverse of the cdf."""
         return self.icdf(open_uniform(self._extended_shape(sample_shape), self.loc))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -172,11 +172,11 @@ class Cauchy(_LocationScale):
         return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
 
     def cdf(self, value: Tensor) -> Tensor:
-        """By the arctangent."""
+        """Computed by the arctangent."""
         return self._standard(value).atan() / math.pi + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
-        """By the tangent."""
+        """Computed by the tangent."""
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
@@ -203,11 +203,11 @@ class Uniform(Distribution):
 
     @constraints.dependent_property
     def support(self) -> Any:  # type: ignore[override]
-        """From low to high."""
+        """Numbers from low to high."""
         return constraints.interval(self.low, self.high)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "low", "high")
 
     @property
@@ -264,7 +264,7 @@ class Exponential(ExponentialFamily):
         super().__init__(self.rate.shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         return self._expanded(batch_shape, "rate")
 
     @property
@@ -283,7 +283,7 @@ class Exponential(ExponentialFamily):
         return self.rate.pow(-2)  # type: ignore[no-any-return]
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """By the inverse of the cdf."""
+        """Drawn by the inverse of the cdf."""
         u = noise(genesis.rand, self._extended_shape(sample_shape), self.rate)
         return -(-u).log1p() / self.rate
 

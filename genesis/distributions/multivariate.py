@@ -77,7 +77,7 @@ class MultivariateNormal(Distribution):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         n = self._event_shape[0]
         return MultivariateNormal(self.loc.expand((*batch_shape, n)),
                                   scale_tril=self.scale_tril.expand((*batch_shape, n, n)), validate_args=False)
@@ -103,14 +103,14 @@ class MultivariateNormal(Distribution):
         return self.loc + (self._unbroadcasted_scale_tril @ eps.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """By the Cholesky factor."""
+        """Computed by the Cholesky factor."""
         L = self._unbroadcasted_scale_tril
         distance = squared_distance(L, self._checked(value) - self.loc)
         half = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half
 
     def entropy(self) -> Tensor:
-        """By the Cholesky factor."""
+        """Computed by the Cholesky factor."""
         half = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half  # type: ignore[no-any-return]
 
@@ -131,7 +131,7 @@ class LowRankMultivariateNormal(MultivariateNormal):
         super().__init__(loc, cov_factor @ cov_factor.mT + cov_diag.diag_embed(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         n, rank = self.cov_factor.shape[-2:]
         return LowRankMultivariateNormal(self.loc.expand((*batch_shape, n)),
                                          self.cov_factor.expand((*batch_shape, n, rank)),

@@ -56,7 +56,7 @@ class Probabilities(Distribution):
         return "probs" if self._param is vars(self).get("probs") else "logits"
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """With parameters of another shape."""
+        """The distribution with parameters of another shape."""
         name = self._given()
         new = self._expanded(batch_shape, name)
         new._param = getattr(new, name)

@@ -143,7 +143,7 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of all, summed."""
+        """The sum of all parts'."""
         total: Any = genesis.zeros_like(x) if not self.parts else 0
         for part in self.parts:
             after = part(x)

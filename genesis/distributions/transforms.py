@@ -78,7 +78,7 @@ class SigmoidTransform(Transform):
         return y.log() - (-y).log1p()  # type: ignore[no-any-return]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """By softplus."""
+        """Computed by softplus."""
         return -F.softplus(-x) - F.softplus(x)
 
 
@@ -139,7 +139,7 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Any:  # type: ignore[override]
-        """Of scale."""
+        """The sign of `scale`."""
         return self.scale.sign() if isinstance(self.scale, Tensor) else (self.scale > 0) - (self.scale < 0)
 
     def _call(self, x: Tensor) -> Tensor:

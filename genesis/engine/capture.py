@@ -1,4 +1,4 @@
-"""From live nodes to a program: which nodes a flush needs, its structural key, and its graph.
+"""Live nodes become a program: which nodes a flush needs, its structural key, and its graph.
 
 The key is made at every flush and decides whether a plan exists, so it is the hot path of a step
 that was seen before; the graph is made only when there is none. Addresses and number values are

@@ -178,7 +178,7 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
 
 
 def _whole_turns(values: int, period: int) -> int:
-    """About so many values, as whole turns: a multiple of `ALIKE`, unless these are longer than the piece.
+    """The spacing of about so many values in whole turns: a multiple of `ALIKE`, unless these are longer than a piece.
 
     >>> _whole_turns(500, 4), _whole_turns(500, 100), _whole_turns(50, 400)
     (512, 500, 400)

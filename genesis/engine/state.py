@@ -33,7 +33,7 @@ MOST_SHAPE_ERASED: Final = 512
 
 
 MOST_PLAN_BYTES: Final = 512 << 20
-"""About how much memory plans may take, their programs included."""
+"""Bytes that plans may take, about, their programs included."""
 
 STEP_BYTES: Final = 2600
 """Bytes of a plan for each step, with what is kept of its program and the passes (tracemalloc, 2026-11: 2.2 MB for 901
@@ -41,7 +41,7 @@ steps, 47 kB for 16); a kernel's code comes on top."""
 
 
 def plan_bytes(compiled: Compiled) -> int:
-    """About how much memory a plan takes."""
+    """The bytes that a plan takes, about."""
     steps = compiled.plan.steps
     kernels = {id(kernel): len(kernel.cubin) + len(kernel.source)
                for step in steps if (kernel := getattr(step, "kernel", None)) is not None}
@@ -92,7 +92,7 @@ class Cache(dict[Key, Value]):
 
 
 MOST_PLACES_BYTES: Final = 32 << 20
-"""About how much memory the keys of programs apart from their places may take (`moving_places.py`)."""
+"""Bytes that the keys of programs apart from their places may take (`moving_places.py`)."""
 
 READ_BYTES: Final = 4000
 """Bytes of a short read: its key, of a few ops. The plan is among the programs'."""

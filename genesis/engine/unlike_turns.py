@@ -20,7 +20,7 @@ MOST_MISSES: Final = 16
 """Turns that are compiled one after the other, from which on single turns are no more alike than long pieces."""
 
 Stack = list[tuple[int, int, bool]]
-"""Of each frame, the outermost first: its code (by id), the place in it, whether it is the user's."""
+"""What is kept of each frame, the outermost first: its code (by id), the place in it, whether it is the user's."""
 
 
 def stack_of(frame: FrameType | None) -> Stack:

@@ -25,7 +25,7 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 
 
 def spread(prefix: Any, tree: Any) -> list[Any] | None:
-    """For each value of a nest the value of another nest of the same form or of its outer levels; None if neither fits.
+    """Each value of a nest → the value of another nest of the same form or of its outer levels; None if neither fits.
 
     >>> spread((0, None), (1, {"a": [2, 3]}))
     [0, None, None]

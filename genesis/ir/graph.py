@@ -45,7 +45,7 @@ class Graph:
 
     @cached_property
     def differentiable_inputs(self) -> tuple[tuple[int, ...], ...]:
-        """For each output the indices of the inputs that gradients of it go on to."""
+        """Each output → the indices of the inputs that gradients of it go on to."""
         from genesis.ir.ops import control, leaves
         reached: dict[Node, int] = {}  # sets of inputs, as bits
         for node in self.nodes:

@@ -224,7 +224,7 @@ def _list(reader: _Reader, one: Callable[[], T]) -> list[T]:
 
 
 def _tuple(reader: _Reader, one: Callable[[], T]) -> tuple[T, ...]:
-    """After "(": values up to ")", the last one perhaps followed by a comma."""
+    """Reads after "(" values up to ")", the last one perhaps followed by a comma."""
     found = []
     while not reader.take(")"):
         found.append(one())

@@ -179,7 +179,7 @@ class Trace:
         return self.make(sorted_terms(whole)), self.make(sorted_terms(rest))
 
     def _divide_by_sum(self, a: Size, b: SymInt) -> tuple[Size, Size]:
-        """Of multiples of a sum, and of what is a number away from one: the last index of a row is such a one."""
+        """Divides multiples of a sum, and what is a number away from one: the last index of a row is such a one."""
         if isinstance(a, SymInt):
             lead, k = b.terms[-1]
             for atoms, m in a.terms:

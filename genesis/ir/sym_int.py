@@ -135,7 +135,7 @@ class SymInt:
         return float(self.trace.specialize(self))
 
     def bit_length(self) -> int:
-        """As of an int: the guards say between which powers of two the size lies."""
+        """What an int answers: the guards say between which powers of two the size lies."""
         bits = 0
         while self >= 1 << bits:
             bits += 1

@@ -1,4 +1,4 @@
-"""From the tensors of a folder to those of a model, and back.
+"""The tensors of a folder become those of a model, and go back.
 
 Most have the same names. Where a family packs, transposes or splits its weights, a `Conversion` says so once, for both
 directions.

@@ -19,7 +19,7 @@ class MistralConfig(ModelConfig):
     }
 
     def architecture(self) -> Architecture:
-        """As Llama's, with a window of keys."""
+        """Llama's, with a window of keys."""
         base, fraction, scaling = rotary_of(self)
         return Architecture(
             vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,

@@ -20,7 +20,7 @@ class Qwen2Config(ModelConfig):
     }
 
     def architecture(self) -> Architecture:
-        """As Llama's, with biases, and a window in the later layers where that is switched on."""
+        """Llama's, with biases, and a window in the later layers where that is switched on."""
         base, fraction, scaling = rotary_of(self)
         if self.use_mrope:
             raise ValueError("Qwen2Config: use_mrope=True is not supported: the model reads images")

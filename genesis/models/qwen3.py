@@ -23,7 +23,7 @@ class Qwen3Config(ModelConfig):
     }
 
     def architecture(self) -> Architecture:
-        """As Llama's, with a norm of each head's queries and keys."""
+        """Llama's, with a norm of each head's queries and keys."""
         base, fraction, scaling = rotary_of(self)
         return Architecture(
             vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,

@@ -153,7 +153,7 @@ def _describable(values: Sequence[Any]) -> bool:
 
 def _steps_between(values: Sequence[Any],
                    nodes: Sequence[Node]) -> tuple[tuple[DType | None, tuple[int, ...] | None], ...]:
-    """For each operand the dtype and the shape that its node has, where these are not its own."""
+    """Each operand → the dtype and the shape that its node has, where these are not its own."""
     return tuple([(None, None) if value.__class__ in _KIND else (
         None if node.type.dtype is value.spec.dtype else node.type.dtype,
         None if node.type.shape == value.spec.shape else node.type.shape)

@@ -77,7 +77,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
 
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False,
               out: Tensor | None = None) -> Tensor:
-    """Between which boundaries each value lies: their number below it, `right`: not above it.
+    """The boundaries between which each value lies: their number below it, `right`: not above it.
 
     >>> import genesis
     >>> genesis.bucketize(genesis.tensor([0.5, 2.]), genesis.tensor([1., 2., 3.]))

@@ -171,8 +171,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 def _among(values: Any, tests: Any) -> Any:
-    """By searching the sorted tests, from which NaN is taken out: another of them stands for it, which is none if all
-    are NaN."""
+    """Searches the sorted tests, from which NaN is taken out: another of them stands for it, which is none if all are
+    NaN."""
     if tests.spec.dtype.kind == "float":
         missing = tests.isnan()
         least = tests.masked_fill(missing, float("inf")).amin()

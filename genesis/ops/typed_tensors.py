@@ -91,7 +91,7 @@ class TypeMethods(TensorBase):
     """The name that a tensor's dtype and device have together."""
 
     def type(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """Without a dtype the name of the tensor's class by dtype and device, with one the tensor cast to it.
+        """The name of the tensor's class by dtype and device; with a dtype the tensor cast to it.
 
         Args:
             dtype: a dtype, which leaves the device as it is; `genesis.LongTensor` or the name of such a class: their

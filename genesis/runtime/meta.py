@@ -39,7 +39,7 @@ class MetaMemory:
                                   "  try: module.to_empty(device=…) for memory, and then values")
 
     def clone(self) -> MetaMemory:
-        """As much of it."""
+        """Another of so many bytes, which are not there either."""
         return MetaMemory(self.nbytes, self.device)
 
 

@@ -17,7 +17,7 @@ def _held_and_named() -> int:
 
 
 HELD_ONCE: Final = next(map(getrefcount, [object()]))
-"""Of an object that only a list holds, counted by `map(getrefcount, the list)`."""
+"""The count of an object that only a list holds, counted by `map(getrefcount, the list)`."""
 
 HELD_AND_NAMED: Final = _held_and_named()
-"""Of an object that one other and a local variable hold, counted by `getrefcount(the variable)`."""
+"""The count of an object that one other and a local variable hold, counted by `getrefcount(the variable)`."""

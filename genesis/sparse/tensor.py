@@ -169,16 +169,16 @@ class SparseTensor:
         return self._with(change(self._held))
 
     def to(self, *args: Any, **options: Any) -> SparseTensor:
-        """On another device, in another dtype, or both; arguments are those of `Tensor.to`."""
+        """The matrix on another device, in another dtype, or both; arguments are those of `Tensor.to`."""
         values = self._held.to(*args, **options)
         return SparseTensor(self._at.to(values.device), values, self.shape, self._coalesced)
 
     def cuda(self, device: Any = None) -> SparseTensor:
-        """On a GPU."""
+        """The matrix on a GPU."""
         return self.to("cuda" if device is None else device)
 
     def cpu(self) -> SparseTensor:
-        """On the CPU."""
+        """The matrix on the CPU."""
         return self.to("cpu")
 
     def float(self) -> SparseTensor:

@@ -63,7 +63,7 @@ class CallCapture:
 
     @property
     def globals(self) -> dict[CodeType, dict[str, Any]]:
-        """By code object that ran, the globals that it read: where the next capture looks first."""
+        """Code object that ran → the globals that it read: where the next capture looks first."""
         return self._tracer.globals
 
     def run(self, function: Callable[..., Any]) -> Any:

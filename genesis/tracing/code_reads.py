@@ -74,7 +74,7 @@ def reads(code: types.CodeType) -> Reads:
 
 @lru_cache(maxsize=4096)
 def owners_of(code: types.CodeType, names: frozenset[str]) -> tuple[tuple[str, ...] | None, ...]:
-    """Of what the code reads these attributes: a variable and attributes of it; None where that cannot be said."""
+    """What the code reads these attributes of: a variable and attributes of it; None where that cannot be said."""
     found: dict[tuple[str, ...] | None, None] = {}
     path: tuple[str, ...] | None = None
     steps = list(dis.get_instructions(code))

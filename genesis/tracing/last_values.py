@@ -380,7 +380,7 @@ class _Walk:
         return taken
 
     def _fill(self, count: int) -> None:
-        """At least so many entries on the stack: what was there before the walk began holds no such value."""
+        """Makes at least so many entries on the stack: what was there before the walk began holds no such value."""
         self._stack[:0] = [None] * (count - len(self._stack))
 
 

@@ -14,7 +14,7 @@ from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 
 def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:
-    """For each memory of the program where a replay finds it: an argument's number, or a storage."""
+    """Each memory of the program → where a replay finds it: an argument's number, or a storage."""
     arguments = {x.storage.cell: i for i, x in enumerate(tensors)}
     for i, x in enumerate(tensors):
         leaf = x.storage.snapshot  # the leaf that stands for it while numpy shares its memory

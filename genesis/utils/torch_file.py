@@ -40,7 +40,7 @@ FOREIGN_DTYPES: Final = ("uint16", "uint32", "uint64", "complex32", "complex64",
                          "quint8", "qint8", "qint32", "quint4x2", "quint2x4", "bits8", "bits16")
 
 MOST_ELEMENTS: Final = 1 << 62
-"""Of a tensor, whose elements may be one element of its storage again and again."""
+"""Elements of a tensor, at the most, which may be one element of its storage again and again."""
 
 
 def is_torch_file(start: bytes) -> bool:

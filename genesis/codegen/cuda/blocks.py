@@ -260,7 +260,7 @@ def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """As many whole rows at a time as there are registers for, shared with the programs beside it."""
+    """Blocks of as many whole rows as there are registers for, shared with the programs beside it."""
     assert kernel.splits is not None
     r_block = power_of_two(kernel.r_size)
     beside = max(1, kernel.splits.count // gpu.multiprocessors)

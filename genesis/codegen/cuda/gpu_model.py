@@ -142,7 +142,8 @@ def model_of(properties: Properties) -> GpuModel:
 
 
 def _copy_rate(properties: Properties) -> float:
-    """To 10 GB/s. A driver that does not tell its memory's clock is answered with the H200's rate a multiprocessor."""
+    """Bytes a second, rounded to 10 GB/s. Where a driver does not tell its memory's clock it is the H200's rate a
+    multiprocessor."""
     peak = 2 * 1e3 * properties.memory_clock_rate * properties.memory_bus_width / 8  # two transfers a cycle
     if not peak:
         return H200.copy_rate * properties.multi_processor_count / H200.multiprocessors

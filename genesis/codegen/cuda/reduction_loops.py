@@ -349,7 +349,7 @@ class Program(Body):
             self.casts[largest.operand.name].dtype.itemsize == 2)
 
     def finish(self, s: Reduce) -> list[str]:
-        """From accumulators to one value a row."""
+        """The lines that make one value a row of the accumulators."""
         name = s.out.name
         if s.position is not None:
             return self.first_hit(s, f"{name}_all", f"{name}_at", "")

@@ -44,7 +44,7 @@ class Layout:
                               "sharded along")
 
     def region(self, coordinate: Sequence[int] | None = None) -> list[tuple[int, int]]:
-        """For each dimension of the tensor (first, last + 1) of the part at a place of the mesh: this rank's, if none
+        """Each dimension's span (first, last + 1) of the part at a place of the mesh: this rank's, if none
         is given."""
         here = self.mesh.get_coordinate() if coordinate is None else list(coordinate)
         assert here is not None, "this rank is not in the mesh"

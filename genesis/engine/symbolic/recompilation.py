@@ -69,7 +69,7 @@ def guard_text(kind: str, size: SymInt) -> str:
 
 
 def guard_range(trace: Trace, kind: str, size: SymInt, values: dict[str, int]) -> str:
-    """For which values of each symbol a guard holds, the others as they were, around the value that it was made for.
+    """The values of each symbol for which a guard holds, the others as they were, around the one that it was made for.
 
     >>> with Trace(B=3, T=600) as trace:
     ...     guard_range(trace, "<=", trace.symbol("T") - 700, trace.values)

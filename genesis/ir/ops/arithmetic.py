@@ -105,7 +105,7 @@ addcdiv: Op = pointwise("addcdiv", _floats, decompose=lambda x, a, b, value: x +
 
 
 def _lerp(a: Node, b: Node, weight: Node) -> Node:
-    """From the nearer end, so that weights 0 and 1 give the ends themselves."""
+    """Computed from the nearer end, so that weights 0 and 1 give the ends themselves."""
     near_a, near_b = a + weight * (b - a), b - (b - a) * (1 - weight)
     if weight.type.weak:  # a condition has the shape of what it chooses from
         weight = zeros_like(a) + weight

@@ -132,7 +132,7 @@ minimum = _op("minimum", ANY, "The smaller; NaN if either is.",
 
 
 def _atan2_vjp(g: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    """At the origin, where there is no angle, 0, as in torch."""
+    """The gradient is 0 at the origin, where there is no angle, as in torch."""
     square = a * a + b * b
     scale = where_(eq(square, literal(0)), 0.0, g / square)
     return scale * b, -scale * a

@@ -28,7 +28,7 @@ def _loss(x: Node, target: Node) -> Node:
 
 
 def _vjp(g: Node, x: Node, target: Node, y: Node) -> tuple[Node, Node]:
-    """By the target: log(1 - x) - log x, as the formula has it."""
+    """The gradient by the target is log(1 - x) - log x, as the formula has it."""
     yes, no = _logs(x)
     return binary_cross_entropy_backward(g, x, target), g * downcast(no - yes, x)
 

@@ -14,7 +14,7 @@ def _type(start: TensorType, end: TensorType, count: int, dtype: DType, device: 
 
 
 def _linspace(start: Node, end: Node, count: int, dtype: DType, device: Device) -> Node:
-    """In float64. The second half is counted from the end, so that the end is exact."""
+    """Computed in float64. The second half is counted from the end, so that the end is exact."""
     index = cast(iota(shape=(count,), axis=0, dtype=int64, device=device), dtype=float64)
     step = (end - start) / float(max(count - 1, 1))
     early = lt(index, index * 0.0 + float(max(count // 2, 1)))

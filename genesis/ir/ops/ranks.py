@@ -115,7 +115,7 @@ def _median(x: Node, skip_nan: bool) -> Node:
 
 
 def _median_vjp(g: Node, x: Node, y: Node, skip_nan: bool) -> Node:
-    """In equal parts to all elements that equal the median; a NaN equals a NaN here."""
+    """The gradient goes in equal parts to all elements that equal the median; a NaN equals a NaN here."""
     axes = tuple(range(x.type.ndim))
     middle = spread(y, x, axes)
     hit = bitwise_or(eq(x, middle), bitwise_and(isnan(x), isnan(middle)))

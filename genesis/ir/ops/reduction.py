@@ -98,7 +98,7 @@ def over(values: Values, kinds: tuple[str, ...], empty: bool = True, scale: floa
 
 
 def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
-    """Along one axis, with ties and NaN: the first one counts."""
+    """Samples along one axis, with ties and NaN: the first one counts."""
     return cases(case(values.of(3, 70), axis=1, keepdims=False), case(values.of(3, 4), axis=0, keepdims=True),
                  case(Array((1.0, 0.0, 1.0, 0.0)), axis=0, keepdims=False),
                  case(values.of(2, 1), axis=1, keepdims=False),

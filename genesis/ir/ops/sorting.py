@@ -225,7 +225,8 @@ def _top_vjp(g: tuple[Node | None, ...], x: Node, y: Node, k: int, axis: int, la
 
 
 def _top(x: Node, k: int, axis: int, largest: bool) -> tuple[Node, ...]:
-    """By groups of neighbours: the k largest are in the k groups with the largest maxima (the earlier of equal ones).
+    """Searches by groups of neighbours: the k largest are in the k groups with the largest maxima (the earlier of
+    equal ones).
 
     So a row is read once for its groups' maxima; the rest happens among these and in k groups.
     """
@@ -330,7 +331,7 @@ def _runs_of(words: Node, run: int) -> Node:
 
 
 def _reference_words(x, descending: bool, run: int):  # type: ignore[no-untyped-def]
-    """Of float32 and integers."""
+    """The words of float32 and integers, by numpy."""
     keys, zero = x.astype("int64"), 0
     if x.dtype.kind == "f":
         bits = (x + 0.0).astype("float32").view("int32").astype("int64")
@@ -358,7 +359,7 @@ def _merge_type(words: TensorType, run: int, dtype: DType, descending: bool) -> 
 
 
 def _reference_merge(words, run: int, dtype: DType, descending: bool):  # type: ignore[no-untyped-def]
-    """Of integers."""
+    """Merged words of integers, by numpy."""
     found = np.sort(words, 1)
     keys = found >> 32
     return ~keys if descending else keys, (found & 0xFFFFFFFF) >> 1

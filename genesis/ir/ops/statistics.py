@@ -163,7 +163,7 @@ vector_norm: Op = Op("vector_norm", "composite", _norm_type, attrs=("axes", "kee
 # log Σ exp
 
 def _logsumexp(x: Node, axes: Axes, keepdims: bool) -> Node:
-    """With the largest element taken out first, unless that is infinite."""
+    """log Σ exp with the largest element taken out first, unless that is infinite."""
     wider = upcast(x)
     if _count(x, axes) == 0:
         return downcast(log(sum(exp(wider), axes=axes, keepdims=keepdims)), x)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
     Index = tuple[EllipsisType | slice | int, ...]
-    """Of an array: everything of the first dimensions, and these of the last."""
+    """An index of an array: everything of the first dimensions, and these of the last."""
 
 Ints = tuple[int, ...]
 
@@ -226,7 +226,7 @@ def last_axes(x: Node, count: int) -> Ints:
 
 
 def each_window(x: ndarray, axes: Axes, take: Callable[[ndarray, ndarray], ndarray]) -> ndarray:
-    """For references: take(values, flat positions) of what each window sees, both one-dimensional."""
+    """What references compute with: take(values, flat positions) of what each window sees, both one-dimensional."""
     flat = np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:])
     found = np.empty((*x.shape[:2], *(a.out for a in axes)), object)
     for place in itertools.product(*(range(a.out) for a in axes)):

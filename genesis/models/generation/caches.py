@@ -281,7 +281,7 @@ class _WindowLayer(LayerKeys):
 
 
 class SlidingWindowCache(KVCache):
-    """For models whose layers look back a window only: those keep the window's tokens, the others all up to a capacity.
+    """A cache of models whose layers look back a window only: those keep its tokens, the others all up to a capacity.
 
     Args:
         spec: the model's architecture, with `windows`.

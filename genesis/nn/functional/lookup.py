@@ -1,4 +1,4 @@
-"""From class and token numbers to rows and vectors."""
+"""Class and token numbers become rows and vectors."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def _mean(op: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | None
 
 def _norm(op: str, n: int, input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None,
           ceil_mode: bool) -> Tensor:
-    """By the mean of x^p. What is left of it below 0 by rounding or an odd p gives 0, as in torch."""
+    """Computed by the mean of x^p. What is left of it below 0 by rounding or an odd p gives 0, as in torch."""
     window = each(op, "kernel_size", kernel_size, n)
     count = 1
     for k in window:

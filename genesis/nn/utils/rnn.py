@@ -48,11 +48,11 @@ class PackedSequence(_Fields):
         return type(self)(data, self.batch_sizes, *indices)
 
     def cpu(self) -> PackedSequence:
-        """On the CPU."""
+        """The sequence on the CPU."""
         return self.to("cpu")
 
     def cuda(self, device: Any = None) -> PackedSequence:
-        """On a GPU."""
+        """The sequence on a GPU."""
         return self.to("cuda" if device is None else device)
 
     def float(self) -> PackedSequence:

@@ -21,6 +21,6 @@ __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnneali
            "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR"]
 
 _LRScheduler = LRScheduler
-"""By its older name, which schedules of users derive from."""
+"""`LRScheduler` by its older name, which schedules of users derive from."""
 
 __getattr__ = suggesting(__name__)

@@ -112,7 +112,7 @@ class CyclicLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up to max_lr, down to its start and on to nearly 0, once in all steps (Smith and Topin 2019).
+    """A rate that goes up to max_lr, down to its start and on to nearly 0, once in all steps (Smith and Topin 2019).
 
     Args:
         optimizer: whose groups to set.
@@ -162,7 +162,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base: float, epoch: int, group: int) -> float:
-        """Between the rates at the ends of the phase; the momentum is set too."""
+        """A rate between those at the ends of the phase; the momentum is set too."""
         if epoch > self.total_steps:
             raise ValueError(f"Tried to step {epoch} times. The specified number of total steps is {self.total_steps}")
         most, last = self.max_lrs[group], base / self.final_div_factor

@@ -1,4 +1,4 @@
-"""At which elements a node of a loop reads the values that it needs."""
+"""The elements at which a node of a loop reads the values that it needs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def reads_at(node: Node, position: Expr, materialized: dict[Node, object]) -> tu
 
 def reads_within(node: Node, position: Expr, bounds: tuple[Bound, ...],
                  materialized: dict[Node, object]) -> tuple[tuple[Node, Expr, tuple[Bound, ...]], ...] | None:
-    """As `reads_at`, for a node that is computed where the bounds hold; with the bounds under which each value is read.
+    """What `reads_at` says of a node that is computed where the bounds hold; and the bounds of each value it reads.
 
     A position is what it is within its bounds: of a rotated half, `x·128 + r - 64` where 64 ≤ r, which is in row x.
     None where an index is followed: which row of the table it reads is not known.

@@ -53,14 +53,14 @@ def convolution_refusal(x: TensorType, y: TensorType, groups: int) -> str | None
 
 
 def refuse_convolution(node: Node) -> str | None:
-    """For `convolution` and `convolution_input`."""
+    """What keeps `convolution` or `convolution_input` from this form, None for nothing."""
     first = node.inputs[0].type
     x, y = (first, node.type) if node.op is convolution.convolution else (node.type, first)
     return convolution_refusal(x, y, node["groups"])
 
 
 def refuse_convolution_weight(node: Node) -> str | None:
-    """For `convolution_weight`."""
+    """What keeps `convolution_weight` from this form, None for nothing."""
     g, x = node.inputs
     return convolution_refusal(x.type, g.type, node["groups"])
 

@@ -224,8 +224,8 @@ def _all_rows(loop: Loop) -> int:
 
 
 def _held_beside(graph: Graph, loop: Loop) -> int:
-    """About the bytes that are in memory while the loop runs, but for its own: inputs, and what was made before and is
-    read after."""
+    """The bytes, about, that lie in memory while the loop runs, but for its own: inputs, and what was made before and
+    is read after."""
     held = sum(hint(x.type.nbytes) for x in graph.inputs)
     at = {node: number for number, node in enumerate(graph.nodes)}
     turn, last = at[loop.product], {x: node for node in graph.nodes for x in node.inputs}

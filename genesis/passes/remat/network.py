@@ -162,7 +162,7 @@ def _behind(wanted: Iterable[Node], group: Group, inputs: Iterable[Node]) -> tup
 
 def _reach(step: StepCosts, wanted: Iterable[Node], nodes: Sequence[Node],
            inputs: Iterable[Node]) -> dict[Node, set[int]]:
-    """For each node the far groups that would read it, or make something of it again.
+    """Each node → the far groups that would read it, or make something of it again.
 
     What only products and the like read is made by another of these groups, if there is one, or by a NEW one.
     """

@@ -116,7 +116,7 @@ class GlooTransport:
                 x.div_(self.size)
 
     def broadcast(self, tensors: Sequence[torch.Tensor], peer: int) -> None:
-        """As many calls as tensors."""
+        """One call for each tensor."""
         for x in tensors:
             options = dist.BroadcastOptions()
             options.rootRank, options.rootTensor = peer, 0

@@ -73,7 +73,7 @@ class Exchange(Arena):
     """Memory in which the programs of a stream's kernels hand over parts of a sum: zeros at first."""
 
     def reserve(self, nbytes: int) -> None:
-        """As `Arena.reserve`; memory that is new holds zeros."""
+        """Does what `Arena.reserve` does; memory that is new holds zeros."""
         before = self.nbytes
         super().reserve(nbytes)
         if self.nbytes > before:

@@ -31,7 +31,7 @@ def _unary(call: Callable) -> Lowering:
 
 
 def _binary(call: Callable) -> Lowering:
-    """For calls that take a number on either side."""
+    """The lowering to a call that takes a number on either side."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         return call(a, b, out=outs[0])
 
@@ -41,7 +41,7 @@ def _binary(call: Callable) -> Lowering:
 
 
 def _tensor_first(call: Callable) -> Lowering:
-    """For calls that take a number only on the right."""
+    """The lowering to a call that takes a number only on the right."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         return call(a if isinstance(a, Tensor) else number_tensor(a, b.dtype), b, out=outs[0])
 
@@ -51,7 +51,7 @@ def _tensor_first(call: Callable) -> Lowering:
 
 
 def _tensors(call: Callable) -> Lowering:
-    """For calls that take no number."""
+    """The lowering to a call that takes no number."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         if not isinstance(a, Tensor):
             a = scalar_tensor(a, dtype=b.dtype)
@@ -160,7 +160,7 @@ def _clamp_late(outs: Outs, x: Tensor, low: Operand, high: Operand) -> Writes:
 
 
 def _bound(call: Callable, on_tensors: Callable) -> Lowering:
-    """For clamp_min and clamp_max, which know no bool but as maximum and minimum."""
+    """The lowering to clamp_min or clamp_max, which know no bool but as maximum and minimum."""
     def run(outs: Outs, x: Operand, bound: Operand) -> Any:
         if not isinstance(x, Tensor):
             x = scalar_tensor(x, dtype=bound.dtype)
@@ -248,7 +248,7 @@ def _gelu_backward(outs: Outs, g: Tensor, x: Tensor, approximate: str) -> None:
 
 
 def _ndtr(outs: Outs, x: Tensor) -> None:
-    """By erfc, in at least float32: torch.special.ndtr is 0 from -8.4 on."""
+    """Computed by erfc, in at least float32: torch.special.ndtr is 0 from -8.4 on."""
     upcast = x if x.element_size() >= 4 else x.float()
     outs[0].copy_(torch.erfc(upcast * -math.sqrt(0.5)).mul_(0.5))
 

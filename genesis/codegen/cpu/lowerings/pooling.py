@@ -108,7 +108,7 @@ def _torch_windows(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
 
 
 def _mean_windows(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
-    """In three dimensions not for float16 and bfloat16."""
+    """Whether torch has it: in three dimensions not for float16 and bfloat16."""
     return _torch_windows(types, attributes) and (types[0].ndim < 5 or types[0].dtype.itemsize >= 4)
 
 

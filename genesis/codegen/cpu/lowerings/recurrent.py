@@ -200,7 +200,7 @@ class _Arriving:
         self._none = y.new_zeros(y.shape[1:]) if to_y is None else None
 
     def first(self, t: int) -> Tensor:
-        """At the step that was made last."""
+        """The value at the step that was made last."""
         own, last = self._of[t], self._last
         if own is None or last is None:
             found = last if own is None else own
@@ -376,7 +376,7 @@ def _from_saved(handle: Any, *rest: Tensor, arriving: tuple[bool, ...], wanted: 
 
 def _whole_backward(*rest: Tensor, arriving: tuple[bool, ...], mode: str, reverse: bool,
                     **how: Any) -> tuple[Tensor | None, ...]:
-    """Without what a forward kept, that is computed again."""
+    """The backward of a layer whose forward kept nothing: what it needs is computed again."""
     gradients = iter(rest)
     arrived = [next(gradients) if has else None for has in arriving]
     given = operands_of(rest[arriving.count(True):], mode, **how)

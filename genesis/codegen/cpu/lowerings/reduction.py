@@ -16,7 +16,7 @@ _LOW = (torch.float16, torch.bfloat16)
 
 
 def _over_axes(call: Callable) -> Lowering:
-    """For torch reductions over a tuple of dimensions, an empty one of which means all to torch."""
+    """The lowering to a torch reduction over a tuple of dimensions, an empty one of which means all to torch."""
     def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
         return call(x, axes, keepdims, out=outs[0]) if axes else _same(outs, x)
     return Lowering(run, allocates=True)

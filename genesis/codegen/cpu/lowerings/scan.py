@@ -48,7 +48,7 @@ def _logcumsumexp(outs: Outs, x: Tensor, axis: int, reverse: bool) -> Any:
 
 
 def _recurrence(outs: Outs, a: Tensor, b: Tensor, axis: int, reverse: bool) -> None:
-    """By doubling (Hillis and Steele 1986): after step d, y[i] takes the last 2d elements into account."""
+    """Computes by doubling (Hillis and Steele 1986): after step d, y[i] takes the last 2d elements into account."""
     out = outs[0]
     if out.dtype in _LOW:
         a, b = a.float(), b.float()

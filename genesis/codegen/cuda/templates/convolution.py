@@ -56,7 +56,7 @@ class Axis:
 
     @property
     def tap_step(self) -> int:
-        """From a tap that sees a place of x to the next one that does."""
+        """How far it is from a tap that sees a place of x to the next one that does."""
         return self.stride // gcd(self.stride, self.dilation)
 
     def taps_of(self, phase: int) -> tuple[int, int]:

@@ -228,7 +228,7 @@ class Words:
 
 
 def _warps(words: int, bits32: bool) -> int:
-    """Of a program with so many words."""
+    """How many warps a program of so many words has."""
     return max(1, min(words // (32 * EACH[bits32]), 32))
 
 

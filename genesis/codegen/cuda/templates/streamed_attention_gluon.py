@@ -42,7 +42,7 @@ LOADING_WARPS, LOADING_REGISTERS = 1, 24
 """Warps beside those that multiply, and the registers of each of their threads."""
 
 SUM_REGISTERS: Final = 240
-"""Of each thread of a group that multiplies."""
+"""Registers of each thread of a group that multiplies."""
 
 BARRIERS: Final = {"q_full": GROUPS, "q_empty": GROUPS, "k_full": "STAGES", "k_empty": "STAGES", "v_full": "STAGES",
                    "v_empty": "STAGES", "told": 2, "heard": 2}

@@ -28,7 +28,7 @@ from genesis.passes.fusion.operand_view import OperandView
 DTYPES: Final = (float16, bfloat16)
 
 FEWEST_ROWS: Final = 128
-"""Of either side of C: smaller products have too few tiles to keep programs busy."""
+"""The least rows and columns of C: smaller products have too few tiles to keep programs busy."""
 
 ELEMENTS: Final = {float16: "fp16", bfloat16: "bf16", float32: "fp32"}
 """Types of operands → what Triton calls them in a map's type."""
@@ -117,7 +117,7 @@ as the GPU, at its limit of power, makes other tiles faster while some multiproc
 
 
 TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
-"""Of float32 operands that tensor cores round."""
+"""The forms for float32 operands that tensor cores round."""
 
 
 def _forms(dtype: DType) -> tuple[Form, ...]:

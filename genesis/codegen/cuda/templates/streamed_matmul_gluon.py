@@ -38,7 +38,7 @@ LOADING_WARPS, LOADING_REGISTERS = 4, 24
 """Warps beside those that multiply, one thread of which asks for blocks, and the registers of each of their threads."""
 
 TURN_REGISTERS: Final = 240
-"""Of each thread of a group that takes turns with another."""
+"""Registers of each thread of a group that takes turns with another."""
 
 _NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate",
                  "tl.debug_barrier": "threads_meet"}
