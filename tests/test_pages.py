@@ -53,6 +53,39 @@ def test_links_lead_to_files(page: Path) -> None:
     assert broken == []
 
 
+# The map
+
+MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+QUESTIONS = dict(re.findall(r"^\| ((?:does|is) [^|]+\?) \| ([^|]+) \|$", MAP, re.MULTILINE))
+FILE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+
+
+def test_the_map_names_files_that_are_there() -> None:
+    """By their ends: a paragraph on a room leaves out its name."""
+    there = [f"/{path.relative_to(ROOT)}" for folder in ("genesis", "tests", "benchmarks")
+             for path in (ROOT / folder).rglob("*.py")]
+    assert [name for name in FILE.findall(MAP) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def test_the_map_has_every_room() -> None:
+    rooms = {path.parent.name for path in (ROOT / "genesis").glob("*/__init__.py")}
+    assert rooms - set(re.findall(r"(\w+)/", MAP)) == set()
+
+
+@pytest.mark.parametrize(("question", "names"), [
+    ("does `x + y` become a node?", {"__add__": "ops/operators.py", "def make(": "ir/node.py"}),
+    ("is a tile chosen?", {"def choose_blocks(": "codegen/cuda/blocks.py"}),
+    ("is a guard checked?", {"class Checks": "tracing/checks.py", "class Guards": "tracing/guards.py"}),
+    ("is memory reused?", {"def plan_memory(": "passes/memory/plan_memory.py"}),
+    ("is a row of the pass list added?", {"PASSES": "passes/pipeline.py"}),
+])
+def test_the_map_answers_by_path(question: str, names: dict[str, str]) -> None:
+    assert len(QUESTIONS) == 5
+    for name, file in names.items():
+        assert f"`{file}`" in QUESTIONS[question]
+        assert name in (ROOT / "genesis" / file).read_text(encoding="utf-8")
+
+
 # Adding an op: the page's code is the code
 
 ADD_AN_OP = ROOT / "docs" / "contributing" / "add-an-op.md"
