@@ -46,7 +46,7 @@ class Figure:
 
 def figures(results: Path = RESULTS) -> list[Figure]:
     """Of every file that is there."""
-    makers = {"gpt2_step": training, "attention": attention, "bars": memory_bound, "scans_and_sorts": memory_bound,
+    makers = {"gpt2_step": training, "model_steps": models, "attention": attention, "bars": memory_bound, "scans_and_sorts": memory_bound,
               "decode": decoding}
     found = []
     for name, maker in makers.items():
@@ -67,6 +67,14 @@ def training(name: str, data: dict[str, Any]) -> Figure:
     rows = data["results"]
     return Figure(name, "A training step of GPT-2 124M, 16 × 1024 tokens, bfloat16 autocast", "ms", "less",
                   tuple(rows), (("step", tuple(row["ms"] for row in rows.values())),), origin(data))
+
+
+def models(name: str, data: dict[str, Any]) -> Figure:
+    """Steps of whole models."""
+    names = ("eager", "compile", "genesis")
+    return Figure(name, "Training steps of whole models, bfloat16 autocast, clipping, AdamW", "ms", "less", names,
+                  tuple((row, tuple(found["contestants"].get(x, {}).get("ms") for x in names))
+                        for row, found in data["rows"].items()), origin(data))
 
 
 def attention(name: str, data: dict[str, Any]) -> Figure:

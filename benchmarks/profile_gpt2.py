@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import defaultdict
-from typing import Any
 
 import record
 from gpt2_step import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, batches
+from launches import timed_launches
 
 import genesis
-from genesis.engine import last_plan
 from genesis.models import GPT, GPTConfig
-from genesis.runtime.cuda.stream import current_stream
 
 
 def main() -> None:
@@ -43,32 +40,13 @@ def main() -> None:
         genesis.cuda.synchronize()
         host["done"] = time.perf_counter() - start
     print("host ms until after", {name: round(s * 1e3, 2) for name, s in host.items()})
-    plan = last_plan()
-    assert plan is not None
-    stream = current_stream(0).handle
-    spent: dict[str, list[float]] = defaultdict(list)
-    begin, end = genesis.cuda.Event(enable_timing=True), genesis.cuda.Event(enable_timing=True)
-    for _ in range(2):
-        spent.clear()
-        for (label, start_step), step in zip(plan.executor.launches(), plan.plan.steps, strict=False):
-            begin.record()
-            start_step(stream)
-            end.record()
-            end.synchronize()
-            spent[f"{label} {_shape(step)}"].append(begin.elapsed_time(end))
-    rows = sorted(spent.items(), key=lambda row: -sum(row[1]))
-    print(f"sum of launches {sum(map(sum, spent.values())):.1f} ms, {sum(map(len, spent.values()))} launches")
-    for label, times in rows[:45]:
-        print(f"{sum(times):8.2f} ms {len(times):4d} x {sum(times) / len(times) * 1e3:8.1f} us  {label}")
+    rows = timed_launches()
+    total, count = (sum(row[key] for row in rows.values()) for key in ("ms", "count"))
+    print(f"sum of launches {total:.1f} ms, {count} launches")
+    for label, row in list(rows.items())[:45]:
+        print(f"{row['ms']:8.2f} ms {row['count']:4d} x {row['ms'] / row['count'] * 1e3:8.1f} us  {label}")
     if args.out:
-        record.write(args.out, "profile_gpt2",
-                     launches={label: {"ms": sum(times), "count": len(times)} for label, times in rows})
-
-
-def _shape(step: Any) -> str:
-    """Types of what a launch reads and writes, largest first."""
-    places = [a.type for a in getattr(step, "args", (getattr(step, "source", None),)) if hasattr(a, "where")]
-    return " ".join(str(t).replace("@cuda:0", "") for t in sorted(set(places), key=lambda t: -t.nbytes)[:3])
+        record.write(args.out, "profile_gpt2", launches=rows)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ NAMES = (
     Absent("write the function with tensors: it is called for each element in Python", "map_|map2_", "Tensor"),
     Absent("it is not there yet",
            r"igammac?_?|gammaincc?|poisson|binomial|geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
-           r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy|grouped_mm"),
+           r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy"),
     Absent("the factors that raise are here", r"LinAlgError|.*_ex|householder_product|ldl_(factor|solve)", "linalg"),
     Absent("it is not there yet", r"AdaptiveLogSoftmaxWithLoss|CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*|"
            r"SyncBatchNorm"),

@@ -182,7 +182,7 @@ ATTRIBUTES: Final[dict[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("sizes", "window", "stride", "padding", "dilation"), _sizes),
     **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "ends", "renewed", "leaf", "groups",
                      "divisor", "splits", "chunk", "k", "run", "shift"), _size),
-    **dict.fromkeys(("keepdims", "causal", "decoupled", "momentum", "nesterov", "centered", "create_graph", "equal_nan",
+    **dict.fromkeys(("keepdims", "causal", "beside", "decoupled", "momentum", "nesterov", "centered", "create_graph", "equal_nan",
                      "include_pad", "align_corners", "reverse", "descending", "largest", "right",
                      "skip_nan"), _is(bool)),
     **dict.fromkeys(("eps", "scale", "label_smoothing", "norm_type"), _is(int, float)),

@@ -18,6 +18,7 @@ from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.chunk_loss import chunk_loss
+from genesis.passes.graph.heads_beside import heads_beside
 from genesis.passes.graph.inline import inline
 from genesis.passes.graph.legalize import legalize
 from genesis.passes.graph.make_contiguous import make_contiguous
@@ -233,6 +234,8 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("legalize", "decomposed", "what the backend has no lowering for, written out", _legalize),
     Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
+    Pass("heads_beside", "heads_beside", "with what products read by tokens laid out by tokens, not by heads",
+         on_graph(heads_beside), optional=True, again_from="canonicalize_again"),
     Pass("make_contiguous", "contiguous", "with copies of what lies turned in memory", on_graph(make_contiguous),
          optional=True),
     Pass("writes_apart", "apart", "with small writes for themselves, apart from what reads the new content",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VECTOR_FLOPS: Final = 256
 """Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
 
-PRODUCTS: Final = ("matmul", "matmul_split_k", "linear", "convolution", "convolution_input", "convolution_weight",
+PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_sums", "linear", "convolution", "convolution_input", "convolution_weight",
                    "sdpa", "flash_attention", "flash_attention_dq", "flash_attention_dkv", "linear_cross_entropy")
 
 
@@ -113,6 +113,8 @@ def flops_of(node: Node) -> int:
     out = tuple(map(int, results[0].shape))
     if name in ("matmul", "matmul_split_k", "linear"):
         return 2 * prod(out) * shapes[0][-1] if name != "matmul_split_k" else 2 * _inner(shapes, out)
+    if name in ("ragged_matmul", "ragged_matmul_sums"):
+        return 2 * prod(shapes[0]) * out[-1]
     if name in ("sdpa", "flash_attention"):
         *batch, queries, width = shapes[0]
         return 2 * prod(batch) * queries * shapes[1][-2] * (width + shapes[2][-1]) // (2 if node["causal"] else 1)

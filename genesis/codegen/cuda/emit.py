@@ -17,6 +17,7 @@ from genesis.codegen.cuda.templates.attention_backward import emit_attention_bac
 from genesis.codegen.cuda.templates.convolution import emit_convolution
 from genesis.codegen.cuda.templates.long_sort import emit_long_sort
 from genesis.codegen.cuda.templates.matmul import emit_matmul
+from genesis.codegen.cuda.templates.ragged import RAGGED, emit_ragged
 from genesis.codegen.cuda.templates.scan import emit_scan
 from genesis.codegen.cuda.templates.scatter import emit_scatter
 from genesis.codegen.cuda.templates.segments import emit_segment
@@ -89,7 +90,7 @@ _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "foreach": lambda group, gpu: emit_foreach(group),
     "norm_parts": lambda group, gpu: emit_norm_parts(group),
     "side_by_side": emit_side_by_side,
-    "matmul": emit_matmul,
+    "matmul": lambda group, gpu: (emit_ragged if any(x.op in RAGGED for x in group.nodes) else emit_matmul)(group, gpu),
     "attention": emit_attention,
     "attention_backward": emit_attention_backward,
     "convolution": emit_convolution,

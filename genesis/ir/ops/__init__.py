@@ -27,6 +27,7 @@ from genesis.ir.ops import (
     optimizer,
     pointwise,
     probability,
+    ragged,
     random,
     ranges,
     ranks,

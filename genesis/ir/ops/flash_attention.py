@@ -4,7 +4,8 @@ The forward also gives each query's lse = log Σ exp(scores) (∞ where it sees 
 probabilities again: P = exp(scores - lse). With Δ = rowsum(g·y) the gradients are
 dv = Pᵀ·g, dS = P·(g·vᵀ - Δ), dq = dS·k·scale, dk = dSᵀ·q·scale.
 
-Recording never makes these ops; a backend that has kernels for them asks for them with a pattern.
+Recording never makes these ops; a backend that has kernels for them asks for them with a pattern. With `beside` the
+results lie as products read them, (..., length, heads, size): all heads of a token beside each other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from genesis.ir.opaque import Opaque
 from genesis.ir.ops.attention import check_operands, for_each_head, group_size, over_groups
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.movement import reshape
+from genesis.ir.ops.movement import permute, reshape
 from genesis.ir.ops.pointwise import eq, exp, ge, log, where_
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, spread, sum
@@ -35,10 +36,26 @@ def row_type(q: TensorType) -> TensorType:
     return q.with_shape(q.shape[:-1]) if q.dtype.itemsize >= 4 else q.with_dtype(float32).with_shape(q.shape[:-1])
 
 
+def _laid_out(x: TensorType, beside: bool) -> TensorType:
+    """(..., heads, length, size), or with the heads of a token beside each other."""
+    if not beside:
+        return x
+    if x.ndim < 3:
+        raise RuntimeError(f"there are no heads in {x.shape} to lie beside each other")
+    *batch, heads, length, size = x.shape
+    return x.with_shape((*batch, length, heads, size))
+
+
+def beside_each_other(x: Node) -> Node:
+    """(..., heads, length, size) as (..., length, heads, size), and the other way round."""
+    rank = x.type.ndim
+    return permute(x, axes=(*range(rank - 3), rank - 2, rank - 3, rank - 1))
+
+
 def _forward_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, causal: bool,
-                  scale: float) -> tuple[TensorType, ...]:
+                  scale: float, beside: bool) -> tuple[TensorType, ...]:
     check_operands(q, k, v, *mask)
-    return q.with_shape((*q.shape[:-1], v.shape[-1])), row_type(q)
+    return _laid_out(q.with_shape((*q.shape[:-1], v.shape[-1])), beside), row_type(q)
 
 
 def _backward_checked(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: TensorType, delta: TensorType,
@@ -51,15 +68,15 @@ def _backward_checked(g: TensorType, q: TensorType, k: TensorType, v: TensorType
 
 
 def _dq_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: TensorType, delta: TensorType,
-             *mask: TensorType, causal: bool, scale: float) -> TensorType:
+             *mask: TensorType, causal: bool, scale: float, beside: bool) -> TensorType:
     _backward_checked(g, q, k, v, lse, delta, *mask)
-    return q
+    return _laid_out(q, beside)
 
 
 def _dkv_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: TensorType, delta: TensorType,
-              *mask: TensorType, causal: bool, scale: float) -> tuple[TensorType, ...]:
+              *mask: TensorType, causal: bool, scale: float, beside: bool) -> tuple[TensorType, ...]:
     _backward_checked(g, q, k, v, lse, delta, *mask)
-    return k, v
+    return _laid_out(k, beside), _laid_out(v, beside)
 
 
 def _scores(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
@@ -76,7 +93,7 @@ def _scores(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float
     return where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + downcast(mask[0], scores)
 
 
-def _forward(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) -> tuple[Node, Node]:
+def _forward(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float, beside: bool) -> tuple[Node, Node]:
     scores = _scores(q, k, mask, causal, scale)
     last = (scores.type.ndim - 1,)
     top = max(scores, axes=last)
@@ -91,7 +108,8 @@ def _forward(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float)
     else:
         lse = top + log(total)
     p = downcast(e / spread(total, e, last), q)
-    return matmul(p, for_each_head(v, group_size(q.type, v.type))), lse
+    y = matmul(p, for_each_head(v, group_size(q.type, v.type)))
+    return beside_each_other(y) if beside else y, lse
 
 
 def _each_row(x: Node, like: Node) -> Node:
@@ -108,16 +126,19 @@ def gradient_of_scores(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Nod
     return p, p * (to_p - _each_row(delta, scores))
 
 
-def _dq(g: Node, q: Node, k: Node, *rest: Node, causal: bool, scale: float) -> Node:
+def _dq(g: Node, q: Node, k: Node, *rest: Node, causal: bool, scale: float, beside: bool) -> Node:
     _, to_scores = gradient_of_scores(g, q, k, *rest, causal=causal, scale=scale)
-    return matmul(downcast(to_scores * scale, q), for_each_head(k, group_size(q.type, k.type)))
+    to_q = matmul(downcast(to_scores * scale, q), for_each_head(k, group_size(q.type, k.type)))
+    return beside_each_other(to_q) if beside else to_q
 
 
-def _dkv(g: Node, q: Node, k: Node, v: Node, *rest: Node, causal: bool, scale: float) -> tuple[Node, Node]:
+def _dkv(g: Node, q: Node, k: Node, v: Node, *rest: Node, causal: bool, scale: float,
+         beside: bool) -> tuple[Node, Node]:
     p, to_scores = gradient_of_scores(g, q, k, v, *rest, causal=causal, scale=scale)
     shared = group_size(q.type, k.type)
-    return (over_groups(matmul(swap_last(downcast(to_scores * scale, q)), q), shared, k),
-            over_groups(matmul(swap_last(downcast(p, q)), g), shared, v))
+    to_k = over_groups(matmul(swap_last(downcast(to_scores * scale, q)), q), shared, k)
+    to_v = over_groups(matmul(swap_last(downcast(p, q)), g), shared, v)
+    return (beside_each_other(to_k), beside_each_other(to_v)) if beside else (to_k, to_v)
 
 
 _LENGTHS: tuple[tuple[tuple[int, ...], int, int, int, bool, Values | None], ...] = (
@@ -140,7 +161,7 @@ def _forward_samples() -> Samples:
     for number, (batch, shared, queries, keys, causal, wanted) in enumerate(_LENGTHS):
         q, k, mask = _shapes(batch, shared, queries, keys, wanted)
         made = case(reals().of(*q, 8), reals().of(*k, 8), reals().of(*k, 5 if number == 2 else 8), *mask, causal=causal,
-                    scale=0.5)
+                    scale=0.5, beside=len(batch) > 1)
         found.append(forward_only(made) if wanted and wanted.dtype else made)  # an lse of ∞ has no differences
     return cases(*found, scale=1)
 
@@ -151,7 +172,8 @@ def _backward_samples() -> Samples:
     for batch, shared, queries, keys, causal, wanted in _LENGTHS:
         q, k, mask = _shapes(batch, shared, queries, keys, wanted)
         found.append(case(reals().of(*q, 8), reals().of(*q, 8), reals().of(*k, 8), reals().of(*k, 8),
-                          reals(3, 5).of(*q), reals().of(*q), *mask, causal=causal, scale=0.5))
+                          reals(3, 5).of(*q), reals().of(*q), *mask, causal=causal, scale=0.5,
+                          beside=len(batch) > 1))
     return cases(*found, scale=1)
 
 
@@ -168,26 +190,28 @@ def _for_each_head(q: ndarray, *shared: ndarray) -> list[ndarray]:
 
 
 def _forward_value(q: ndarray, k: ndarray, v: ndarray, *mask: ndarray, causal: bool,
-                   scale: float) -> tuple[ndarray, ndarray]:
+                   scale: float, beside: bool) -> tuple[ndarray, ndarray]:
     k, v = _for_each_head(q, k, v)
     scores = _scores_value(q, k, mask, causal, scale)
     lse = np.log(np.sum(np.exp(scores), -1))
     lse = np.where(np.isneginf(lse), math.inf, lse)
-    return np.exp(scores - lse[..., None]) @ v, lse
+    y = np.exp(scores - lse[..., None]) @ v
+    return y.swapaxes(-2, -3) if beside else y, lse
 
 
 def _gradient_values(g: ndarray, q: ndarray, k: ndarray, v: ndarray, lse: ndarray, delta: ndarray, *mask: ndarray,
-                     causal: bool, scale: float) -> tuple:
+                     causal: bool, scale: float, beside: bool) -> tuple:
     heads, (every_k, every_v) = k.shape, _for_each_head(q, k, v)
     p = np.exp(_scores_value(q, every_k, mask, causal, scale) - lse[..., None])
     to_scores = p * (g @ every_v.swapaxes(-1, -2) - delta[..., None]) * scale
     to_k, to_v = to_scores.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g
     if q.shape[:-2] != heads[:-2]:
         to_k, to_v = (x.reshape(*heads[:-2], q.shape[-3] // heads[-3], *x.shape[-2:]).sum(-3) for x in (to_k, to_v))
-    return to_scores @ every_k, to_k, to_v
+    found = to_scores @ every_k, to_k, to_v
+    return tuple(x.swapaxes(-2, -3) for x in found) if beside else found
 
 
-_SHARED: Accurate = {"attrs": ("causal", "scale"), "ulp": 16}
+_SHARED: Accurate = {"attrs": ("causal", "scale", "beside"), "defaults": {"beside": False}, "ulp": 16}
 
 flash_attention = Op("flash_attention", "composite", _forward_type, **_SHARED, decompose=_forward,
                      opaque=Opaque("attention", views=(0, 1, 2, 3)),

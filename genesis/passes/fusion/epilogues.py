@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
-from genesis.ir.ops import contraction
+from genesis.ir.ops import contraction, ragged
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.cluster_graph import Refused
@@ -18,6 +18,9 @@ from genesis.passes.fusion.loop_reads import coordinates
 if TYPE_CHECKING:
     from genesis.passes.fusion.cluster import Cluster
     from genesis.passes.fusion.fuse import _Fuser
+
+PRODUCTS = (contraction.matmul, ragged.ragged_matmul, ragged.ragged_matmul_sums)
+"""Ops whose kernels may have an epilogue."""
 
 DTYPES = (float32, float16, bfloat16)
 """Dtypes of products that have an epilogue: those whose tiles are float32 sums."""
@@ -37,7 +40,7 @@ MOST_READS = 1
 def merge_epilogues(fuser: _Fuser) -> None:
     """Merge each product's cluster with the loops that read nothing of it but each element where it stands."""
     for product in fuser.values.materialized:
-        if product.op is not contraction.matmul or product.dtype not in DTYPES:
+        if product.op not in PRODUCTS or product.dtype not in DTYPES:
             continue
         a = fuser.dag.of[product]
         for b in list(fuser.dag.readers[a]):
@@ -67,7 +70,7 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
         raise Refused("a row is written into memory by a kernel that reads none of it")
     if second.updates:
         raise Refused("updates of memory run together, in one launch for all tensors")
-    beside = (fuser.gpu is not None and fuser.gpu.stores_beside_sums(product)
+    beside = (fuser.gpu is not None and product.op is contraction.matmul and fuser.gpu.stores_beside_sums(product)
               and len(_stored(fuser, first, second)) == 1)
     if first.weight + second.weight > (MOST_WEIGHT_BESIDE if beside else MOST_WEIGHT):
         raise Refused(f"the product's tile would wait for {first.weight + second.weight} weighted ops")

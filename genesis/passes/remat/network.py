@@ -55,8 +55,9 @@ class StepCosts:
                 self.readers.setdefault(self.value(x), set()).add(at)
         self._loops: dict[Node, set[int]] = {}  # value → the groups that compute something pointwise of it
         for at, group in enumerate(self.groups):
-            bases = {operand_view(x, group.inputs).base for node in group.nodes for x in node.inputs
-                     if node.op.opaque is not None and node.op.opaque.kernel == "matmul"}
+            bases = {operand_view(x, group.inputs).base for node in group.nodes for place, x in enumerate(node.inputs)
+                     if node.op.opaque is not None and node.op.opaque.kernel == "matmul"
+                     and place in node.op.opaque.views}
             for x in map(self.value, group.inputs) if group.kind in CHOOSING else ():
                 if x not in bases:
                     self._loops.setdefault(x, set()).add(at)

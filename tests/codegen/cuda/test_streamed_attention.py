@@ -19,6 +19,7 @@ from genesis.ir import Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.control import item
+from genesis.ir.ops.flash_attention import flash_attention
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.nn import functional as F
 from genesis.passes.groups import Group
@@ -100,6 +101,19 @@ def test_groups_of_warps_that_wait_for_each_other(q: tuple[int, ...], k: tuple[i
     data = [some(x) for x in operands]
     _, found = run_threads(group_of(sdpa(*operands, causal=causal, scale=scale), operands), data, launches=2)
     close(found["y"].reshape(q), wanted(*data, causal, scale)[0], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("threads", [False, True])
+@pytest.mark.parametrize(("q", "k"), [((2, 2, 130, 64), (2, 2, 200, 64)), ((1, 4, 128, 40), (1, 2, 128, 40)),
+                                      ((2, 3, 129, 256), (2, 3, 190, 256))])
+def test_heads_beside_each_other(q: tuple[int, ...], k: tuple[int, ...], threads: bool) -> None:
+    """The result lies token by token, as a product reads it."""
+    operands = heads(q, k)
+    data = [some(x) for x in operands]
+    y = item(flash_attention(*operands, causal=False, scale=0.2, beside=True), index=0)
+    kernel, found = (run_threads if threads else run)(group_of(y, operands), data)
+    assert kernel.name == "streamed_attention" and y.shape == (q[0], q[2], q[1], q[3])
+    close(found["y"], wanted(*data, False, 0.2)[0].transpose(1, 2), TOLERANCE[bfloat16])
 
 
 @pytest.mark.parametrize("line", ["mbarrier.wait(k_full.index(old)", "mbarrier.wait(v_full.index(old)",

@@ -73,7 +73,27 @@ def _linear(outs: Outs, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
         torch.addmm(bias, x, weight.t(), out=out)
 
 
+def _spans(ends: Tensor) -> list[tuple[int, int]]:
+    """(first row, row after the last) of each group."""
+    stops = ends.tolist()
+    return list(zip([0, *stops[:-1]], stops, strict=True))
+
+
+def _ragged_matmul(outs: Outs, a: Tensor, b: Tensor, ends: Tensor) -> None:
+    out, stop = outs[0], 0
+    for group, (start, stop) in enumerate(_spans(ends)):
+        torch.mm(a[start:stop], b[group], out=out[start:stop])
+    out[stop:] = 0
+
+
+def _ragged_matmul_sums(outs: Outs, a: Tensor, b: Tensor, ends: Tensor) -> None:
+    for group, (start, stop) in enumerate(_spans(ends)):
+        torch.mm(a[start:stop].t(), b[start:stop], out=outs[0][group])
+
+
 CONTRACTION: dict[str, Lowering] = {
     "matmul": Lowering(_matmul, supports=_not_bool, allocates=True),
+    "ragged_matmul": Lowering(_ragged_matmul, supports=_not_bool),
+    "ragged_matmul_sums": Lowering(_ragged_matmul_sums, supports=_not_bool),
     "linear": Lowering(_linear, supports=_not_bool),
 }

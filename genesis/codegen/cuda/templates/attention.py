@@ -84,6 +84,7 @@ class Attention:
         dtype: of the operands, as Triton calls it; `precision` is what its dots are told.
         mask: the mask's dtype, None without one.
         shared: how many query heads share a head of k and v.
+        beside: whether the `heads` of a token lie beside each other in the results.
         index64: whether addresses need 64 bits.
     """
 
@@ -100,6 +101,8 @@ class Attention:
         self.batch = prod(q.shape[:-2])
         self.dtype = triton_type(q.dtype)
         self.causal: bool = self.node["causal"]
+        self.beside: bool = self.node["beside"]
+        self.heads: int = q.shape[-3] if self.beside else 1
         self.scale: float = self.node["scale"]
         self.views: dict[str, OperandView] = {name: operand_view(operands[name], group.inputs)
                                               for name in matrices}
@@ -208,13 +211,17 @@ class Attention:
         return f"{name}_row = tl.load({name} + (batch * queries + i){mask})"
 
     def store(self, name: str, axis: str, value: str) -> str:
-        """The line that stores a tile of a result, contiguous in its own shape."""
+        """The line that stores a tile of a result, contiguous in its own shape or, with `beside`, token by token."""
         length = "queries" if axis == "i" else "keys"
         column, size = ("d", self.head) if name in ("dq", "dk") else ("e", self.value_head)
         mask = f"({axis} < {length})[:, None]" + (
             f" & ({column} < {size})[None, :]" if self.padded(size) != size else "")
         number = "heads" if name in ("dk", "dv") else "batch"
-        at = f"({number} * {length} + {axis}[:, None]) * {size} + {column}[None, :]"
+        row = f"{number} * {length} + {axis}[:, None]"
+        if self.beside:
+            heads = self.heads // (self.shared if number == "heads" else 1)
+            row = f"({number} // {heads} * {length} + {axis}[:, None]) * {heads} + {number} % {heads}"
+        at = f"({row}) * {size} + {column}[None, :]"
         return f"tl.store({name} + ({at}), ({value}).to({self.dtype}), mask={mask})"
 
     @staticmethod

@@ -43,7 +43,8 @@ class Epilogue:
 
 
 def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int],
-             index64: bool, by_tiles: Callable[[Node], bool] | None = None, also_put: bool = False) -> Epilogue:
+             index64: bool, by_tiles: Callable[[Node], bool] | None = None, also_put: bool = False,
+             ragged_rows: bool = False) -> Epilogue:
     """The epilogue of a matmul group.
 
     Args:
@@ -52,6 +53,7 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
         by_tiles: where blocks are streamed: of a result in memory, whether it may be written as a piece of a matrix
             like the product.
         also_put: whether the product is written so, too, after the others.
+        ragged_rows: whether a tile may have fewer rows than its block though blocks divide them all.
     """
     batch, rows, columns = shape
     outputs = tuple(x for x in group.outputs if x is not product)
@@ -66,6 +68,7 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
         body.total, body.first = "part", "at"
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
                                     for size, block in ((rows, tile[0]), (columns, tile[1])))
+    body.ragged_x |= ragged_rows
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
     arguments = [x for x in kernel.arguments if x.name != PRODUCT and x.name in used and x.name not in body.maps]
     lines = ["x = batch * rows + i[:, None]", "x_mask = i[:, None] < rows", "r = j[None, :]",

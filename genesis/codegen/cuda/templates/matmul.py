@@ -65,7 +65,7 @@ need to take part."""
 FLAT_COLUMNS: Final = 1024
 """Fewest columns of such a product."""
 
-_PLAIN: Final = Tile(32, 32, 32, 4, 1)
+PLAIN: Final = Tile(32, 32, 32, 4, 1)
 """Tile for dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
 
 
@@ -82,7 +82,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     if few is not None:
         tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
     else:
-        tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
+        tile = tile_of(dtype, batch, rows, columns, depth, gpu) if dots else shrunk(PLAIN, rows, columns, depth, 1)
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
     if few is None and splits == 1 and worth_it(dtype, batch, rows, columns, depth, gpu):
         streamed = _streamed(group, node, a, b, gpu, index64)
@@ -93,7 +93,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
     lines = [*_place_of_tile(index64), *_split_bounds(node, splits, depth)]
-    lines += (_product(a, b, dtype, ragged, dots, index64) if few is None
+    lines += (product_lines(a, b, dtype, ragged, dots, index64) if few is None
               else few_product(a, b, few, ragged, index64))
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
@@ -104,7 +104,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         lines += more.lines
     if stored:
         out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
-        inside = _mask({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
+        inside = mask_of({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
         lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}){inside})")
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
@@ -113,7 +113,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
     signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
     kind = "matmul_split_k" if splits > 1 else "batched_matmul" if batch > 1 else "matmul"
-    name = kind + _epilogue_name(group, node)
+    name = kind + epilogue_name(group, node)
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
     return KernelSource(
         name, module(name, signature, lines), signature, constexprs,
@@ -165,7 +165,7 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
     pointers |= {name: POINTER[x.type.dtype.name] for name, x in exchanged.items()}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
                  **dict.fromkeys(constexprs, "constexpr")}
-    name = "streamed_matmul" + _epilogue_name(group, node)
+    name = "streamed_matmul" + epilogue_name(group, node)
     return KernelSource(
         name, gluon_module(name, signature, left, right, dtype, lines, index64, form),
         signature, constexprs,
@@ -175,19 +175,19 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
         plain=plain_module(name, signature, left, right, lines, index64, form))
 
 
-def _epilogue_name(group: Group, product: Node) -> str:
+def epilogue_name(group: Group, product: Node) -> str:
     """The first ops of an epilogue."""
     ops = dict.fromkeys(x.op.name for x in group.nodes if x.op.kind == "pointwise" and x.op.name != "cast"
                         and not x.type.weak)
     return "".join(f"_{name}" for name in list(ops)[:3])
 
 
-def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
+def tile_of(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
     size = hint(rows * columns * batch)
     enough = gpu.multiprocessors // 2
     table = _ROUNDED_TILES if dtype is float32 and config.float32_products != "ieee" else _TILES
     row = next(tile for dtypes, least, tile in table if dtype in dtypes and size >= least * enough)
-    tile = _shrunk(row, rows, columns, depth, 16)
+    tile = shrunk(row, rows, columns, depth, 16)
     if hint(rows) <= FLAT_ROWS and hint(columns) >= FLAT_COLUMNS and dtype is not float32:
         while tile.j > 16 and -(-hint(columns) // tile.j) * batch * 2 <= gpu.multiprocessors:
             tile = replace(tile, j=tile.j // 2)
@@ -206,7 +206,7 @@ def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
     return replace(tile, num_stages=max(1, min(tile.num_stages, gpu.block_shared_memory // nbytes)))
 
 
-def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
+def shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
     """No block larger than the matrix; a dot wants at least 16 a side."""
     def fit(block: int, size: int) -> int:
         return max(least, block_for(hint(size), block))
@@ -230,7 +230,7 @@ def _place_of_tile(index64: bool) -> list[str]:
     ]
 
 
-def _mask(conditions: dict[str, str], ragged: set[str]) -> str:
+def mask_of(conditions: dict[str, str], ragged: set[str]) -> str:
     """The mask of an access, as an argument: what may be past the end of a size that its block does not divide."""
     wanted = [f"({text})" for size, text in conditions.items() if size in ragged]
     return f", mask={' & '.join(wanted)}" if wanted else ""
@@ -250,8 +250,9 @@ def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
             "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
 
 
-def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, index64: bool) -> list[str]:
-    """The lines that leave Σ_k A·B of the tile in `total`."""
+def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, index64: bool,
+                  stop: str = "last") -> list[str]:
+    """The lines that leave Σ_k A·B of the tile in `total`, k from `first` to `last` in steps that end at `stop`."""
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
     lines = [f"a_start = {address(a.batch, 'batch')} + ({address(a.row, 'i')})[:, None]" if a.row.terms
@@ -259,12 +260,12 @@ def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dot
              f"b_start = {address(b.batch, 'batch')} + ({address(b.column, 'j')})[None, :]" if b.column.terms
              else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
              f"total = tl.zeros([I, J], {triton_type(held)})",
-             "for start in range(first, last, K):",
+             f"for start in range(first, {stop}, K):",
              f"    k = start + tl.arange(0, K){'.to(tl.int64)' if index64 else ''}"]
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
         variable = names[name][2 if name == "a" else 1]
         step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
-        mask = _mask({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < last"},
+        mask = mask_of({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < last"},
                       "b": {"depth": "k[:, None] < last", "columns": "j[None, :] < columns"}}[name], ragged)
         lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})")
     if dots:

@@ -12,6 +12,7 @@ Triton's language, for an interpreter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.blocks import power_of_two
@@ -22,6 +23,7 @@ from genesis.codegen.cuda.templates.operands import address
 from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
 from genesis.config import config
+from genesis.ir.node import Node
 from genesis.ir.sym_int import gcd, hint
 from genesis.passes.fusion.index_map import Expr
 
@@ -173,6 +175,20 @@ def place(stack: Stack, row: str) -> str:
     return ", ".join((*stack.at, row, "0"))
 
 
+def result_map(a: Attention, y: Node) -> MatrixMap:
+    """Where the result lies: head by head, or token by token."""
+    if not a.beside:
+        return MatrixMap(y, (a.queries, a.head), a.head, 0, (1, ROWS, a.padded_head), ((a.batch, a.queries * a.head),))
+    row = a.heads * a.head
+    return MatrixMap(y, (a.queries, a.head), row, 0, (1, 1, ROWS, a.padded_head),
+                     ((prod(a.node.inputs[0].shape[:-3]), a.queries * row), (a.heads, a.head)))
+
+
+def result_at(a: Attention) -> str:
+    """The coordinates of a block of the result."""
+    return f"batch // {a.heads}, batch % {a.heads}, row, 0" if a.beside else "batch, row, 0"
+
+
 def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dict[str, Stack]) -> str:
     """The kernel in Triton's own language: 64 queries at a time."""
     scale = a.scale * LOG2_E
@@ -199,7 +215,8 @@ def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dic
             "total = tl.fma(total, shrink, tl.sum(p, 1))",
             f"sums = tl.dot(p.to({a.dtype}), {load['v']}, sums * shrink[:, None])",
             "best = larger"]),
-        f"y_map.store([batch, row, 0], (sums / total[:, None]).to({a.dtype}).reshape(1, I, D))",
+        f"y_map.store([{result_at(a)}], (sums / total[:, None]).to({a.dtype}).reshape("
+        f"{'1, 1' if a.beside else '1'}, I, D))",
         *([f"tl.store(lse + ({batch_number(a)} * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
           if "lse" in signature else [])]
     return module(name, signature, [

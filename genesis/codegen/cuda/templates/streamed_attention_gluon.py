@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, KernelSource, TensorTable
 from genesis.codegen.cuda.templates.streamed_attention import (
     GROUPS,
     ROWS,
@@ -29,6 +29,8 @@ from genesis.codegen.cuda.templates.streamed_attention import (
     place,
     plain_module,
     ragged,
+    result_at,
+    result_map,
     stack_of,
     start_of_heads,
 )
@@ -58,8 +60,7 @@ def emit_streamed_attention(a: Attention) -> KernelSource:
     assert y is not None, "refused otherwise"
     stacks = {name: stack_of(a, name) for name in "qkv"}
     found = {name: stack for name, stack in stacks.items() if stack is not None}
-    out = MatrixMap(y, (a.queries, a.head), a.head, 0, (1, ROWS, a.padded_head), ((a.batch, a.queries * a.head),))
-    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": out}
+    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": result_map(a, y)}
     sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}
     constexprs = {"J": form.keys, "D": a.padded_head, "STAGES": form.stages, "PROGRAMS": a.gpu.multiprocessors}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **({} if lse is None else {"lse": "*fp32"}),
@@ -226,7 +227,7 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         *(f"y_block{_part(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
           f".to(q_map.dtype))" for n, part in parts),
         "fence_async_shared()",
-        "store_block(y_map, [batch, row, 0], "
+        f"store_block(y_map, [{result_at(a)}], "
         "reshaped(y_block, y_map.dtype, y_map.block_type.shape, y_map.layout))",
         *([] if form.kept else ["tma.store_wait(0)", "mbarrier.arrive(q_empty.index(GROUP), count=1)"]),
         "program = following"]
