@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -263,6 +262,8 @@ def profile(side: GenesisSide, run: Callable[[], Any]) -> dict[str, Any]:
 def warm(args: argparse.Namespace, name: str) -> dict[str, float]:
     """Genesis' first step in a process without torch, with the cache that is there."""
     side = GenesisSide(name, sizes_of(args, name), "cpu" if args.tiny else "cuda", None)
+    if not wait_for_turn():
+        raise SystemExit(1)
     start = time.perf_counter()
     side.run(*side.data[0]).item()
     return {"warm_s": time.perf_counter() - start, "torch": float("torch" in sys.modules), **_of_plan()}
@@ -325,16 +326,13 @@ def rows_of(args: argparse.Namespace, names: list[str]) -> dict[str, dict[str, A
                             args.limit)
             for name in batch:
                 found[name] = result(Path(folder, name))
-        for name in names:
-            if "genesis" in found[name]:
-                path = Path(folder, f"{name}.warm")
-                try:
-                    done = subprocess.run(command(name, "--warm", "--to", str(path)), timeout=args.limit)
-                    found[name]["genesis"].update({k: v for k, v in result(path).items() if k == "warm_s"})
-                    if done.returncode:
-                        print(f"{name}: the warm start failed", flush=True)
-                except subprocess.TimeoutExpired:
-                    print(f"{name}: the warm start took more than {args.limit:g} s", flush=True)
+        for batch in batches:
+            started = [x for x in batch if "genesis" in found[x]]
+            run_in_turn([command(name, "--warm", "--to", f"{folder}/{name}.warm") for name in started], args.limit,
+                        args.limit)
+            for name in started:
+                found[name]["genesis"].update({k: v for k, v in result(Path(folder, f"{name}.warm")).items()
+                                               if k in ("warm_s", "torch")})
     return found
 
 
