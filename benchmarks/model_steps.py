@@ -1,19 +1,19 @@
 """Training steps of whole models: Genesis beside torch eager and torch.compile in its default mode.
 
-Each model is one text for both libraries (`step_models.py`): bfloat16 autocast, gradient clipping, fused AdamW. A row is a
-process of its own with a limit. There Genesis takes its first step with an empty cache, and torch.compile its own; all
-contestants start from the same weights and their losses over 20 steps are compared; then rounds of steps alternate, the
-device waited for at the ends of a round. A last process, without torch, takes Genesis' first step with the cache that is
-there by then. Memory is the most that was allocated during a step beyond 16 bytes a parameter: weights, gradients
-and two moments in float32.
+Each model is one text for both libraries (`step_models.py`): bfloat16 autocast, gradient clipping, fused AdamW. A row
+is a process of its own with a limit. There Genesis takes its first step with an empty cache, and torch.compile its own;
+all contestants start from the same weights and their losses over 20 steps are compared; then rounds of steps alternate,
+the device waited for at the ends of a round. A last process, without torch, takes Genesis' first step with the cache
+that is there by then. Memory is the most that was allocated during a step beyond 16 bytes a parameter: weights,
+gradients and two moments in float32.
 
     python benchmarks/model_steps.py --out
     python benchmarks/model_steps.py --rows vit-b,moe --contestants eager,genesis --profile
     python benchmarks/model_steps.py --tiny            # on the CPU: does the script work?
     python benchmarks/model_steps.py --idle            # no GPU: launches and memory of Genesis' plans at full size
 
-With `--together` the rows prepare torch's side at the same time, on all cores, and take turns from there on: torch.compile's
-first step is then that of a busy machine.
+With `--together` the rows prepare torch's side at the same time, on all cores, and take turns from there on:
+torch.compile's first step is then that of a busy machine.
 """
 
 from __future__ import annotations

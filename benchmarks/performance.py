@@ -46,8 +46,8 @@ class Figure:
 
 def figures(results: Path = RESULTS) -> list[Figure]:
     """Of every file that is there."""
-    makers = {"gpt2_step": training, "model_steps": models, "attention": attention, "bars": memory_bound, "scans_and_sorts": memory_bound,
-              "decode": decoding}
+    makers = {"gpt2_step": training, "model_steps": models, "attention": attention, "bars": memory_bound,
+              "scans_and_sorts": memory_bound, "decode": decoding}
     found = []
     for name, maker in makers.items():
         path = results / f"{name}.json"

@@ -1,7 +1,7 @@
 """Models as a user writes them, once for both libraries: each is a function of the library, torch or Genesis.
 
-A model's forward takes a batch and returns the loss. `ROWS` has their sizes, those of the bars and tiny ones, and what a
-batch is.
+A model's forward takes a batch and returns the loss. `ROWS` has their sizes, those of the bars and tiny ones, and what
+a batch is.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 VECTOR_FLOPS: Final = 256
 """Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
 
-PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_sums", "linear", "convolution", "convolution_input", "convolution_weight",
+PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_sums", "linear", "convolution",
+                   "convolution_input", "convolution_weight",
                    "sdpa", "flash_attention", "flash_attention_dq", "flash_attention_dkv", "linear_cross_entropy")
 
 

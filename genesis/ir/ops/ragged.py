@@ -1,7 +1,7 @@
 """Products of ragged groups: the rows of one matrix are sorted by group, and each group has a matrix of its own.
 
-This is what a layer of experts computes (Shazeer et al. 2017; Gale et al. 2022, MegaBlocks): `ends` says where the rows of each
-group end, and stays on the device. Rows past the last end belong to none.
+This is what a layer of experts computes (Shazeer et al. 2017; Gale et al. 2022, MegaBlocks): `ends` says where the rows
+of each group end, and stays on the device. Rows past the last end belong to none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _members(x: Node, ends: Node) -> Node:
     row = iota(shape=shape, axis=1, dtype=int64, device=device)
     limits = expand(reshape(cast(ends, dtype=int64), shape=(groups, 1)), shape=shape)
     passed = sum(cast(ge(row, limits), dtype=int64), axes=(0,))
-    here = eq(expand(reshape(passed, shape=(1, rows)), shape=shape), iota(shape=shape, axis=0, dtype=int64, device=device))
+    group = iota(shape=shape, axis=0, dtype=int64, device=device)
+    here = eq(expand(reshape(passed, shape=(1, rows)), shape=shape), group)
     whole = (groups, rows, columns)
     return where_(expand(reshape(here, shape=(groups, rows, 1)), shape=whole),
                   expand(reshape(x, shape=(1, rows, columns)), shape=whole), 0.0)
@@ -95,8 +96,8 @@ _SIZES = ((9, 4, 5, 3), (37, 18, 20, 4), (3, 2, 2, 6), (20, 16, 17, 1))
 
 ragged_matmul: Op = Op(
     "ragged_matmul", "contract", _rows_type, ulp=4, autocast="low", opaque=Opaque("matmul", views=(0, 1)),
-    doc="Row i of a (M, K) times b[g] of b (G, K, N), where g is the group that row i is of; `ends` (G) are where the rows "
-        "of each group end. Rows past the last end give zeros.",
+    doc="Row i of a (M, K) times b[g] of b (G, K, N), where g is the group that row i is of; `ends` (G) are where the "
+        "rows of each group end. Rows past the last end give zeros.",
     vjp=lambda g, a, b, ends, y: (ragged_matmul(g, swap_last(b), ends), ragged_matmul_sums(a, g, ends), None),
     decompose=_rows, samples=cases(*(_case(False, *sizes) for sizes in _SIZES), scale=4), reference=_rows_reference)
 

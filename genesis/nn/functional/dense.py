@@ -40,8 +40,8 @@ def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = None, bias
     """Products of groups whose sizes the device knows: layers of experts, whose rows are sorted by expert.
 
     Args:
-        mat_a, mat_b: (M, K) and (G, K, N), the rows are of groups; or (M, K) and (K, N), the inner dimension is; or (G, M, K) and
-            (K, N), the columns are; or (G, M, K) and (G, K, N), equal groups, without offs.
+        mat_a, mat_b: (M, K) and (G, K, N), the rows are of groups; or (M, K) and (K, N), the inner dimension is; or
+            (G, M, K) and (K, N), the columns are; or (G, M, K) and (G, K, N), equal groups, without offs.
         offs: (G) int32 on their device: where the rows (elements, columns) of each group end.
         bias: not taken, as in torch.
         out_dtype: the result's dtype; the operands' by default.

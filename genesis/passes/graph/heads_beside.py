@@ -1,15 +1,15 @@
 """GPUs: what a product reads token by token is laid out so, where it was made head by head.
 
-Between attention and a linear layer, (batch, heads, length, size) is read as (batch, length, heads · size). A kernel whose
-operands the copy engine moves takes matrices that have one distance between rows, and that memory has two: without
-this pass a product by it, and both its gradients, go the slower way.
+Between attention and a linear layer, (batch, heads, length, size) is read as (batch, length, heads · size). A kernel
+whose operands the copy engine moves takes matrices that have one distance between rows, and that memory has two:
+without this pass a product by it, and both its gradients, go the slower way.
 
     before: %2, %3 = flash_attention(…)                 after: %2, %3 = flash_attention(…, beside=True)
             %4: [8,1024,12,64] = permute(%2, (0,2,1,3))        %4: [8192,768] = reshape(%2)
             %5: [8192,768] = reshape(%4)                       %5 = matmul(%4, …)
             %6 = matmul(%5, …)
 
-Pointwise ops and concatenations (a rotation's gradient, the gradient of what was split into queries, keys and values) are
+Pointwise ops and concatenations (a rotation's gradient, that of what was split into queries, keys and values) are
 computed in the other order from the start; whoever reads them by heads does so through a view, which costs nothing. A
 value that leaves the program, or that products read in two orders, stays as it is.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from torch.nn import functional
 
 from genesis.engine.backends import backend_named

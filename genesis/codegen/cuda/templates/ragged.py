@@ -43,8 +43,8 @@ _FIND_ROWS: Final = (
     "row = tl.where(alone, start + (tile - before) * I, row)",
     "valid = tl.where(alone, rows, stop)",
 )
-"""Lines that find the group (`batch`) and the first row of a tile, where the rows end that it reads (`stop`, 0 of rows of no
-group), and where those that it writes do (`valid`)."""
+"""Lines that find the group (`batch`) and the first row of a tile, where the rows end that it reads (`stop`, 0 of rows
+of no group), and where those that it writes do (`valid`)."""
 
 _FIND_SUMS: Final = (
     "tiles_j = tl.cdiv(columns, J)",
