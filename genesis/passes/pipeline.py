@@ -14,6 +14,7 @@ from genesis.ir.node import Node
 from genesis.passes.fusion.shadow_weights import shadow_weights
 from genesis.passes.fusion.side_by_side import side_by_side
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.add_into import add_into
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
@@ -230,6 +231,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("chunk_loss", "chunked", "with losses of many classes by chunks of rows", _chunk_loss, optional=True,
          wanted=lambda: config.loss_chunk_bytes > 0),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),
+    Pass("add_into", "added_into", "with rows added to the table that theirs is added to", on_graph(add_into),
+         optional=True),
     Pass("save_recurrent", "saved", "with recurrent layers that keep what their backward needs", _save_recurrent,
          optional=True),
     Pass("legalize", "decomposed", "what the backend has no lowering for, written out", _legalize),

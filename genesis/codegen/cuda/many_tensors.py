@@ -6,7 +6,9 @@ chunk; then for each member its size and the addresses of its tensors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import reduce
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.build_kernel import build, build_operands
@@ -18,11 +20,16 @@ from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.source import KernelSource, TensorTable
 from genesis.ir.node import Node
 from genesis.ir.ops.norm_parts import norm_parts, reduction_for, term
+from genesis.ir.sym_int import gcd
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 CHUNK = 8192
 """Elements of one tensor per program of a foreach kernel."""
+
+WIDEST = 16
+"""A size that so many elements divide is loaded as widely as the GPU can: the kernel is told, as it reads sizes from a
+table. Where it is not, each element under a mask is a load of its own."""
 
 
 def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
@@ -56,10 +63,27 @@ def _term_kernel(x: Node, node: Node) -> tuple[Kernel, str]:
     return kernel, value.name
 
 
+def parted(lines: list[str], numbers: set[str]) -> tuple[list[str], list[str]]:
+    """(the lines that compute with numbers alone, the others).
+
+    A compiler leaves the first in a loop that stores: it does not know that no store changes them."""
+    known = {"tl", "libdevice", *numbers}
+    once, each = [], []
+    for line in lines:
+        name, equals, formula = line.partition(" = ")
+        if equals and name.isidentifier() and known.issuperset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", formula)):
+            known.add(name)
+            once.append(line)
+        else:
+            each.append(line)
+    return once, each
+
+
 class _Chunks:
     """Kernels of one structure over tensors of many sizes, as one that is dealt chunks of them.
 
     Attributes:
+        width: how many elements divide all sizes, as far as it matters.
         first: the one whose text stands for all: the largest, as one of a single element would not count its elements.
     """
 
@@ -70,6 +94,7 @@ class _Chunks:
         self.block = min(chunk, 1024)
         self.body = Body(self.first, Blocks(self.block, 1, False, 4), index64=any(map(needs_int64, kernels)),
                          first="start + step")
+        self.width = reduce(gcd, (kernel.x_size for kernel in kernels), WIDEST)
         starts = [(number, start) for number, kernel in enumerate(kernels) for start in range(0, kernel.x_size, chunk)]
         self.programs = len(starts)
         entries: list[Node | int] = [x for start in starts for x in start]
@@ -80,9 +105,9 @@ class _Chunks:
     def start_lines(self) -> list[str]:
         """Which chunk the program has, and where its tensors are."""
         lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
-                 "start = tl.load(table + 2 * program + 1)",
+                 f"start = tl.multiple_of(tl.load(table + 2 * program + 1), {gcd(self.chunk, WIDEST)})",
                  f"row = table + 2 * programs + member * {1 + len(self.own)}",
-                 "x_size = tl.load(row)"]
+                 f"x_size = tl.multiple_of(tl.load(row), {self.width})"]
         for offset, position in enumerate(self.own, 1):
             argument = self.first.arguments[position]
             pointer = f"tl.load(row + {offset}).to(tl.pointer_type({triton_type(argument.node.dtype)}))"
@@ -93,8 +118,9 @@ class _Chunks:
         """Lines for each block of the chunk."""
         position = ("x = (start + step + tl.arange(0, XBLOCK)).to(tl.int32)" if self.body.index_type.itemsize == 4
                     else "x = start + step + tl.arange(0, XBLOCK)")
-        return [f"for step in range(0, {self.chunk}, XBLOCK):",
-                *("    " + line for line in (position, "x_mask = x < x_size", *inner))]
+        once, each = parted(inner, {x.name for x in self.first.arguments if x.role == "number"})
+        return [*once, f"for step in range(0, {self.chunk}, XBLOCK):",
+                *("    " + line for line in (position, "x_mask = x < x_size", *each))]
 
     def source(self, name: str, lines: list[str], more: dict[str, Node] | None = None) -> KernelSource:
         """The finished kernel; `more` are pointers besides the table's."""

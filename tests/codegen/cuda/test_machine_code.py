@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.many_tensors import emit_foreach
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.worker import compiled_by_triton
-from genesis.ir import OPS, Graph
+from genesis.ir import OPS, Graph, literal
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.ops.norm_parts import norm_parts
 from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.groups import Group
 from tests.codegen.cuda.programs import an_input
 
 DEEP, WIDE = (4096, 3072), (768, 3072)
@@ -76,3 +79,18 @@ def test_a_transpose_reads_and_writes_vectors() -> None:
     ptx = ptx_of(kernel)
     assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
     assert "global.b16" not in ptx
+
+
+def test_many_tensors_are_read_and_written_four_elements_at_a_time() -> None:
+    """A kernel does not know what divides a size that it reads from a table: each element was an access of its own."""
+    shapes = (768, 3072), (768,), (40,)
+    tensors = tuple(an_input(i, shape, float32) for i, shape in enumerate(shapes))
+    scaled = tuple(OPS["mul"](x, literal(0.5)) for x in tensors)
+    members = tuple(fuse(Graph((x,), (y,))).groups[0] for x, y in zip(tensors, scaled, strict=True))
+    kernel = emit_foreach(Group("foreach", tuple(n for x in members for n in x.nodes), tensors, scaled, "",
+                                members=members))
+    ptx = ptx_of(kernel)
+    assert "ld.global.v4" in ptx and "st.global.v4" in ptx
+    part = norm_parts(*tensors, norm_type=2.0, chunk=8192)
+    kernel, = (emit(group) for group in fuse(Graph(tensors, (part,))).groups)
+    assert "ld.global.v4" in ptx_of(kernel)

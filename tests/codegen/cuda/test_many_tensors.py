@@ -9,6 +9,7 @@ import pytest
 
 from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.many_tensors import parted
 from genesis.ir import Graph, literal
 from genesis.ir.ops.clipping import clip_by_norm, total_norm
 from genesis.ir.ops.norm_parts import norm_parts
@@ -68,3 +69,14 @@ def test_the_kernels_compile(dtype: DType) -> None:
         parts = norm_parts(*tensors, norm_type=norm_type, chunk=8192)
         sources += [emit(group) for group in fuse(Graph(tensors, (parts,))).groups]
     assert all(image.cubin[:4] == b"\x7fELF" for image in compile_sources(sources))
+
+
+def test_what_is_computed_of_numbers_alone_is_computed_once() -> None:
+    """Not again for each block of a chunk: a square root and a division in float64 of the bias corrections."""
+    numbers = {"number0", "number1"}
+    lines = ["n = tl.load(number0)", "in0_at = tl.load(in0 + x, mask=x_mask, other=0)", "# train.py:3",
+             "sqrt = libdevice.sqrt(n)", "mul = in0_at * sqrt", "n1 = tl.load(number1)",
+             "add = n1.to(tl.float32) + sqrt.to(tl.float32)", "tl.store(out0 + x, mul, mask=x_mask)"]
+    once, each = parted(lines, numbers)
+    assert once == [lines[0], lines[3], lines[5], lines[6]]
+    assert each == [lines[1], lines[2], lines[4], lines[7]]

@@ -1,0 +1,61 @@
+"""GPUs: rows that are added to a table of zeros, which is added to another value, are added to that value.
+
+The table of a language model whose head is tied has two gradients: a product, and the rows of what was looked up. The
+second is a table of zeros with few rows; filling it, and adding it all, moves its bytes four times.
+
+    before: %2 = index_add(0, %ids, %rows)        after: %2 = index_add(%1, %ids, %rows)
+            %3 = add(%1, %2)
+
+The sums are the same but for their order: a row's additions begin with the other value, instead of ending with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from genesis.ir.graph import Graph, substitute
+from genesis.ir.node import Node, located, make
+from genesis.ir.ops import leaves, pointwise
+from genesis.ir.ops.indexing import index_add
+from genesis.ir.sym_int import hint
+
+FEWEST: Final = 1 << 20
+"""Elements of a table from which on it is worth it: a smaller one is added up in the kernel that reads the sum."""
+
+
+def add_into(graph: Graph) -> Graph:
+    """The graph with rows added to the value that their table is added to; the graph itself if there are no such."""
+    uses = Counter((*(x for node in graph.nodes for x in node.inputs), *graph.roots))
+    tables = {node: found for node in graph.nodes if (found := _table_of(node, uses)) is not None}
+    if not tables:
+        return graph
+    replaced: dict[Node, Node] = {}
+    for node in graph.nodes:
+        with located(node.source):
+            if node in tables:
+                table, other = tables[node]
+                _, *rows = replaced[table].inputs
+                replaced[node] = make(index_add, (replaced[other], *rows), table.attrs, table.source)
+            else:
+                inputs = tuple([replaced[x] for x in node.inputs])
+                replaced[node] = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+    return substitute(graph, replaced)
+
+
+def _table_of(node: Node, uses: Counter[Node]) -> tuple[Node, Node] | None:
+    """(the table of rows, the other value) of such a sum; nobody else reads either."""
+    if node.op is not pointwise.add:
+        return None
+    for table, other in (node.inputs, node.inputs[::-1]):
+        if (_is_table(table) and uses[table] == uses[other] == 1 and other.type is table.type
+                and other.op.kind != "leaf" and not _is_table(other)):
+            return table, other
+    return None
+
+
+def _is_table(node: Node) -> bool:
+    """Rows added to zeros of a large table?"""
+    base = node.inputs[0] if node.op is index_add else None
+    return (base is not None and base.op is leaves.const and base["value"] == 0 and node.dtype.kind == "float"
+            and hint(node.type.numel) >= FEWEST and node["axis"] == 0)
