@@ -9,7 +9,7 @@ Nothing is copied for logits whose loss went backward: torch has let go of their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from genesis.frontend.state import state
@@ -52,23 +52,19 @@ MOST_KNOWN: Final = 1024
 counted("what backwards of composite ops read", lambda: len(_known), 500, MOST_KNOWN + 1)
 
 
-def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
-                   kept: Container[Node] = ()) -> list[Storage]:
+def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage], kept: Container[Node],
+                   released: Set[Node]) -> list[Storage]:
     """The written storages of leaf tensors whose old content to copy for backwards of these contents.
 
     Args:
-        contents: of live tensors that gradients flow through.
+        contents: of live tensors that gradients flow through, which were not released.
         overwritten: id of a cell that ends → its storage.
         kept: nodes that are in memory when these have ended.
+        released: see `released_nodes`.
     """
     found: set[Storage] = set()
     few = sum(s.type.nbytes for s in overwritten.values()) <= SMALL
-    released: set[Node] | None = None
     for content in contents:
-        if released is None:
-            released = _released()
-        if content in released:  # with all that its gradients would go through
-            continue
         try:
             values, readers = _values_read(content, () if few else overwritten)
         except _Unknown:
@@ -85,7 +81,7 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
     return [s for s in overwritten.values() if s in found]  # in an order that a plan's key can have
 
 
-def _released() -> set[Node]:
+def released_nodes() -> set[Node]:
     """The nodes of graphs that backwards have let go of."""
     seen: set[Node] = set()
     stack = [node for held in state.released if (node := held()) is not None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from genesis.engine.capture import Captured, capture
-from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy
+from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
@@ -154,6 +154,8 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
         return []
     roots = [s.node for s in differentiable if s.settled and s.needs_grad] + histories
     roots += [content[s] for s in live if content[s].needs_grad]
+    if roots and (released := released_nodes()):  # with all that their gradients would go through, as logits
+        roots = [node for node in roots if node not in released]
     if not roots:
         return []
     overwritten = {id(s.cell): s for s in updates}
@@ -169,7 +171,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
             stack.extend(node.inputs)
         elif id(node.buffer) in overwritten:
             found[overwritten[id(node.buffer)]] = None
-    return list(found | dict.fromkeys(leaves_to_copy(roots, overwritten, kept)))
+    return list(found | dict.fromkeys(leaves_to_copy(roots, overwritten, kept, released)))
 
 
 def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:
