@@ -181,8 +181,9 @@ class _Gradients:
         self.storages: dict[Storage, None] = {}
         self.contents: list[Node] = []
         self.expected: list[Expected] = []
+        captured = state.session is not None  # which notes each look; without, `accumulated` counts them all
         for tensor, node in reached:
-            before = tensor.grad
+            before = tensor.grad if captured else tensor._grad
             if before is None or create_graph:
                 self._replace(tensor, wrap_as(tensor, node if before is None else read(before) + node))
             else:

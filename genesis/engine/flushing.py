@@ -72,7 +72,8 @@ def flush(wanted: Sequence[Storage]) -> None:
 def _flushed(wanted: Sequence[Storage]) -> bool:
     """Do what `flush` says; False if a signal handler or a finalizer did some of it meanwhile, so that the rest is
     another program."""
-    live = [storage for storage in live_pending() if not storage.settled]
+    live = [s for s in live_pending() if (node := s._node) is not None and (
+        node.buffer is not s.cell or s.cell is None)]  # not `settled`: a property of hundreds
     unsettled = [storage for storage in wanted if not storage.settled]
     devices = dict.fromkeys([s.type.device for s in (*unsettled, *live)])
     for device in devices:

@@ -123,6 +123,26 @@ def read(tensor: TensorBase) -> Node:
     return note(node, part) if part.turned else node
 
 
+def read_all(tensors: Iterable[TensorBase]) -> list[Node]:
+    """`read` of each. Most of an optimizer's hundreds are whole memories, of which no gradient is taken."""
+    if mode.flags[0] or state.regions:
+        return list(map(read, tensors))
+    found = []
+    for tensor in tensors:
+        try:
+            whole = tensor.part is None and tensor.detached is None
+        except AttributeError:
+            raise not_a_tensor(tensor) from None
+        node = None
+        if whole:
+            storage = tensor.storage
+            node = storage._node
+            if node is None:
+                node = storage._leaf()
+        found.append(read(tensor) if node is None or node.needs_grad else node)
+    return found
+
+
 def require_tensors(*values: Any) -> None:
     """Raise TypeError if one of these is no tensor; None, an argument that was left out, may be among them.
 

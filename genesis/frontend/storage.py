@@ -12,7 +12,7 @@ of a content replaces that content alone: where another came first, it is comput
 from __future__ import annotations
 
 import weakref
-from itertools import count
+from itertools import count, repeat
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
@@ -400,7 +400,7 @@ keeps its size, and going through it takes as long as when it was full (20 µs a
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds, in the order of their first writes; forgets the
     others."""
-    found = []
+    found, over = [], []
     entries = list(state.pending.copy().items())  # a handler or a finalizer that runs while the list is made may write
     for number, reference in entries:
         storage = reference()
@@ -409,7 +409,8 @@ def live_pending() -> list[Storage]:
                 storage.forget_history()
             found.append(storage)
         else:  # one that was computed, and written to since, has another number
-            state.pending.pop(number, None)
+            over.append(number)
+    at_once(map(state.pending.pop, over, repeat(None)))
     if len(entries) > SPARSE and len(found) < len(entries) // 8:
         before = state.pending
         state.pending = after = dict(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -320,6 +320,14 @@ def data_changes(tensor: Tensor, value: Tensor) -> list[Change]:
     if tensor.leaf is None:  # the value's history is not taken over
         found.append((setattr, tensor, "detached", Detached()))
     return found
+
+
+def gradients_of(tensors: Sequence[Tensor]) -> list[Any]:
+    """`grad` of each."""
+    if state.session is not None:  # which notes what is looked at
+        return [tensor.grad for tensor in tensors]
+    state.grad_looks += 1
+    return [tensor._grad for tensor in tensors]
 
 
 def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:

@@ -21,10 +21,10 @@ from genesis.frontend import session
 from genesis.frontend.at_once import Change
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
-from genesis.frontend.recording import assign_all, emit, read
+from genesis.frontend.recording import assign_all, emit, read_all
 from genesis.frontend.session import upcoming_numbers
 from genesis.frontend.state import state
-from genesis.frontend.tensor import Tensor, clear_gradients
+from genesis.frontend.tensor import Tensor, clear_gradients, gradients_of
 from genesis.ir.errors import failure, kind_and_conversion
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import results_of
@@ -174,7 +174,7 @@ class Optimizer:
                     for layer, parameters in self._alike(group):
                         if layer:  # they show what was written before
                             writes.commit()
-                        gradients = [p.grad for p in parameters]
+                        gradients = gradients_of(parameters)
                         self.update(group, parameters, [-g for g in gradients] if group.get("maximize") else gradients)
                 writes.commit()
         finally:
@@ -326,7 +326,7 @@ class Optimizer:
         """
         writes = self.writes()
         given, counted = upcoming_numbers(numbers, writes.moved)
-        node = emit(op, (*given, *map(read, operands)), attrs)
+        node = emit(op, (*given, *read_all(operands)), attrs)
         writes.add(written, results_of(node), counted, node, numbers)
 
     def writes(self) -> Writes:
@@ -361,7 +361,9 @@ class Optimizer:
     def _alike(self, group: Group) -> Iterable[tuple[int, list[Tensor]]]:
         """The group's parameters with a gradient, those together that one op can update, with their `_layers`."""
         buckets: dict[Hashable, list[Tensor]] = {}
-        found = [parameter for parameter in group["params"] if parameter.grad is not None]
+        listed = group["params"]
+        found = [parameter for parameter, gradient in zip(listed, gradients_of(listed), strict=True)
+                 if gradient is not None]
         memories = {None if p.storage.exported else p.storage for p in found}
         layers = _layers(found) if len(memories) < len(found) else [0] * len(found)
         for parameter, layer in zip(found, layers, strict=True):

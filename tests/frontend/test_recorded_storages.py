@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis.frontend.recording import emit
+from genesis.frontend.recording import emit, read, read_all
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage, storage_of
 from genesis.ir.ops import pointwise as p
@@ -54,3 +54,17 @@ def test_a_view_that_was_taken_answers_for_no_sizes_of_other_types(sizes: tuple[
     assert x.view(6, 1).shape == (6, 1)
     with pytest.raises(TypeError, match="sizes must be integers"):
         x.view(*sizes)
+
+
+def test_reading_many_tensors_is_reading_each() -> None:
+    weight = genesis.ones(3, requires_grad=True)
+    computed = weight * 2
+    matrix = genesis.tensor([[1.0, 2.0], [3.0, 4.0]])
+    tensors = [weight, computed, computed.detach(), matrix, matrix.t(), matrix[0], genesis.zeros(2) + 1]
+    for enabled in (False, True):
+        with genesis.set_grad_enabled(enabled):
+            assert read_all(tensors) == [read(tensor) for tensor in tensors]
+    with genesis.no_grad():
+        assert not any(node.needs_grad for node in read_all(tensors))
+        with pytest.raises(TypeError, match="float"):
+            read_all([matrix, 1.5])  # type: ignore[list-item]
