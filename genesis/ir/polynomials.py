@@ -17,15 +17,15 @@ Terms = tuple[tuple[Atoms, int], ...]
 floats has one."""
 
 Atom = tuple[str, Any, Any]
-"""("symbol", name, None), ("sixteenth", name, None), (operator, left, right) of sizes, ("is", size, None or a hint):
+"""(a kind of `SYMBOLS`, name, None), (operator, left, right) of sizes, ("is", size, None or a hint):
 the first says what the others are."""
 
 DIVISIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}
 """The operators that atoms are made with."""
 
-SYMBOLS: Final[dict[str, Callable[[int], int]]] = {"symbol": lambda size: size, "sixteenth": lambda size: size // 16}
-"""The atoms that a symbol's value makes."""
+SYMBOLS: Final = {"symbol": 1, "eighth": 8, "sixteenth": 16}
+"""The atoms that a symbol's value makes → what it is divided by."""
 
 
 def sorted_terms(sums: dict[Atoms, int]) -> Terms:

@@ -22,20 +22,24 @@ TYPICAL_SMALL: Final = 8
 """What costs are weighed with for a size below `SMALLEST_RANGE`."""
 
 
+SMALLEST_EIGHTS: Final = 64
+"""Above it multiples of 8 are a class of their own, so that long rows of 16-bit values are read in whole vectors."""
+
+
 @dataclass(frozen=True)
 class SizeClass:
-    """Sizes between two powers of two: those that 16 divides, or the others.
+    """Sizes between two powers of two: those that 16 divides, those that 8 does, or the others.
 
     Attributes:
         least, most: the smallest and the largest.
-        sixteens: whether 16 divides them.
+        unit: 16, 8 or 1: the largest of these that is known to divide them.
         typical: the number that costs are weighed with.
-        parted: whether multiples of 16 are a class of their own.
+        parted: whether multiples of 16 and of 8 are classes of their own.
     """
 
     least: int
     most: int
-    sixteens: bool
+    unit: int
     typical: int
     parted: bool = True
 
@@ -45,28 +49,35 @@ class SizeClass:
         return self.least < self.most
 
     def __contains__(self, size: int) -> bool:
-        return self.least <= size <= self.most and (
-            size < LEAST or not self.parted or (size % 16 == 0) == self.sixteens)
+        return self.least <= size <= self.most and (size < LEAST or not self.parted or _unit(size) == self.unit)
 
     def __str__(self) -> str:
-        return f"{self.least} to {self.most}, {'' if self.sixteens else 'no '}multiple of 16" if (
-            self.least < self.most) else str(self.most)
+        if not self.shared:
+            return str(self.most)
+        kind = f"multiple of {self.unit}" if self.unit > 1 else "no multiple of 16" if (
+            self.most < SMALLEST_EIGHTS) else "no multiple of 8"
+        return f"{self.least} to {self.most}, {kind}"
 
 
 def class_of(size: int) -> SizeClass:
     """The class of a size.
 
     >>> str(class_of(1)), str(class_of(7)), str(class_of(16)), str(class_of(100)), str(class_of(768))
-    ('1', '2 to 15, no multiple of 16', '16', '65 to 127, no multiple of 16', '528 to 1024, multiple of 16')
+    ('1', '2 to 15, no multiple of 16', '16', '65 to 127, no multiple of 8', '528 to 1024, multiple of 16')
     """
     if size < LEAST:
-        return SizeClass(size, size, False, size)
+        return SizeClass(size, size, 1, size)
     if size < SMALLEST_RANGE:
-        return SizeClass(LEAST, SMALLEST_RANGE - 1, False, TYPICAL_SMALL)
-    end = 1 << (size - 1).bit_length()
-    if size % 16:
-        return SizeClass(end // 2 + 1, end - 1, False, end)
-    return SizeClass(max(end // 2 + 16, 16) if end > 16 else 16, end, True, end)
+        return SizeClass(LEAST, SMALLEST_RANGE - 1, 1, TYPICAL_SMALL)
+    end, unit = 1 << (size - 1).bit_length(), _unit(size)
+    if unit == 16:
+        return SizeClass(end // 2 + 16 if end > 16 else 16, end, unit, end)
+    return SizeClass(end // 2 + unit, end - unit, unit, end)
+
+
+def _unit(size: int) -> int:
+    """What is known to divide a size: 16, above `SMALLEST_EIGHTS` 8, else 1."""
+    return 16 if size % 16 == 0 else 8 if size > SMALLEST_EIGHTS and size % 8 == 0 else 1
 
 
 def exact_class_of(size: int) -> SizeClass:
@@ -77,4 +88,4 @@ def exact_class_of(size: int) -> SizeClass:
     """
     if size < LEAST:
         return class_of(size)
-    return SizeClass(LEAST, LARGEST, False, size, parted=False)
+    return SizeClass(LEAST, LARGEST, 1, size, parted=False)

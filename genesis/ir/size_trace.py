@@ -25,9 +25,9 @@ class Trace:
         classes: symbol → its class, which the value at hand is in, and every other that a guard is to hold for.
         literals: symbols that kernels name by their value: the plan serves this value alone, though it was made as for
             all.
-        atoms: what polynomials are made of: ("symbol", name), ("sixteenth", name) where the class is of multiples of
-            16, (operator, left, right) of sizes and numbers, or ("is", size, None) for one taken as a whole
-            (`one_factor`), with a number for one that has another hint (`weighed`).
+        atoms: what polynomials are made of: ("symbol", name), ("sixteenth" or "eighth", name) where the class is of
+            multiples of 16 or 8, (operator, left, right) of sizes and numbers, or ("is", size, None) for one taken as
+            a whole (`one_factor`), with a number for one that has another hint (`weighed`).
         sizes: every size that was met, by the number in its word.
         guards: (comparison with 0, size), each once.
         specializations: "file:line" of the code that asked for a plain number.
@@ -57,11 +57,10 @@ class Trace:
         if value < LEAST:
             raise ValueError(f"{name} = {value} cannot be symbolic: sizes below {LEAST} are compiled by themselves")
         found = self.classes[name] = exact_class_of(value) if self.exact else class_of(value)
-        if not found.sixteens:
-            made = self._atom(("symbol", name, None), value, (found.least, found.most), found.typical)
-        else:
-            made = 16 * self._atom(("sixteenth", name, None), value // 16, (found.least // 16, found.most // 16),
-                                   found.typical // 16)
+        unit = found.unit
+        kind = next(kind for kind, divisor in SYMBOLS.items() if divisor == unit)
+        made = unit * self._atom((kind, name, None), value // unit, (found.least // unit, found.most // unit),
+                                 found.typical // unit)
         assert isinstance(made, SymInt)  # a polynomial with a symbol in it is no constant
         return made
 
@@ -92,7 +91,7 @@ class Trace:
                 made.value = self._value(made.terms)
             else:
                 kind, a, b = self.atoms[made]
-                self.atom_values[made] = SYMBOLS[kind](values[a]) if kind in SYMBOLS else (
+                self.atom_values[made] = values[a] // SYMBOLS[kind] if kind in SYMBOLS else (
                     a.value if kind == "is" else DIVISIONS[kind](value_of(a), value_of(b)))
 
     def _value(self, terms: Terms) -> int:

@@ -29,6 +29,7 @@ Written into text, a size is a word (`size_3_`) that code generation turns into 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, overload
 
@@ -210,7 +211,7 @@ def value_at(size: Size, values: dict[str, int]) -> int:
     for atoms, k in size.terms:
         for atom in atoms:
             kind, a, b = size.trace.atoms[atom]
-            k = k * (SYMBOLS[kind](values[a]) if kind in SYMBOLS else value_at(a, values) if kind == "is" else
+            k = k * (values[a] // SYMBOLS[kind] if kind in SYMBOLS else value_at(a, values) if kind == "is" else
                      DIVISIONS[kind](value_at(a, values), value_at(b, values)))
         total = total + k
     return total
@@ -316,6 +317,18 @@ def value_of(size: Size | float) -> float:
     return size.value if isinstance(size, SymInt) else size
 
 
+def rounds(size: Size, block: int) -> int:
+    """How many blocks a size is, as a plain number: a plan with as many written out serves no other.
+
+    >>> from genesis.ir.size_trace import Trace
+    >>> with Trace(T=600) as trace:
+    ...     rounds(trace.symbol("T"), 128), rounds(7, 4)
+    (5, 2)
+    """
+    number = literal_value(size)
+    return operator.index(-(-size // block)) if number is None else -(-number // block)
+
+
 @overload
 def gcd(a: int, b: int) -> int: ...
 
@@ -362,8 +375,9 @@ def formula(size: Size) -> str:
     for atoms, k in size.terms:
         kinds = [size.trace.atoms[atom] for atom in atoms]
         for kind, name, _ in kinds:
-            if kind == "sixteenth" and k % 16 == 0:
-                k //= 16
+            divisor = SYMBOLS.get(kind, 1)
+            if divisor > 1 and k % divisor == 0:
+                k //= divisor
                 kinds[kinds.index((kind, name, None))] = ("symbol", name, None)
         factors = list(map(_atom_text, kinds))
         parts.append("*".join([*factors, *([str(k)] if k != 1 or not factors else [])]))
@@ -373,7 +387,7 @@ def formula(size: Size) -> str:
 def _atom_text(atom: Atom) -> str:
     kind, a, b = atom
     if kind in SYMBOLS:
-        return str(a) if kind == "symbol" else f"{a}/16"
+        return str(a) if kind == "symbol" else f"{a}/{SYMBOLS[kind]}"
     left, right = (f"({formula(x)})" if isinstance(x, SymInt) and len(x.terms) > 1 else formula(x) for x in (a, b))
     return left if kind == "is" else f"{left}{kind}{right}"
 

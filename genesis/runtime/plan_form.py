@@ -89,7 +89,7 @@ class PlanForm:
                     total = total + k
                 found.append(total)
             elif kind in SYMBOLS:
-                found.append(SYMBOLS[kind](sizes[a]))
+                found.append(sizes[a] // SYMBOLS[kind])
             else:
                 left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
                 found.append(DIVISIONS[kind](left, right) if right else 0)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from genesis.codegen.cuda import lowerings
+from genesis.codegen.cuda import lowerings, row_edges
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.kernel_ir import (
     END,
@@ -31,7 +31,7 @@ from genesis.codegen.cuda.kernel_ir import (
     Value,
 )
 from genesis.codegen.cuda.rounded import rounded_values
-from genesis.ir.sym_int import SymInt
+from genesis.ir.sym_int import SymInt, literal_value, most, rounds
 from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 
@@ -43,7 +43,10 @@ class Body:
     """Prints a kernel's statements for given blocks.
 
     Attributes:
-        r_size: how many elements are reduced, as text: the argument `r_size` when their coordinate leads.
+        length: how many elements are reduced; None where that is the argument `r_size`.
+        r_size: the same as text.
+        vector: elements of a vector where rows begin anywhere and are read in vectors all the same (`row_edges.py`),
+            else 0.
         ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
         tiles: how many programs share the r of one block of x.
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
@@ -59,15 +62,30 @@ class Body:
         self.casts = {s.out.name: s.operands[0] for s in kernel.statements
                       if isinstance(s, Apply) and s.node.op.name == "cast"}
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-        self.r_size = "r_size" if kernel.has_r and kernel.reduces_batch else str(kernel.r_size)
-        self.ragged_x = True
-        self.ragged_r = self.r_size == "r_size" or (
-            kernel.r_size % blocks.r != 0 if blocks.looped or blocks.tiled else kernel.r_size != blocks.r)
-        self.tiles = -(-kernel.r_size // blocks.r) if blocks.tiled else 1
+        self.length = None if kernel.has_r and kernel.reduces_batch else literal_value(kernel.r_size)
+        self.r_size = "r_size" if self.length is None else str(self.length)
+        self.ragged_x, self.vector = True, 0
+        self.ragged_r = self.length is None or self.reaches_past(self.length)
+        self.tiles = self._tiles() if blocks.tiled else 1
         program = "tl.program_id(0).to(tl.int64)" if index64 else "tl.program_id(0)"
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
                       else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
         self.source = ""
+
+    def reaches_past(self, length: int) -> bool:
+        """Whether the last block of a row this long reaches past its end."""
+        whole = self.blocks.looped or self.blocks.tiled
+        return length % self.blocks.r != 0 if whole else length != self.blocks.r
+
+    def _tiles(self) -> int:
+        """How many blocks a row has; of long rows a number, as dividing by an argument takes long."""
+        row = self.kernel.r_size
+        return rounds(row, self.blocks.r) if most(row) > LONG_ROW else -(-row // self.blocks.r)
+
+    def inside_row(self) -> str:
+        """Which elements of a block lie in the row."""
+        whole = not self.kernel.r_leads and self.tiles == 1
+        return before_end(self.kernel.r_size, self.r_size, self.blocks.r if whole else 0)
 
     # The order of things
 
@@ -139,7 +157,7 @@ class Body:
             case Reduce():
                 return self.reduce(s)
             case Store():
-                return [self.store(s)]
+                return self.store(s)
         raise TypeError(f"no text for {s!r}")
 
     def checked(self, s: Checked) -> str:
@@ -179,19 +197,36 @@ class Body:
     def load(self, s: Load) -> list[str]:
         held = lowerings.held(s.out.dtype)
         masks = self.masks(s.out.vars, s.bounds)
-        address = self.at(s.address, s.out.vars if masks else self.vars_of(s.address))
-        text = f"tl.load({s.argument} + {address}{f', mask={masks}, other=0' if masks else ''})"
-        return [f"{s.out.name} = {text}" + ("" if held is s.out.dtype else f".to({lowerings.triton_type(held)})")]
+        pointer = self.pointer(s, s.out.vars if masks else self.vars_of(s.address))
+        upcast = "" if held is s.out.dtype else f".to({lowerings.triton_type(held)})"
+        if self.vector and s.out.vars == "xr":
+            lines = row_edges.load_lines(s.out.name, s.argument)
+            return [*lines, f"{s.out.name} = {s.out.name}{upcast}"] if upcast else lines
+        return [f"{s.out.name} = tl.load({pointer}{f', mask={masks}, other=0' if masks else ''}){upcast}"]
 
-    def store(self, s: Store) -> str:
-        address = self.at(s.address, s.vars, block=True)
+    def store(self, s: Store) -> list[str]:
         dtype, value = self.dtypes[s.argument], self.stored_value(s)
         if lowerings.held(dtype) is not dtype:
             value = f"{value}.to({lowerings.triton_type(dtype)})"
         if not self.flat:
             value = f"tl.broadcast_to({value}, {self.shape(s.vars)})" if s.vars != s.value.vars else value
+        if self.vector and s.vars == "xr":
+            return row_edges.store_lines(s.argument, value)
         masks = self.masks(s.vars, ())
-        return f"tl.store({s.argument} + {address}, {value}{f', mask={masks}' if masks else ''})"
+        return [f"tl.store({self.pointer(s, s.vars, block=True)}, {value}{f', mask={masks}' if masks else ''})"]
+
+    def pointer(self, s: Load | Store, vars: str, block: bool = False) -> str:
+        """Where a load or store of this shape finds its elements.
+
+        Where a program has one row and its length is an argument, the row's start is added first: neighbours then
+        differ by numbers, and need no registers for addresses of their own.
+        """
+        steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
+        one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
+        if not one_row or literal_value(steps["x"]) is not None:
+            return f"{s.argument} + {self.at(s.address, vars, block)}"
+        in_row = Expr(s.address.constant, tuple([term for term in s.address.terms if term[0].name != "x"]))
+        return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"
 
     def stored_value(self, s: Store) -> str:
         """The value that is stored, which is rounded once, as it is stored."""
@@ -219,7 +254,8 @@ class Body:
         if name in ("eq", "ne") and (compared := self.compared_positions(s)):
             return lowerings.pointwise(name, int32, compared)
         operands = tuple(self.use(v, compute, inline) for v in s.operands)
-        return lowerings.pointwise(name, compute, operands, rounded)
+        exact = name == "div" and self.is_size(s.operands[1])
+        return lowerings.pointwise(name, compute, operands, rounded and not exact)
 
     def compared_positions(self, s: Apply) -> tuple[str, str] | None:
         """A coordinate and a number of its row in 32 bits, where the IR has 64 of them for every element."""
@@ -242,8 +278,15 @@ class Body:
             if exact or (rounded and number):
                 return f"{value} * {literal(1 / number, lowerings.held(s.compute), True)}"
         if rounded and "r" in s.out.vars and "r" not in under.vars:
-            return f"{value} * (1.0 / {self.use(under, s.compute, True)})"
+            divisor = self.use(under, s.compute, True)
+            return f"{value} * {f'tl.math.div_rn(1.0, {divisor})' if self.is_size(under) else f'(1.0 / {divisor})'}"
         return ""
+
+    def is_size(self, value: Value) -> bool:
+        """Whether it is a number that follows from sizes. What is divided by it is rounded exactly: an approximate
+        quotient has other bits by an argument than by a number in the text."""
+        constant = self.constants.get(value.name)
+        return constant is not None and isinstance(constant.number, SymInt)
 
     def small_power(self, s: Apply) -> str:
         """x² and x³ as products."""
@@ -381,6 +424,23 @@ class Body:
 
 REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
                "argmax": "max", "argmin": "min"}
+
+
+LONG_ROW: Final = 4096
+"""Elements of a block from which on it pays to know in which eighth a row ends: there is a plan for each."""
+
+
+def before_end(length: int, name: str, block: int) -> str:
+    """The mask of a block of r from 0 on that a row of this length is in; of other blocks where `block` is 0.
+
+    Of a long row whose length is an argument, the text says in which eighth of the block it ends: the compiler leaves
+    out what lies behind, as it does where the length is a number.
+    """
+    inside = f"r < {name}"
+    if block < LONG_ROW or literal_value(length) is not None:
+        return inside
+    end = rounds(length, block // 8) * (block // 8)
+    return f"r < {end}" if length == end else f"({inside}) & (r < {end})"
 
 
 FULL_ROW: Final = 8192

@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from genesis.ir.node import Node
-from genesis.ir.sym_int import SymInt
+from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 from genesis.passes.fusion.materialize import weight
@@ -213,8 +213,8 @@ class Kernel:
 
     @property
     def reduces_batch(self) -> bool:
-        """Whether the number of reduced elements is an argument: r is symbolic, or outermost in memory."""
-        return self.r_size.__class__ is SymInt or self.r_leads
+        """Whether the number of reduced elements is an argument: its size is one, or r is outermost in memory."""
+        return literal_value(self.r_size) is None or self.r_leads
 
     @property
     def r_leads(self) -> bool:

@@ -20,6 +20,7 @@ from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
+from genesis.codegen.cuda.row_edges import block_lines, start_lines
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
 from genesis.ir.sym_int import is_multiple
@@ -67,11 +68,13 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
                  **dict.fromkeys(constexprs, "constexpr")}
     aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
     along = _read_along(kernel)
-    aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
+    bounds = {size: value for size, value in sizes.items() if size.removesuffix("_size") in along}
+    aligned += multiples_of_16(bounds)
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     source = KernelSource(
         name, "", signature, constexprs, (*(argument.node for argument in kernel.arguments), *sizes.values()),
-        tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
+        tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name,
+        eights=tuple(multiples_of_8(bounds)))
     return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines)
 
 
@@ -106,6 +109,11 @@ def multiples_of_16(sizes: dict[str, int]) -> list[str]:
     return [size for size, value in sizes.items() if is_multiple(value, 16)]
 
 
+def multiples_of_8(sizes: dict[str, int]) -> list[str]:
+    """The others that it may take for multiples of 8: rows of 16-bit values are read in whole vectors there."""
+    return [size for size, value in sizes.items() if is_multiple(value, 8) and not is_multiple(value, 16)]
+
+
 def module(name: str, signature: dict[str, str], lines: list[str], more: str = "", before: Sequence[str] = ()) -> str:
     """A module's text: the imports, the helpers that the lines use, the kernel. Lines `before` do not wait."""
     text = f"@triton.jit\ndef {name}({parameters_of(signature)}):\n"
@@ -136,12 +144,19 @@ def _x_lines(body: Program) -> list[str]:
     first = [f"program = {program}"] if body.tiles > 1 else []
     row = f"program // {body.tiles}" if body.tiles > 1 else program
     block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
-    return [*first, f"x = {row} * XBLOCK + {block}", f"x_mask = x < {body.x_size}"]
+    lines = [*first, f"x = {row} * XBLOCK + {block}", f"x_mask = x < {body.x_size}"]
+    return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
+
+
+def _integer(body: Body) -> str:
+    return ".to(tl.int64)" if body.index_type is int64 else ""
 
 
 def _r_lines(body: Body) -> list[str]:
     if body.flat or body.blocks.looped:
         return []
+    if body.vector:
+        return block_lines(False, body.r_size, body.vector, _integer(body))
     start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
-    lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{'.to(tl.int64)' if body.index_type is int64 else ''}"]
-    return [*lines, f"r_mask = r < {body.r_size}"] if body.ragged_r else lines
+    lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"]
+    return [*lines, f"r_mask = {body.inside_row()}"] if body.ragged_r else lines

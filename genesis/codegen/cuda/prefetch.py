@@ -16,7 +16,7 @@ from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load, Store
 from genesis.ir.ops import leaves
-from genesis.ir.sym_int import hint, is_literal, is_multiple, most
+from genesis.ir.sym_int import hint, is_multiple, literal_value, most
 from genesis.passes.fusion.views import stored_as
 
 WARPS: Final = 16
@@ -50,7 +50,7 @@ def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
         if isinstance(load, Load) and not load.bounds and (piece := _contiguous_piece(kernel, blocks, load)):
             count, own = piece
             nbytes, offset = (n * load.out.dtype.itemsize for n in (count, load.address.constant))
-            fits = is_literal(nbytes) and is_multiple(nbytes, 16) and most(nbytes) <= MOST_BYTES
+            fits = is_multiple(nbytes, 16) and most(nbytes) <= MOST_BYTES
             if not fits or not is_multiple(offset, 16) or (own and load.argument not in large):
                 continue
             start = load.argument + (f" + {load.address.constant}" if offset else "")
@@ -72,7 +72,11 @@ def _large(kernel: Kernel, gpu: GpuModel) -> set[str]:
 
 
 def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:
-    """(elements that a program reads there, whether each program has its own); None if they are not contiguous."""
+    """(elements that a program reads there, whether each program has its own); None if they are not contiguous.
+
+    Of a row that several programs share, the last one's block may reach into the next row: the first programs ask for
+    what they read together.
+    """
     terms = {atom.name: k for atom, k in load.address.terms if atom.kind == "var"}
     if len(terms) < len(load.address.terms):
         return None
@@ -84,7 +88,7 @@ def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, 
         return None
     if not blocks.tiled:
         return blocks.x * kernel.r_size, True
-    return (blocks.r, True) if blocks.x == 1 and is_multiple(kernel.r_size, blocks.r) else None
+    return (blocks.r, True) if blocks.x == 1 else None
 
 
 def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:
@@ -93,4 +97,9 @@ def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel
         return "tl.program_id(0) == 0"
     first = f"tl.program_id(0) < {gpu.multiprocessors * max(1, WARPS // blocks.num_warps)}"
     whole = f"(tl.program_id(0) + 1) * {blocks.x} <= x_size"
-    return first if kernel.has_r and blocks.tiled else f"({first}) & ({whole})"
+    if kernel.has_r and blocks.tiled:
+        length = literal_value(kernel.r_size)
+        if length is not None and length % blocks.r == 0:
+            return first
+        whole = f"(tl.program_id(0) + 1) * {blocks.r} <= x_size * {kernel.r_size}"
+    return f"({first}) & ({whole})"

@@ -170,8 +170,8 @@ def g_again(x):
 ''',
     "g_ask": '''
 @triton.jit
-def g_ask(address, asks, NBYTES: tl.constexpr):
-    """Have NBYTES from an address on brought into the L2, by one thread of a program that asks."""
+def g_ask(address, asks, nbytes):
+    """Have bytes from an address on brought into the L2, by one thread of a program that asks."""
     tl.inline_asm_elementwise("""{
         .reg .pred %asks;
         .reg .u32 %thread;
@@ -179,7 +179,7 @@ def g_ask(address, asks, NBYTES: tl.constexpr):
         setp.lt.u32 %asks, %thread, $2;
         @%asks cp.async.bulk.prefetch.L2.global [$1], $3;
         mov.u32 $0, 0;
-        }""", "=r,l,r,r", [address.to(tl.int64), asks.to(tl.int32), NBYTES], dtype=tl.int32, is_pure=False, pack=1)
+        }""", "=r,l,r,r", [address.to(tl.int64), asks.to(tl.int32), nbytes], dtype=tl.int32, is_pure=False, pack=1)
 ''',
     "g_exp": '''
 @triton.jit

@@ -17,24 +17,30 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from genesis.codegen.cuda import lowerings
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.blocks import Blocks, in_rows_of_vectors, room_for
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.rounded import rounded_values
+from genesis.codegen.cuda.row_edges import block_lines, vector_of_rows
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import is_multiple, literal_value
+from genesis.ir.sym_int import is_multiple, literal_value, rounds
 from genesis.ir.types import bool_, int64
 
 LANES: Final = 8
 """Elements of a row that share a running maximum: as many as a thread loads at once. Of columns every lane has its own:
-neighbours along r are in other threads."""
+neighbours along r are in other threads; and so of rows that are not read in vectors."""
+
+
+MASKED: Final = 1024
+"""Elements of a block below which one of a row whose length is an argument always has a mask."""
 
 
 class Program(Body):
     """Prints a kernel for given blocks, loops and all.
 
     Attributes:
+        chunks: how many blocks of r a row has that registers keep; 0 where they keep none.
         x_size: how many elements are kept, as text: a number when the reduced ones lead (addresses name it anyway), so
             that masks are known to be true or false of whole vectors.
     """
@@ -50,12 +56,13 @@ class Program(Body):
         self.online |= beside_spreads(parts, "exponentials", "max")
         self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values())}
         self.loop_index = self._loop_index()
+        self.chunks = rounds(kernel.r_size, blocks.r) if blocks.kept_bytes else 0
         self.held = self._held() if blocks.kept_bytes else set()
         self.loaded: set[str] = set()
         splits = kernel.splits
         self.parts = [s for s in kernel.statements if isinstance(s, Part)]
         if splits is not None and splits.over == "r":
-            whole = splits.multiple % blocks.r == 0 and self.r_size != "r_size" and kernel.r_size % blocks.r == 0
+            whole = splits.multiple % blocks.r == 0 and self.length is not None and self.length % blocks.r == 0
             self.ragged_r, self.first = not whole, "r_start"
         # Multiples of 16 are a class of their own anyway: `aligned` tells of them.
         even = splits is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
@@ -63,7 +70,12 @@ class Program(Body):
         self.x_size = "x_size" if columns is None else str(kernel.x_size)
         exact = columns is not None and columns % blocks.x == 0
         self.ragged_x = self.flat or not (blocks.x == 1 or even or exact)
-        self.lanes = 1 if kernel.r_leads else LANES
+        long = blocks.r >= MASKED and not kernel.r_leads and (splits is None or splits.over == "x")
+        if self.length is None and kernel.has_r and long:
+            self.ragged_r = self.reaches_past(kernel.r_size)  # of symbolic sizes a guard: a plan has masks or has none
+        self.vector = 0 if self.squares else vector_of_rows(kernel, blocks)
+        self.ragged_r = self.ragged_r or self.vector > 0
+        self.lanes = LANES if self.vector or (not kernel.r_leads and in_rows_of_vectors(kernel)) else 1
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""
@@ -107,10 +119,11 @@ class Program(Body):
         if self.blocks.kept_bytes:
             first = [s for s in wanted if isinstance(s, Load) and s.out.name in self.held - self.loaded]
             found += [f"{s.out.name}_held = ()" for s in first]
-            found.append(f"for chunk in tl.static_range({-(-self.kernel.r_size // self.blocks.r)}):")
+            found.append(f"for chunk in tl.static_range({self.chunks}):")
             inner.insert(0, "r_start = chunk * RBLOCK")
         else:
-            found.append(self.loop("r_start", "0", self.r_size, "RBLOCK"))
+            end = f"{self.r_size} + shift" if self.vector else self.r_size
+            found.append(self.loop("r_start", "0", end, "RBLOCK"))
         exact = [s.out.name for s in reductions if s.out.name not in everywhere and not self.averages_out(s)]
         self.rounded = everywhere | rounded_values(self.kernel, wanted, exact)  # what other loops need, they compute
         for s in wanted:
@@ -130,8 +143,13 @@ class Program(Body):
     def r_lines(self, end: str = "") -> list[str]:
         """r at r_start, and its mask where a block may reach past the end."""
         to_index = ".to(tl.int64)" if self.index_type is int64 else ""
+        if self.vector:
+            return block_lines(True, self.r_size, self.vector, to_index)
         lines = [f"r = r_start + {self.range('R')}[None, :]{to_index}"]
-        return [*lines, f"r_mask = r < {end or self.r_size}"] if self.ragged_r else lines
+        if not self.ragged_r:
+            return lines
+        whole = f" | (chunk < {self.chunks - 1})" if self.chunks else ""
+        return [*lines, f"r_mask = (r < {self.r_size}){whole}" if whole else f"r_mask = r < {end or self.r_size}"]
 
     def needed(self, ends: Sequence[Statement]) -> list[Statement]:
         """What must be computed inside a loop over r for these ends, in order."""
@@ -185,7 +203,7 @@ class Program(Body):
                     uses[s] = uses.get(s, 0) + 1
         found, room = set(), self.blocks.kept_bytes
         for s in sorted((s for s in uses if uses[s] > 1), key=lambda s: -uses[s]):
-            size = self.kernel.r_size * self.dtypes[s.argument].itemsize
+            size = room_for(self.kernel.r_size) * self.dtypes[s.argument].itemsize
             if size <= room:
                 room -= size
                 found.add(s.out.name)

@@ -6,6 +6,8 @@ asks the L2 for before it waits, it asks as a program of its loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import LoopParts, loop_parts, module, parameters_of
 from genesis.codegen.cuda.source import SIZES, KernelSource
@@ -39,9 +41,13 @@ def emit_side_by_side(group: Group, gpu: GpuModel) -> KernelSource:
     name = f"{parts[0].source.name}_beside_{len(parts) - 1}_more"
     return KernelSource(
         name, module(name, signature, calls, functions, before=[f"program = {PROGRAM}", *asks]), signature, constexprs,
-        (*args, *bounds.values()), tuple(f"{x}_{number}" for number, part in enumerate(parts)  # type: ignore[arg-type]
-                                         for x in part.source.aligned),
-        (first, 1, 1), max(part.source.num_warps for part in parts), label=name)
+        (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
+        (first, 1, 1), max(part.source.num_warps for part in parts), label=name, eights=_of_all(parts, "eights"))
+
+
+def _of_all(parts: Sequence[LoopParts], field: str) -> tuple[str, ...]:
+    """The parameters that this field of the parts' kernels names."""
+    return tuple(f"{x}_{number}" for number, part in enumerate(parts) for x in getattr(part.source, field))
 
 
 def _function(name: str, part: LoopParts) -> str:

@@ -95,6 +95,7 @@ class KernelSource:
         args: for each parameter that is not a constexpr: a node (its memory), an int, a table, a matrix's map, or
             a place to hand parts over.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
+        eights: others known to be multiples of 8.
         grid: programs in three dimensions; an empty one needs no launch.
         plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
         note: why the kernel is of this form, where its template has several; for `genesis why`.
@@ -114,6 +115,7 @@ class KernelSource:
     flushes: bool = False
     plain: str = ""
     note: str = ""
+    eights: tuple[str, ...] = ()
 
     @property
     def readable(self) -> str:
@@ -123,7 +125,7 @@ class KernelSource:
     def key_parts(self) -> dict[str, Any]:
         """What decides the compiled kernel, as plain data: equal parts are one compilation."""
         return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
-                "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned),
+                "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned), "eights": list(self.eights),
                 "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes,
                 "language": "gluon" if self.plain else "triton"}
 

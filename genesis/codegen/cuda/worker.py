@@ -42,7 +42,8 @@ def compiled_by_triton(parts: dict[str, Any], architecture: int) -> Any:
     function = define(parts["source"])[parts["name"]]
     signature = dict(parts["signature"])
     names = list(signature)
-    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
+    attributes = {(names.index(name),): [["tt.divisibility", divisor]]
+                  for divisor, which in ((16, "aligned"), (8, "eights")) for name in parts[which]}
     kind: Any = ASTSource
     if parts["language"] == "gluon":
         from triton.experimental.gluon._runtime import GluonASTSource

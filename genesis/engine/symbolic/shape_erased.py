@@ -94,8 +94,15 @@ class Member:
         return [sample for sample in self._shape_erased.samples if sample != self.numbers]
 
     def arguments(self) -> list[Axis]:
-        """The axes whose sizes kernels take as arguments: the batch, and what was seen to change."""
+        """The axes whose sizes kernels take as arguments: the batch, and what was seen to change.
+
+        Not a batch as large as its rows are long, as of a square matrix: they are one symbol, and rows whose length is
+        written into a kernel are faster.
+        """
         leading = leading_axis(self._types, self.axes)
+        if leading is not None and any(axis.axis and self.numbers[axis.position] == self.numbers[leading.position]
+                                       for axis in self.axes):
+            leading = None
         return [axis for axis in self.axes if axis == leading or axis.position in self._shape_erased.moving]
 
     def moved(self) -> list[Axis]:

@@ -202,10 +202,9 @@ class Sizes:
                 kind, name, _ = self.trace.atoms[atom]
                 if kind not in SYMBOLS:
                     return None
-                if kind == "sixteenth":
-                    if k % 16:
-                        return None
-                    k //= 16
+                if k % SYMBOLS[kind]:
+                    return None
+                k //= SYMBOLS[kind]
                 factors.append(size_of[name])
             found.append((k, tuple(factors)))
         return tuple(found)

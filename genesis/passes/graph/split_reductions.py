@@ -15,7 +15,7 @@ from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.split_spreads import split_spread
 
-ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 16384))
+ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 8192))
 """Rows reduced to columns: (splits per multiprocessor, the most columns that get as many). A kernel that computes the
 rows as well has one program per split; a mere reduction also splits the columns into blocks. With more columns than
 the last row's, every multiprocessor has a block of whole columns."""

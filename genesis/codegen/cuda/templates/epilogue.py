@@ -102,13 +102,13 @@ class _Body(Body):
         self.stored, self.maps = stored, maps
         self.puts, self.count = 0, len(maps) + also_put
 
-    def store(self, s: Store) -> str:
+    def store(self, s: Store) -> list[str]:
         found = self.maps.get(s.argument)
         if found is None:
             return super().store(s)
         value = f"{self.stored_value(s)}.to({triton_type(self.dtypes[s.argument])})"
         self.puts += 1
-        return put(found, value, self.puts - 1, self.count)
+        return [put(found, value, self.puts - 1, self.count)]
 
     def load(self, s: Load) -> list[str]:
         if s.argument != PRODUCT:

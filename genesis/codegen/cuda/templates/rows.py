@@ -10,8 +10,8 @@ from math import prod
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.build_kernel import build_operands
-from genesis.codegen.cuda.emitter import Body, expression
-from genesis.codegen.cuda.loops import integer_type, module, multiples_of_16, needs_int64
+from genesis.codegen.cuda.emitter import Body, before_end, expression
+from genesis.codegen.cuda.loops import integer_type, module, multiples_of_8, multiples_of_16, needs_int64
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
@@ -78,10 +78,11 @@ class Rows:
         """Which rows a program has."""
         return [f"x = ({block}){self.integer} * XBLOCK + tl.arange(0, XBLOCK)[:, None]", "x_mask = x < x_size"]
 
-    def r_lines(self, start: str = "0") -> list[str]:
-        """Which elements of them, from `start` on."""
+    def r_lines(self, start: str = "0", block: int = 0) -> list[str]:
+        """Which elements of them, from `start` on; `block` of them, if these are whole rows."""
         first = "" if start == "0" else f"{start} + "
-        return [f"r = {first}tl.arange(0, RBLOCK)[None, :]{self.integer}", f"r_mask = r < {self.size}"]
+        inside = before_end(self.length, self.size, 0 if self.kernel.r_leads else block)
+        return [f"r = {first}tl.arange(0, RBLOCK)[None, :]{self.integer}", f"r_mask = {inside}"]
 
     def operand_lines(self) -> list[str]:
         """The operands' values at (x, r)."""
@@ -115,12 +116,12 @@ class Rows:
                      **{size: integer_type(value) for size, value in sizes.items()},
                      **dict.fromkeys(constexprs, "constexpr")}
         bound = "r_size" if self.inner == 1 else "x_size"  # the one that cuts vectors off
+        bounds = {bound: sizes[bound]} if bound in sizes else {}
         empty = not self.rows or not any(node.type.numel for node in outputs.values())
         return KernelSource(name, module(name, signature, lines, more), signature, constexprs,
                             (*pointers.values(), *numbers.values(), *sizes.values()),
-                            (*pointers, *multiples_of_16({bound: sizes[bound]} if bound in sizes else {})),
-                            (0 if empty else programs, 1, 1), num_warps,
-                            label=name)
+                            (*pointers, *multiples_of_16(bounds)), (0 if empty else programs, 1, 1), num_warps,
+                            label=name, eights=tuple(multiples_of_8(bounds)))
 
 
 def result(group: Group, index: int) -> Node | None:

@@ -165,7 +165,8 @@ class _Emitter:
             first += self.entry()
         begin = f"part * {self.extent}{' + begin' if self.loops else ''}" if self.chunk else (
             "begin" if self.loops else "0")
-        body = self.column_lines(begin) if self.columns else rows.r_lines(begin)
+        whole = 0 if self.chunk or self.loops else self.blocks.step
+        body = self.column_lines(begin) if self.columns else rows.r_lines(begin, whole)
         if self.chunk:
             body.append(f"r_mask = r_mask & (r < part * {self.extent} + {self.extent})")
         body += [*rows.operand_lines(), *self.lifted(), *self.scanned()]

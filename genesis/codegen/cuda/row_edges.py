@@ -1,0 +1,76 @@
+"""Rows that begin anywhere: read and written in whole vectors all the same.
+
+A row of 50257 16-bit values begins at a multiple of 2 bytes, and a thread that loads 16 bytes at once wants a multiple
+of 16. So a program's blocks begin at the vector that the row's first element lies in, `shift` elements before it:
+
+    row_start = x * 50257 // 8 * 8, shift = x * 50257 % 8          near = 0, 1, …, r = near - shift
+
+Vectors that lie in the row are loaded and stored as such, the elements at its two edges one by one: what belongs to a
+neighbour may be written by another program meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.codegen.cuda.blocks import VECTOR, Blocks, in_rows_of_vectors
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Store
+
+FEWEST: Final = 1024
+"""Elements of a block from which on it pays."""
+
+WIDEST: Final = 2
+"""Bytes of an element at most: wider ones fill lines of memory when each lane loads one."""
+
+
+def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
+    """Elements of a vector, where a program's row is read and written so; 0 where it is not, or begins with one."""
+    alone = kernel.has_r and blocks.x == 1 and not blocks.tiled and kernel.splits is None and not kernel.r_leads
+    if not alone or blocks.r < FEWEST or in_rows_of_vectors(kernel):
+        return 0
+    moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, Store) and s.vars == "xr"]
+    moved += kernel.loads("xr")
+    if any(isinstance(s, Random) for s in kernel.statements) or not all(_plain(s, kernel) for s in moved):
+        return 0
+    narrowest = min(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    vector = VECTOR // narrowest
+    return vector if narrowest <= WIDEST and (blocks.looped or kernel.r_size + vector - 1 <= blocks.r) else 0
+
+
+def _plain(s: Load | Store, kernel: Kernel) -> bool:
+    """Whether it is at x·(elements of a row) + r."""
+    terms = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
+    return (len(terms) == len(s.address.terms) and terms == {"x": kernel.r_size, "r": 1} and s.address.constant == 0
+            and not (isinstance(s, Load) and s.bounds))
+
+
+def start_lines(length: int, vector: int, integer: str) -> list[str]:
+    """Where the program's row begins, after the kernel's x; `integer` converts to 64 bits where addresses need them."""
+    first = f"tl.program_id(0){integer} * {length}"
+    return [f"shift = {first} % {vector}", f"row_start = {first} // {vector} * {vector}"]
+
+
+def block_lines(looped: bool, length: str, vector: int, integer: str) -> list[str]:
+    """A block's elements: `near` counts from the vector that the row begins in, `r` from the row's first element.
+
+    `whole` are those of vectors that lie in the row, `edge` its others, which most blocks of a loop have none of.
+    """
+    start = "r_start + " if looped else ""
+    has_edge = f"(r_start == 0) | (r_start + RBLOCK > {length} + shift)" if looped else "True"
+    return [f"near = {start}tl.arange(0, RBLOCK)[None, :]{integer}", "r = near - shift",
+            f"r_mask = (r >= 0) & (r < {length})", f"near_vector = near // {vector} * {vector}",
+            f"whole = (near_vector >= shift) & (near_vector + {vector} <= {length} + shift)",
+            "edge = r_mask & (whole == 0)", f"has_edge = {has_edge}"]
+
+
+def load_lines(name: str, argument: str) -> list[str]:
+    """A load of the row's elements."""
+    place = f"{argument} + row_start + near"
+    return [f"{name} = tl.load({place}, mask=whole, other=0)", "if has_edge:",
+            f"    {name} = tl.where(edge, tl.load({place}, mask=edge, other=0), {name})"]
+
+
+def store_lines(argument: str, value: str) -> list[str]:
+    """A store of the row's elements."""
+    place = f"{argument} + row_start + near"
+    return [f"tl.store({place}, {value}, mask=whole)", "if has_edge:", f"    tl.store({place}, {value}, mask=edge)"]
