@@ -254,8 +254,7 @@ class Body:
         if name in ("eq", "ne") and (compared := self.compared_positions(s)):
             return lowerings.pointwise(name, int32, compared)
         operands = tuple(self.use(v, compute, inline) for v in s.operands)
-        exact = name == "div" and self.is_size(s.operands[1])
-        return lowerings.pointwise(name, compute, operands, rounded and not exact)
+        return lowerings.pointwise(name, compute, operands, rounded)
 
     def compared_positions(self, s: Apply) -> tuple[str, str] | None:
         """A coordinate and a number of its row in 32 bits, where the IR has 64 of them for every element."""
@@ -277,16 +276,17 @@ class Body:
             exact = number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5 and abs(number) < 2.0**100
             if exact or (rounded and number):
                 return f"{value} * {literal(1 / number, lowerings.held(s.compute), True)}"
+        if rounded and constant is not None and isinstance(constant.number, SymInt):
+            return f"{value} * {self.reciprocal(constant.number, under)}"
         if rounded and "r" in s.out.vars and "r" not in under.vars:
-            divisor = self.use(under, s.compute, True)
-            return f"{value} * {f'tl.math.div_rn(1.0, {divisor})' if self.is_size(under) else f'(1.0 / {divisor})'}"
+            return f"{value} * (1.0 / {self.use(under, s.compute, True)})"
         return ""
 
-    def is_size(self, value: Value) -> bool:
-        """Whether it is a number that follows from sizes. What is divided by it is rounded exactly: an approximate
-        quotient has other bits by an argument than by a number in the text."""
-        constant = self.constants.get(value.name)
-        return constant is not None and isinstance(constant.number, SymInt)
+    def reciprocal(self, size: SymInt, value: Value) -> str:
+        """1 / a size, rounded to nearest: an approximate one has other bits by an argument than by a number in the
+        text. Nothing waits for it."""
+        number = literal_value(size)
+        return literal(1 / number, float32, True) if number else f"tl.math.div_rn(1.0, {self.use(value, float32)})"
 
     def small_power(self, s: Apply) -> str:
         """x² and x³ as products."""

@@ -156,7 +156,7 @@ def _r_lines(body: Body) -> list[str]:
     if body.flat or body.blocks.looped:
         return []
     if body.vector:
-        return block_lines(False, body.r_size, body.vector, _integer(body))
+        return block_lines(body.kernel, body.blocks, body.r_size, body.vector, _integer(body))
     start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
     lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"]
     return [*lines, f"r_mask = {body.inside_row()}"] if body.ragged_r else lines

@@ -144,7 +144,7 @@ class Program(Body):
         """r at r_start, and its mask where a block may reach past the end."""
         to_index = ".to(tl.int64)" if self.index_type is int64 else ""
         if self.vector:
-            return block_lines(True, self.r_size, self.vector, to_index)
+            return block_lines(self.kernel, self.blocks, self.r_size, self.vector, to_index)
         lines = [f"r = r_start + {self.range('R')}[None, :]{to_index}"]
         if not self.ragged_r:
             return lines

@@ -15,9 +15,12 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import VECTOR, Blocks, in_rows_of_vectors
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Store
+from genesis.ir.sym_int import SymInt, rounds
 
 FEWEST: Final = 1024
-"""Elements of a block from which on it pays."""
+FEWEST_OF_SYMBOLIC: Final = 4096
+"""Elements of a block from which on it pays; more where the length may be an argument, as edges then cost a plan for
+each eighth of the block that a row can end in."""
 
 WIDEST: Final = 2
 """Bytes of an element at most: wider ones fill lines of memory when each lane loads one."""
@@ -26,7 +29,8 @@ WIDEST: Final = 2
 def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
     """Elements of a vector, where a program's row is read and written so; 0 where it is not, or begins with one."""
     alone = kernel.has_r and blocks.x == 1 and not blocks.tiled and kernel.splits is None and not kernel.r_leads
-    if not alone or blocks.r < FEWEST or in_rows_of_vectors(kernel):
+    fewest = FEWEST_OF_SYMBOLIC if isinstance(kernel.r_size, SymInt) else FEWEST
+    if not alone or blocks.r < fewest or in_rows_of_vectors(kernel):
         return 0
     moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, Store) and s.vars == "xr"]
     moved += kernel.loads("xr")
@@ -50,17 +54,24 @@ def start_lines(length: int, vector: int, integer: str) -> list[str]:
     return [f"shift = {first} % {vector}", f"row_start = {first} // {vector} * {vector}"]
 
 
-def block_lines(looped: bool, length: str, vector: int, integer: str) -> list[str]:
+def block_lines(kernel: Kernel, blocks: Blocks, length: str, vector: int, integer: str) -> list[str]:
     """A block's elements: `near` counts from the vector that the row begins in, `r` from the row's first element.
 
-    `whole` are those of vectors that lie in the row, `edge` its others, which most blocks of a loop have none of.
+    `whole` are those of vectors that lie in the row, `edge` its others: most blocks of a loop have none of them, and of
+    one block for all of a row the text says where they can be.
     """
-    start = "r_start + " if looped else ""
-    has_edge = f"(r_start == 0) | (r_start + RBLOCK > {length} + shift)" if looped else "True"
-    return [f"near = {start}tl.arange(0, RBLOCK)[None, :]{integer}", "r = near - shift",
-            f"r_mask = (r >= 0) & (r < {length})", f"near_vector = near // {vector} * {vector}",
-            f"whole = (near_vector >= shift) & (near_vector + {vector} <= {length} + shift)",
-            "edge = r_mask & (whole == 0)", f"has_edge = {has_edge}"]
+    start = "r_start + " if blocks.looped else ""
+    lines = [f"near = {start}tl.arange(0, RBLOCK)[None, :]{integer}", "r = near - shift",
+             f"r_mask = (r >= 0) & (r < {length})", f"near_vector = near // {vector} * {vector}",
+             f"whole = (near_vector >= shift) & (near_vector + {vector} <= {length} + shift)",
+             "edge = r_mask & (whole == 0)"]
+    if blocks.looped:
+        return [*lines, f"has_edge = (r_start == 0) | (r_start + RBLOCK > {length} + shift)"]
+    eighth = blocks.r // 8
+    last = (rounds(kernel.r_size, eighth) - 1) * eighth - vector
+    end = rounds(kernel.r_size + vector - 1, eighth) * eighth
+    return [*lines, f"whole = whole & (near < {end})",
+            f"edge = edge & ((near < {vector}) | ((near >= {last}) & (near < {end})))", "has_edge = True"]
 
 
 def load_lines(name: str, argument: str) -> list[str]:
