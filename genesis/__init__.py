@@ -47,7 +47,6 @@ from genesis.ops.covariance import *
 from genesis.ops.creation import *
 from genesis.ops.diagonals import *
 from genesis.ops.einops_backend import install as _install_einops
-from genesis.ops.einsum import *
 from genesis.ops.exponential import *
 from genesis.ops.formats import *
 from genesis.ops.histograms import *
@@ -55,7 +54,6 @@ from genesis.ops.index_plan import *
 from genesis.ops.indexing import *
 from genesis.ops.inplace_functions import *  # methods that torch has as functions too
 from genesis.ops.interop import *
-from genesis.ops.legacy import *
 from genesis.ops.linalg import *
 from genesis.ops.logic import *
 from genesis.ops.mantissa import *
@@ -190,7 +188,12 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         combinations as combinations,
         vander as vander,
     )
+    from genesis.ops.einsum import einsum as einsum
     from genesis.ops.finite_differences import gradient as gradient
+    from genesis.ops.legacy import (
+        range as range,
+        typename as typename,
+    )
     from genesis.ops.limits import (
         can_cast as can_cast,
         finfo as finfo,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Ints = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Reads:
     """What to read along an axis: `index` (places, terms), where not `valid` an element that does not count.
 
