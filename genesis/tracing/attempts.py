@@ -3,6 +3,8 @@
 * The first two dozen calls that nothing is replayed for are captured, and one more for each replay since.
 * After that, a call like none before is run as it is. One that comes again is captured: a length, a position.
 * A call that could not be captured is tried again, for one odd call: at once, then after 32 such calls, 256, 2048.
+  Where the line that it failed at is one that each call comes to, it is not tried at once, nor after 32: what that line
+  calls may become another thing, but not by chance.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ _EAGER = 24
 """Captures without a replay to pay for them, for two dozen batch sizes, lengths or positions of a cache."""
 _WAITS = (0, 32, 256, 2048)
 """Calls after a first, second, … refusal that are run as they are."""
+_CERTAIN = 2
+"""Refusals that one counts for at a line that each call comes to."""
 _UNSETTLED = 3
 """Captures of a call that still changes what it reads, as one that fills a cache does, before it counts as refused."""
 _KEPT = 512
@@ -51,14 +55,20 @@ class Attempts:
             del self._seen[next(iter(self._seen))]
         return count > 1 and count & (count - 1) == 0
 
-    def refused(self, key: Any, reason: str, unsettled: bool) -> bool:
-        """Note that a call was not captured; returns whether that is more than a beginning (`unsettled`)."""
+    def refused(self, key: Any, reason: str, unsettled: bool, reached_again: bool = False) -> bool:
+        """Note that a call was not captured; returns whether that is more than a beginning (`unsettled`).
+
+        Args:
+            reached_again: the next call comes to the same line.
+        """
         self._spent += 1
         refusal = self._refusals.setdefault(key, _Refusal())
         refusal.reason = reason
         if unsettled and refusal.unsettled < _UNSETTLED - 1:
             refusal.unsettled += 1
             return False
+        if reached_again:
+            refusal.times = max(refusal.times, _CERTAIN)
         refusal.left = _WAITS[min(refusal.times, len(_WAITS) - 1)]
         refusal.times += 1
         if len(self._refusals) > _KEPT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import is_
@@ -15,6 +16,7 @@ from genesis.frontend.state import lock
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
+from genesis.tracing.reached import is_always_reached
 from genesis.tracing.replay import Replay, make_replay
 from genesis.tracing.results import Result
 from genesis.tracing.signature import signature
@@ -32,7 +34,11 @@ from genesis.tracing.view_copies import Copied, without_copies
 
 
 class CallCapture:
-    """A call that is run under a tracer, so that calls like it can be replayed: `run`, then `kept` or `refused`."""
+    """A call that is run under a tracer, so that calls like it can be replayed: `run`, then `kept` or `refused`.
+
+    Attributes:
+        reached_again: the line that rules out a replay is one that the next call comes to as well.
+    """
 
     def __init__(self, roots: Sequence[Any], known: dict[CodeType, dict[str, Any]], key: Any, tensors: list[Any],
                  args: tuple, kwargs: dict[str, Any], copied: Copied | None):
@@ -56,10 +62,16 @@ class CallCapture:
         entered.note_contents(there)
         self._effects, self._values = Session(), LastValues(_entrance)
         self._tracer = Tracer(entered.enter, self._effects.give_up)
-        self._effects.refused = self._tracer.stop
+        self._effects.refused = self._stop
+        self.reached_again = False
         self._effects.last_values = self._values.stand_in
         if copied is not None:
             copied.mirror(self._effects)
+
+    def _stop(self) -> None:
+        """The call does what no replay does: nothing is followed from there on."""
+        self.reached_again = is_always_reached(sys._getframe(1), _entrance)
+        self._tracer.stop()
 
     @property
     def globals(self) -> dict[CodeType, dict[str, Any]]:

@@ -193,7 +193,7 @@ class CompiledFunction(CompiledBase):
             self._keep(key, kept)
         except NotReplayable as refusal:
             reason = self._located(str(refusal))
-            settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled))
+            settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled), capture.reached_again)
             capture.refused()
             if self.fullgraph and settled:
                 capture.settle(result)

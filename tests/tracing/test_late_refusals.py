@@ -1,0 +1,91 @@
+"""A call that cannot be captured costs little more than the plain one: it is not tried where it would fail again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis.tracing import compiled_function
+from genesis.tracing.call_capture import CallCapture
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CallCapture]]:
+    """The captures that are begun."""
+    found: list[CallCapture] = []
+
+    class Noted(CallCapture):
+        def __init__(self, *args: Any):
+            super().__init__(*args)
+            found.append(self)
+    monkeypatch.setattr(compiled_function, "CallCapture", Noted)
+    yield found
+
+
+class Model(genesis.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = genesis.nn.ModuleList([genesis.nn.Linear(2, 2) for _ in range(3)])
+        self.calls = 0
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        self.tell()
+        return x
+
+    def tell(self) -> None:
+        time.sleep(0)
+
+
+def sleeps(x: Any) -> Any:
+    y = x * 2
+    time.sleep(0)
+    return y
+
+
+def sleeps_in_a_loop(x: Any) -> Any:
+    for _ in range(2):
+        x = x * 2
+        with genesis.no_grad():
+            time.sleep(0)
+    return x
+
+
+def reads(x: Any) -> Any:
+    y = x * 2
+    return y * y.sum().item() + len(str(y.mean().item()))
+
+
+@pytest.mark.parametrize("make", [lambda: sleeps, lambda: sleeps_in_a_loop, lambda: reads, Model])
+def test_a_line_that_each_call_comes_to_is_tried_once_in_a_hundred_calls(make: Callable[[], Any],
+                                                                         tried: list[CallCapture]) -> None:
+    function, x = make(), genesis.ones(2)
+    compiled = genesis.compile(function)
+    for _ in range(100):
+        assert compiled(x).tolist() == function(x).tolist()
+    assert len(tried) == 1
+    for _ in range(200):
+        compiled(x)
+    assert len(tried) == 2  # never for good
+
+
+def test_a_line_behind_a_choice_is_tried_again(tried: list[CallCapture]) -> None:
+    odd = [True]
+
+    def helper(x: Any) -> Any:
+        return x * float(x.sum()) if odd[0] else x * 2
+
+    @genesis.compile
+    def calls(x: Any) -> Any:
+        return helper(x)
+    x = genesis.ones(2)
+    calls(x)
+    odd[0] = False
+    for _ in range(3):
+        assert calls(x).tolist() == [2, 2]
+    assert len(tried) == 2 and calls.hits == 2
