@@ -297,9 +297,12 @@ def report(name: str, found: dict[str, Any]) -> None:
             row["loss_off"] = max(abs(a - b) / abs(b) for a, b in zip(row["losses"], reference["losses"], strict=True))
         if row["above"] and found.get("compile", {}).get("above"):
             row["memory"] = row["above"] / found["compile"]["above"]
-        print(f"{name:10}{contestant:9}{row['ms']:9.2f} ms  {row.get('speed', 0):5.2f} x (bar {ROWS[name].bar:.2f})  "
-              f"above {row['above'] / 1e9:6.2f} GB ({row.get('memory', 0):.2f})  first {row['first_s']:5.1f} s"
-              f"  loss {row['losses'][0]:.4f} → {row['losses'][-1]:.4f}, off {row.get('loss_off', 0):.1e}"
+        print(f"{name:10}{contestant:9}{row['ms']:9.2f} ms"
+              + (f"  {row['speed']:5.2f} x (bar {ROWS[name].bar:.2f})" if "speed" in row else "")
+              + f"  above {row['above'] / 1e9:6.2f} GB"
+              + (f" ({row['memory']:.2f})" if "memory" in row else "") + f"  first {row['first_s']:5.1f} s"
+              f"  loss {row['losses'][0]:.4f} → {row['losses'][-1]:.4f}"
+              + (f", off {row['loss_off']:.1e}" if "loss_off" in row else "")
               + (f"  {row['steps']} steps" if "steps" in row else ""), flush=True)
         for label, launch in list(row.get("launches", {}).items())[:22]:
             print(f"    {launch['ms']:8.3f} ms {launch['count']:4d} x {launch['ms'] / launch['count'] * 1e3:8.1f} us  "
