@@ -24,9 +24,8 @@ page against them.
   float32's bits, which torch rounds unless told otherwise.
 * Random numbers are others than torch's, for the same seed.
 * Saved files are safetensors; `genesis.load` reads torch's files, tensors and plain containers only.
-* A wrong keyword or name is told with the right one. On Python before 3.13 methods that are views or single ops
-  (`x.view`, `x.add`) and attributes of tensors have Python's own error, as looking would cost each call that is right;
-  of an attribute Python prints the right name under the traceback.
+* A wrong keyword or name is told with the right one. Attributes of tensors (`x.sofmax`) have Python's own error, as
+  looking would cost each call that is right; Python prints the right name under the traceback.
 * Values that differ on purpose, and what is open, are listed in [open ends](open_ends.md).
 
 ## Names that are left out

@@ -41,8 +41,6 @@ class LeftOut(NamedTuple):
 
 
 LEFT_OUT: tuple[LeftOut, ...] = (
-    LeftOut(r"Tensor\..*", "x2", "a method that every step calls is bound by Python itself (`HOT_METHODS`)"),
-    LeftOut(r"Tensor\.select", "axis", "a method that every step calls is bound by Python itself (`HOT_METHODS`)"),
     LeftOut(r"Tensor\.(copy_|to)", "other|x2", "torch's own stub says so; torch refuses it or names it otherwise"),
     LeftOut(r"(autograd\.)?enable_grad", "orig_func", "the decorated function, which Python gives by position"),
     LeftOut(r"Tensor\.requires_grad_", "mode", "torch's stub says so, and torch takes requires_grad"),
@@ -67,7 +65,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(r"testing\.make_tensor", "memory_format", "tensors are made in row-major order"),
     LeftOut(r"Tensor\.resize_|(Tensor\.)?resize_as_", "memory_format", "what is resized is in row-major order"),
     LeftOut(r"Tensor\.new", ".*", "torch's stub is of the class; the constructor of old takes all by position"),
-    LeftOut(r"Tensor\.expand", "implicit", "of torch's own tracing"),
     LeftOut(r"Tensor\.dim_order", "ambiguity_check", "strides here order the dimensions in one way"),
 )
 

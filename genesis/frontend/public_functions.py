@@ -6,8 +6,8 @@ parameters takes what is left over, too, and calls the one that does the work. G
 that torch takes beside these (`axis=` for `dim=`) are put where they belong (`other_words`).
 
 A call between costs 0.1 to 0.28 µs (`benchmarks/recording.py`), with keywords as without: all arguments go on by
-position, to the same code with all of its parameters positional. Methods that a model calls at each step are left
-alone (`HOT_METHODS`).
+position, to the same code with all of its parameters positional. Where that would be a tenth of a call and more, as of
+a view, the function remembers what follows from its arguments (`frontend/view_geometry.py`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,6 @@ from genesis.ir.suggest import did_you_mean, suggesting
 from genesis.ir.types import DType, as_dtype, not_a_dtype
 
 _VARARGS, _VARKEYWORDS = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
-HOT_METHODS: Final = frozenset([
-    "view", "reshape", "transpose", "permute", "t", "unsqueeze", "squeeze", "expand", "expand_as", "flatten",
-    "unflatten", "view_as", "contiguous", "select", "split", "clone", "to", "type_as",
-    "float", "half", "bfloat16", "double", "add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt", "square",
-    "pow", "tanh", "sigmoid", "relu", "abs", "sin", "cos", "clamp", "masked_fill", "where", "tril", "triu", "add_",
-    "sub_", "mul_", "div_", "copy_", "fill_", "clamp_", "addcmul_", "addcdiv_", "lerp_", "matmul", "mm", "bmm", "item",
-    "tolist"])
-"""Methods that are views or single ops, 0.7 to 4 µs: a call between would be 4 to 14 % of each."""
-
 NO_PYTHON_TYPES: Final = frozenset({"type", "set_default_dtype"})
 """Functions that take no `float`, `int` or `bool` for a dtype, as torch's do not."""
 
@@ -106,8 +97,8 @@ def bound(function: FunctionType, module: str, name: str) -> FunctionType:
 
 
 def is_public_method(name: str, value: Any) -> bool:
-    """Whether this of a class is a method to be bound: one that takes more than `self`, no operator, and not hot."""
-    if value.__class__ is not FunctionType or name.startswith("_") or name in HOT_METHODS:
+    """Whether this of a class is a method to be bound: one that takes more than `self`, and no operator."""
+    if value.__class__ is not FunctionType or name.startswith("_"):
         return False
     code = value.__code__
     return code.co_argcount + code.co_kwonlyargcount > 1 or bool(code.co_flags & _VARARGS)

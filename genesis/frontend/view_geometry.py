@@ -193,6 +193,14 @@ def viewed(kind: TensorType, part: View | None, *sizes: Any) -> Shown | None:
     return reshaped(kind, part, filled("view", kind, tuple(map(index, sizes))))
 
 
+@remembered
+def filled_and_reshaped(op: str, kind: TensorType, part: View | None,
+                        shape: tuple[int, ...]) -> tuple[tuple[int, ...], Shown | None]:
+    """`filled`, and the view that has this shape."""
+    new = filled(op, kind, shape)
+    return new, reshaped(kind, part, new)
+
+
 def viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides that show the same memory in another shape, or None where only a copy can.
 

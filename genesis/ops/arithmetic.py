@@ -35,7 +35,8 @@ def add(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = No
     tensor([2.5000, 3.5000])
     """
     plain = alpha == 1 and alpha is not True
-    return into(out, pointwise_op(p.add, input, other) if plain else _scaled("add", input, other, alpha, 1))
+    found: Tensor = pointwise_op(p.add, input, other) if plain else _scaled("add", input, other, alpha, 1)
+    return found if out is None else into(out, found)
 
 
 def sub(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
@@ -44,7 +45,8 @@ def sub(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = No
         raise failure("sub", "subtraction with bool tensors is not supported", [("input", input), ("other", other)],
                       hint="use ^ or logical_xor")
     plain = alpha == 1 and alpha is not True
-    return into(out, pointwise_op(p.sub, input, other) if plain else _scaled("sub", input, other, alpha, -1))
+    found: Tensor = pointwise_op(p.sub, input, other) if plain else _scaled("sub", input, other, alpha, -1)
+    return found if out is None else into(out, found)
 
 
 def rsub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
@@ -76,7 +78,8 @@ def _scaled(name: str, input: Value, other: Value, alpha: float, sign: int) -> T
 
 def mul(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input · other, element by element."""
-    return into(out, pointwise_op(p.mul, input, other))
+    found: Tensor = pointwise_op(p.mul, input, other)
+    return found if out is None else into(out, found)
 
 
 def div(input: Value, other: Value, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -88,33 +91,40 @@ def div(input: Value, other: Value, *, rounding_mode: str | None = None, out: Te
     (tensor([-3.5000,  3.5000]), tensor([-4,  3]), tensor([-3,  3]))
     """
     if rounding_mode is None:
-        return into(out, pointwise_op(p.div, input, other, floating=True))
+        found: Tensor = pointwise_op(p.div, input, other, floating=True)
+        return found if out is None else into(out, found)
     if rounding_mode == "floor":
-        return into(out, pointwise_op(p.floor_divide, input, other))
+        found = pointwise_op(p.floor_divide, input, other)
+        return found if out is None else into(out, found)
     if rounding_mode == "trunc":
-        return into(out, pointwise_op(a.trunc_divide, input, other))
+        found = pointwise_op(a.trunc_divide, input, other)
+        return found if out is None else into(out, found)
     raise failure("div", "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
                   f"{rounding_mode!r}", [("input", input), ("other", other)])
 
 
 def floor_divide(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """The largest integer ≤ input / other."""
-    return into(out, pointwise_op(p.floor_divide, input, other))
+    found: Tensor = pointwise_op(p.floor_divide, input, other)
+    return found if out is None else into(out, found)
 
 
 def remainder(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input - other · floor(input / other): the sign of other, as Python's %."""
-    return into(out, pointwise_op(p.remainder, input, other))
+    found: Tensor = pointwise_op(p.remainder, input, other)
+    return found if out is None else into(out, found)
 
 
 def fmod(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input - other · trunc(input / other): the sign of input, as C's fmod."""
-    return into(out, pointwise_op(p.fmod, input, other))
+    found: Tensor = pointwise_op(p.fmod, input, other)
+    return found if out is None else into(out, found)
 
 
 def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-x, element by element."""
-    return into(out, pointwise_op(p.neg, input))
+    found: Tensor = pointwise_op(p.neg, input)
+    return found if out is None else into(out, found)
 
 
 def positive(input: Tensor) -> Tensor:
@@ -136,12 +146,14 @@ def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where the sign bit is set: negative numbers, and -0."""
-    return into(out, pointwise_op(f.signbit, input))
+    found: Tensor = pointwise_op(f.signbit, input)
+    return found if out is None else into(out, found)
 
 
 def copysign(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """|input| with the sign of other, that of -0 included. Integers become floating-point."""
-    return into(out, pointwise_op(f.copysign, input, other, floating=True))
+    found: Tensor = pointwise_op(f.copysign, input, other, floating=True)
+    return found if out is None else into(out, found)
 
 
 def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -155,12 +167,14 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
     if input.spec.dtype is not values.spec.dtype:
         raise failure("heaviside", "heaviside is not yet implemented for tensors with different dtypes.",
                       [("input", input), ("values", values)], hint="cast one with .to(dtype)")
-    return into(out, pointwise_op(b.heaviside, input, values))
+    found: Tensor = pointwise_op(b.heaviside, input, values)
+    return found if out is None else into(out, found)
 
 
 def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / x, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.reciprocal, input, floating=True))
+    found: Tensor = pointwise_op(p.reciprocal, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:

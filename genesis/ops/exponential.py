@@ -43,47 +43,56 @@ __all__ = [
 
 def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """e to the power x, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.exp, input, floating=True))
+    found: Tensor = pointwise_op(p.exp, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """2 to the power x, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.exp2, input, floating=True))
+    found: Tensor = pointwise_op(p.exp2, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """exp(x) - 1, exact near 0. Integers become floating-point."""
-    return into(out, pointwise_op(p.expm1, input, floating=True))
+    found: Tensor = pointwise_op(p.expm1, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Natural logarithm, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.log, input, floating=True))
+    found: Tensor = pointwise_op(p.log, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def log2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Logarithm to base 2, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.log2, input, floating=True))
+    found: Tensor = pointwise_op(p.log2, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def log10(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Logarithm to base 10, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.log10, input, floating=True))
+    found: Tensor = pointwise_op(p.log10, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(1 + x), exact near 0. Integers become floating-point."""
-    return into(out, pointwise_op(p.log1p, input, floating=True))
+    found: Tensor = pointwise_op(p.log1p, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Square root, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.sqrt, input, floating=True))
+    found: Tensor = pointwise_op(p.sqrt, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / √x, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.rsqrt, input, floating=True))
+    found: Tensor = pointwise_op(p.rsqrt, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def pow(input: Value, exponent: Value, *, out: Tensor | None = None) -> Tensor:
@@ -106,7 +115,8 @@ def pow(input: Value, exponent: Value, *, out: Tensor | None = None) -> Tensor:
         return into(out, wrap(emit(p.pow, (x, literal(exponent)))))
     if type(exponent) is bool and isinstance(input, TensorBase) and input.spec.dtype is bool_:
         return into(out, bitwise_or(input, not exponent))
-    return into(out, pointwise_op(p.pow, input, exponent))
+    found: Tensor = pointwise_op(p.pow, input, exponent)
+    return found if out is None else into(out, found)
 
 
 def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -150,7 +160,8 @@ def hypot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def xlogy(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input · log(other), and 0 where input is 0. Integers become floating-point."""
-    return into(out, pointwise_op(a.xlogy, input, other, floating=True))
+    found: Tensor = pointwise_op(a.xlogy, input, other, floating=True)
+    return found if out is None else into(out, found)
 
 
 class ExponentialMethods(TensorBase):

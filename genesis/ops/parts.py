@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
 from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.frontend.views import View
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make
 from genesis.ir.ops import movement as m
+from genesis.ir.types import TensorType
 from genesis.ops.common import axis_in, cast, result_type
 from genesis.ops.out import into
 from genesis.ops.shape import shown
@@ -49,24 +51,29 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of one position along `dim`, without that dimension."""
-    shape = input.spec.shape
+    if dim.__class__ is not int:
+        dim = axis_in("select", dim, input.spec.ndim)
+    return shown(input, _selected(input.spec, input.part, dim, index if index.__class__ is int else _whole(index)))
+
+
+def _whole(index: Any) -> int:
+    """A number, or a tensor of one integer, as Python's int."""
+    return operator.index(index)
+
+
+@view_geometry.remembered
+def _selected(kind: TensorType, part: View | None, dim: int, index: int) -> view_geometry.Shown:
+    """`select` of a dimension and a position that may count from the end."""
+    shape = kind.shape
     axis = axis_in("select", dim, len(shape))
     if not shape or not -shape[axis] <= index < shape[axis]:
-        raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
+        raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", kind)],
                       error=IndexError)
-    at = index % shape[axis]
-    index = at if at.__class__ is int else operator.index(at)
-    return shown(input, view_geometry.selected(input.spec, input.part, axis, index))
+    return view_geometry.selected(kind, part, axis, index % shape[axis])
 
 
-def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
-          split_size: int | Sequence[int] | None = None) -> tuple[Tensor, ...]:
-    """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes.
-
-    `split_size` is the method's name of the first argument.
-    """
-    if split_size is not None:
-        split_size_or_sections = split_size
+def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes."""
     axis = axis_in("split", dim, input.spec.ndim)
     size = input.spec.shape[axis]
     if isinstance(split_size_or_sections, int):
@@ -75,7 +82,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = No
             raise failure("split", f"the size of a part must be positive, not {step}", [("input", input)])
         sections = [min(step, size - at) for at in range(0, size, step)] if size else [0]
     else:
-        sections = list(split_size_or_sections or ())
+        sections = list(split_size_or_sections)
         if sum(sections) != size:
             raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}",
                           [("input", input)])

@@ -4,17 +4,19 @@ whenever it is computed, whatever it is fused with."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.draw_parts import layout_of, sharded
 from genesis.frontend.generator import Generator, draw_numbers
+from genesis.frontend.public_functions import bound
 from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
+from genesis.ir.suggest import did_you_mean
 from genesis.ir.types import DType, float32, float64, int64
 from genesis.ops.common import required, shape_of
 from genesis.ops.creation import DeviceLike, as_laid_out, device_from, empty, finish, overwrite
@@ -244,15 +246,17 @@ def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | No
 def _of_the_whole(draw: _Draw) -> _Draw:
     """The method, which writes to a parameter that is a part of a larger tensor what the whole gets there: ranks with
     the same seed draw different bits, and the same ones whatever their number."""
+    own = bound(draw, "genesis", f"Tensor.{draw.__name__}")  # type: ignore[arg-type]  # tells a wrong keyword
+
     @wraps(draw)
     def drawing(self: Any, *args: Any, **options: Any) -> Tensor:
         layout = layout_of(self) if sharded else None
         if layout is None:
-            return draw(self, *args, **options)
+            return own(self, *args, **options)  # type: ignore[no-any-return]
         if tuple(self.spec.shape) != tuple(last - first for first, last in layout.region()):
             raise failure(draw.__name__, "a view of a rank's part of a parameter: what the whole would get there is "
                           "not known", [("tensor", self)], hint="draw the parameter itself, or nn.init")
-        whole = draw(empty(layout.shape, dtype=self.spec.dtype, device=self.spec.device), *args, **options)
+        whole = own(empty(layout.shape, dtype=self.spec.dtype, device=self.spec.device), *args, **options)
         return overwrite(self, layout.own(whole))
     return drawing  # type: ignore[return-value]
 
@@ -277,7 +281,7 @@ class RandomMethods(TensorBase):
         """Write uniform random numbers in [a, b); torch's names for the ends, `from` and `to`, are taken too."""
         a, b = ends.pop("from", a), ends.pop("to", b)
         if ends:
-            raise TypeError(f"uniform_ has no argument {', '.join(ends)}")
+            raise _unknown("uniform_", self, ends, "a", "b")
         if a > b:
             raise failure("uniform_", f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}",
                           [("tensor", self)])
@@ -297,7 +301,7 @@ class RandomMethods(TensorBase):
         exactly. torch's names for the ends, `from` and `to`, are taken too."""
         low, high = ends.pop("from", low), ends.pop("to", high)
         if ends:
-            raise TypeError(f"random_ has no argument {', '.join(ends)}")
+            raise _unknown("random_", self, ends, "low", "high")
         dtype = self.spec.dtype
         if low is None and high is None:
             most = int(2 / dtype.eps) if dtype.kind == "float" else int(dtype.max)
@@ -338,6 +342,17 @@ class RandomMethods(TensorBase):
             raise failure("cauchy_", f"cauchy_ expects sigma > 0.0, but found sigma={sigma}", [("tensor", self)])
         drawn = ((_drawn_for(rand, self, generator) - 0.5) * math.pi).tan()
         return overwrite(self, _shifted(drawn, sigma, median).to(self.spec.dtype))
+
+
+def _unknown(name: str, tensor: Any, given: Iterable[str], low: str, high: str) -> Exception:
+    """The error for a keyword of a draw that is none of the ends' names."""
+    wrong = next(iter(given))
+    problem = f"got an unexpected keyword argument {wrong!r}{did_you_mean(wrong, (low, high, *_ENDS, 'generator'))}"
+    return failure(name, problem, [("self", tensor)], hint=f"{name}({low}, {high}, *, generator)", error=TypeError)
+
+
+_ENDS = ("from", "to")
+"""torch's names for the ends of a range, which are words of Python's."""
 
 
 def _drawn_for(draw: Any, tensor: Any, generator: Generator | None) -> Any:

@@ -26,22 +26,26 @@ __all__ = ["ceil", "clamp", "clamp_max", "clamp_min", "clip", "fix", "floor", "f
 
 def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The largest integer ≤ x, element by element."""
-    return into(out, pointwise_op(p.floor, input))
+    found: Tensor = pointwise_op(p.floor, input)
+    return found if out is None else into(out, found)
 
 
 def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest integer ≥ x, element by element."""
-    return into(out, pointwise_op(p.ceil, input))
+    found: Tensor = pointwise_op(p.ceil, input)
+    return found if out is None else into(out, found)
 
 
 def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """x without its fraction, element by element."""
-    return into(out, pointwise_op(p.trunc, input))
+    found: Tensor = pointwise_op(p.trunc, input)
+    return found if out is None else into(out, found)
 
 
 def frac(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The fraction of x, with the sign of x; floating-point only."""
-    return into(out, pointwise_op(a.frac, input))
+    found: Tensor = pointwise_op(a.frac, input)
+    return found if out is None else into(out, found)
 
 
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
@@ -52,7 +56,8 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     (tensor([0., 2., 2.]), tensor([123.5000]))
     """
     if not decimals:
-        return into(out, pointwise_op(p.round, input))
+        found: Tensor = pointwise_op(p.round, input)
+        return found if out is None else into(out, found)
     return into(out, wrap(emit(a.round_to, operands("round", (input,)), (decimals,))))
 
 
@@ -87,17 +92,20 @@ def clamp(input: Tensor, min: Value | None = None, max: Value | None = None, *, 
         raise failure("clamp", "At least one of 'min' or 'max' must not be None", [("input", input)])
     if min is None or max is None:
         return into(out, clamp_min(input, min) if max is None else clamp_max(input, max))  # type: ignore[arg-type]
-    return into(out, pointwise_op(b.clamp, input, min, max))
+    found: Tensor = pointwise_op(b.clamp, input, min, max)
+    return found if out is None else into(out, found)
 
 
 def clamp_min(input: Tensor, min: Value, *, out: Tensor | None = None) -> Tensor:
     """max(x, min); on the bound the gradient is the input's."""
-    return into(out, pointwise_op(b.clamp_min, input, min))
+    found: Tensor = pointwise_op(b.clamp_min, input, min)
+    return found if out is None else into(out, found)
 
 
 def clamp_max(input: Tensor, max: Value, *, out: Tensor | None = None) -> Tensor:
     """min(x, max); on the bound the gradient is the input's."""
-    return into(out, pointwise_op(b.clamp_max, input, max))
+    found: Tensor = pointwise_op(b.clamp_max, input, max)
+    return found if out is None else into(out, found)
 
 
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import view_geometry
 from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.public_functions import LEFT_OUT
+from genesis.frontend.public_functions import bound
 from genesis.frontend.recording import (
     TensorBase,
     emit,
@@ -21,10 +21,11 @@ from genesis.frontend.recording import (
     wrap,
     wrap_laid_out,
 )
+from genesis.frontend.views import View
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops import movement as m
-from genesis.ir.types import DType, as_dtype, not_a_dtype
+from genesis.ir.types import DType, TensorType, as_dtype, not_a_dtype
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 
@@ -114,8 +115,9 @@ def _not_a_shape(input: Tensor, given: tuple[Any, ...]) -> Exception:
 
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
-    return shaped(input, view_geometry.filled(
-        "reshape", input.spec, shape_of(sizes if shape is None else (shape,))))
+    new, found = view_geometry.filled_and_reshaped(
+        "reshape", input.spec, input.part, shape_of(sizes if shape is None else (shape,)))
+    return wrap(emit(m.reshape, (read(input),), (new,))) if found is None else shown(input, found)
 
 
 def shaped(input: Any, new: tuple[int, ...]) -> Any:
@@ -138,19 +140,31 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A view whose dimension i is dimension dims[i]."""
-    given = shape_of(axes if dims is None else (dims,))
-    ndim = input.spec.ndim
+    return shown(input, _permuted(input.spec, input.part, shape_of(axes if dims is None else (dims,))))
+
+
+@view_geometry.remembered
+def _permuted(kind: TensorType, part: View | None, given: tuple[int, ...]) -> view_geometry.Shown:
+    """`permute` by dimensions that may count from the end."""
+    ndim = kind.ndim
     axes = tuple([axis_in("permute", d, ndim) for d in given])
     if sorted(axes) != list(range(ndim)):
-        raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
-    return shown(input, view_geometry.permuted(input.spec, input.part, axes))
+        raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", kind)])
+    return view_geometry.permuted(kind, part, axes)
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with two dimensions swapped."""
-    ndim = input.spec.ndim
-    a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
-    return shown(input, view_geometry.swapped(input.spec, input.part, a, b))
+    if dim0.__class__ is not int or dim1.__class__ is not int:  # 1.0 and True would be found for 1
+        dim0, dim1 = axis_in("transpose", dim0, input.spec.ndim), axis_in("transpose", dim1, input.spec.ndim)
+    return shown(input, _transposed(input.spec, input.part, dim0, dim1))
+
+
+@view_geometry.remembered
+def _transposed(kind: TensorType, part: View | None, dim0: int, dim1: int) -> view_geometry.Shown:
+    """`transpose` by dimensions that may count from the end."""
+    ndim = kind.ndim
+    return view_geometry.swapped(kind, part, axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim))
 
 
 def t(input: Tensor) -> Tensor:
@@ -208,33 +222,53 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x if x.spec.shape == shape else expand(x, shape) for x in tensors)
 
 
-def squeeze(input: Tensor, dim: Axis = None, *, axis: Axis = None) -> Tensor:
+def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
-    shape, dim = input.spec.shape, dim if axis is None else axis
-    if isinstance(dim, (tuple, list)) and not dim:
-        chosen: frozenset[int] = frozenset()
-    else:
-        chosen = frozenset(axes_in("squeeze", dim, len(shape)) if dim is not None else range(len(shape)))
+    if dim.__class__ is int or dim is None:
+        return shown(input, _without_ones(input.spec, input.part, dim))
+    ndim = input.spec.ndim
+    chosen = frozenset(axes_in("squeeze", dim, ndim)) if not isinstance(dim, (tuple, list)) or dim else frozenset()
     return shown(input, view_geometry.without(input.spec, input.part, chosen))
 
 
-def unsqueeze(input: Tensor, dim: int = LEFT_OUT, *, axis: int | None = None) -> Tensor:
+@view_geometry.remembered
+def _without_ones(kind: TensorType, part: View | None, dim: int | None) -> view_geometry.Shown:
+    """`squeeze` of one dimension, which may count from the end, or of all."""
+    return view_geometry.without(kind, part, frozenset(axes_in("squeeze", dim, kind.ndim)))
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
-    at = axis_in("unsqueeze", dim if axis is None else axis, input.spec.ndim + 1)
-    return shown(input, view_geometry.with_one(input.spec, input.part, at))
+    if dim.__class__ is not int:
+        dim = axis_in("unsqueeze", dim, input.spec.ndim + 1)
+    return shown(input, _with_one(input.spec, input.part, dim))
+
+
+@view_geometry.remembered
+def _with_one(kind: TensorType, part: View | None, dim: int) -> view_geometry.Shown:
+    """`unsqueeze` at a dimension that may count from the end."""
+    return view_geometry.with_one(kind, part, axis_in("unsqueeze", dim, kind.ndim + 1))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
-    shape = input.spec.shape
+    if start_dim.__class__ is not int or end_dim.__class__ is not int:
+        ndim = input.spec.ndim
+        start_dim, end_dim = axis_in("flatten", start_dim, ndim), axis_in("flatten", end_dim, ndim)
+    new = _flattened(input.spec, start_dim, end_dim)
+    return input if new is None else shaped(input, new)
+
+
+@view_geometry.remembered
+def _flattened(kind: TensorType, start_dim: int, end_dim: int) -> tuple[int, ...] | None:
+    """The shape that `flatten` gives, None where it gives the tensor itself."""
+    shape = kind.shape
     if not shape:
-        return shaped(input, (1,))
+        return (1,)
     first, last = axis_in("flatten", start_dim, len(shape)), axis_in("flatten", end_dim, len(shape))
     if first > last:
-        raise failure("flatten", "start_dim cannot come after end_dim", [("input", input)])
-    if first == last:
-        return input
-    return shaped(input, (*shape[:first], math.prod(shape[first:last + 1]), *shape[last + 1:]))
+        raise failure("flatten", "start_dim cannot come after end_dim", [("input", kind)])
+    return None if first == last else (*shape[:first], math.prod(shape[first:last + 1]), *shape[last + 1:])
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
@@ -275,7 +309,7 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
 
 def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
     """Itself when its elements lie in the format's order, row-major if none is given; else a copy that does."""
-    if is_contiguous(input, memory_format=memory_format):
+    if (memory_format is None and input.part is None) or is_contiguous(input, memory_format=memory_format):
         return input
     return clone(input, memory_format=memory_format or contiguous_format)
 
@@ -286,6 +320,9 @@ def clone(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor
     if memory_format is None and (part is None or not part.turned):
         return wrap(read(input))
     return wrap_laid_out(read(input), strides_like("clone", input, memory_format))
+
+
+clone_function, _clone = clone, bound(clone, "genesis", "Tensor.clone")  # type: ignore[arg-type]
 
 
 class ShapeMethods(TensorBase):
@@ -312,7 +349,15 @@ class ShapeMethods(TensorBase):
     repeat = repeat
     tile = tile
     contiguous = contiguous
-    clone = clone
+
+    def clone(self: Any, **options: Any) -> Tensor:
+        """A copy with memory of its own, laid out as the input is or in the format; gradients flow through."""
+        part = self.part
+        if not options and (part is None or not part.turned):
+            return wrap(read(self))
+        return _clone(self, **options)  # type: ignore[no-any-return]
+
+    clone.__wrapped__ = clone_function  # type: ignore[attr-defined]  # whose signature it has
     is_contiguous = is_contiguous
 
     @property

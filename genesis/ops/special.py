@@ -23,37 +23,44 @@ __all__ = ["digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "logit", "mvlgamm
 
 def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x)), element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.sigmoid, input, floating=True))
+    found: Tensor = pointwise_op(p.sigmoid, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Error function, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.erf, input, floating=True))
+    found: Tensor = pointwise_op(p.erf, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 - erf(x), exact for large x. Integers become floating-point."""
-    return into(out, pointwise_op(p.erfc, input, floating=True))
+    found: Tensor = pointwise_op(p.erfc, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of erf: NaN outside [-1, 1]. Integers become floating-point."""
-    return into(out, pointwise_op(s.erfinv, input, floating=True))
+    found: Tensor = pointwise_op(s.erfinv, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log|Γ(x)|, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(s.lgamma, input, floating=True))
+    found: Tensor = pointwise_op(s.lgamma, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of log|Γ(x)|. Integers become floating-point."""
-    return into(out, pointwise_op(s.digamma, input, floating=True))
+    found: Tensor = pointwise_op(s.digamma, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind of order 0. Integers become floating-point."""
-    return into(out, pointwise_op(s.i0, input, floating=True))
+    found: Tensor = pointwise_op(s.i0, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:

@@ -22,67 +22,80 @@ __all__ = ["acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", 
 
 def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sine of x radians, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.sin, input, floating=True))
+    found: Tensor = pointwise_op(p.sin, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def cos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Cosine of x radians, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.cos, input, floating=True))
+    found: Tensor = pointwise_op(p.cos, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Tangent of x radians, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.tan, input, floating=True))
+    found: Tensor = pointwise_op(p.tan, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def asin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Arc sine, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.asin, input, floating=True))
+    found: Tensor = pointwise_op(p.asin, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Arc cosine, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.acos, input, floating=True))
+    found: Tensor = pointwise_op(p.acos, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def atan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Arc tangent, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.atan, input, floating=True))
+    found: Tensor = pointwise_op(p.atan, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic sine, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.sinh, input, floating=True))
+    found: Tensor = pointwise_op(p.sinh, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def cosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic cosine, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.cosh, input, floating=True))
+    found: Tensor = pointwise_op(p.cosh, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic tangent, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.tanh, input, floating=True))
+    found: Tensor = pointwise_op(p.tanh, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def asinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse hyperbolic sine, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.asinh, input, floating=True))
+    found: Tensor = pointwise_op(p.asinh, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def acosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse hyperbolic cosine, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.acosh, input, floating=True))
+    found: Tensor = pointwise_op(p.acosh, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def atanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse hyperbolic tangent, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(p.atanh, input, floating=True))
+    found: Tensor = pointwise_op(p.atanh, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """sin(πx) / (πx), 1 at 0, element by element. Integers become floating-point."""
-    return into(out, pointwise_op(s.sinc, input, floating=True))
+    found: Tensor = pointwise_op(s.sinc, input, floating=True)
+    return found if out is None else into(out, found)
 
 
 def atan2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:

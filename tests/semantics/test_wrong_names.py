@@ -83,6 +83,25 @@ def test_the_keyword_that_was_meant(call: Callable, right: str) -> None:
     assert f"{right}" in str(caught.value).rpartition("try: ")[2]
 
 
+def test_every_method_names_the_keyword_that_was_meant() -> None:
+    x, silent = genesis.ones(2, 2), []
+    for name in dir(genesis.Tensor):
+        method = inspect.getattr_static(genesis.Tensor, name)
+        if name.startswith("_") or not inspect.isfunction(method):
+            continue
+        words = [word for word, p in inspect.signature(method).parameters.items() if word not in ("input", "self")
+                 and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        for word in words[-1:]:
+            try:
+                method(x, **{word + "q": 1})
+            except TypeError as error:
+                told = f"got an unexpected keyword argument '{word}q'; did you mean '{word}" in str(error)
+                if told and "(2, 2) on cpu\n  at " in str(error) and "try: " in str(error):
+                    continue
+            silent.append(name)
+    assert silent == []
+
+
 def test_an_argument_that_is_left_out() -> None:
     with pytest.raises(TypeError, match=r"linear: missing 1 required argument: 'weight'\n  input: .*\(2, 2\)"):
         F.linear(genesis.ones(2, 2))
