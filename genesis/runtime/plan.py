@@ -6,12 +6,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, TensorType
+
+
+EARLY: Final = "# What follows is read before the wait: nothing in the program writes it."
+"""Heads the lines of a kernel's text that read memory before it waits (`codegen/cuda/early_loads.py`)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,11 @@ class KernelImage:
     def waits(self) -> bool:
         """Whether the kernel begins by waiting for those before it, so that it may be started while they still run."""
         return "gdc_wait()" in self.source
+
+    @property
+    def reads_early(self) -> bool:
+        """Whether it reads memory before it waits, which what runs before its plan may still write."""
+        return EARLY in self.source
 
 
 @dataclass(frozen=True)

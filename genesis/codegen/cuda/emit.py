@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from typing import Final
 
+from genesis.codegen.cuda.early_loads import emit_early_loop, settled_inputs
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
@@ -29,19 +30,23 @@ from genesis.passes.groups import Group
 from genesis.passes.structural_memo import group_structure, memoized
 
 
-def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
+def emit(group: Group, gpu: GpuModel = H200, settled: Container[Node] = frozenset()) -> KernelSource:
     """The kernel that computes a group on a GPU like `gpu`. Needs no GPU and no places.
 
     Groups of one structure (of repeated layers) have one text, and each its own arguments.
+
+    Args:
+        settled: the program's inputs that nothing in it writes: a kernel may read them before it waits.
     """
-    found = None if group.kind in ("foreach", "norm_parts") else _structure(group, gpu)
+    early = settled_inputs(group, settled)
+    found = None if group.kind in ("foreach", "norm_parts") else _structure(group, gpu, early)
     if found is None:
-        return _emitted(group, gpu)
+        return _emitted(group, gpu, early)
     key, nodes = found
     place = {node: i for i, node in enumerate(nodes)}
 
     def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
-        source = _emitted(group, gpu)
+        source = _emitted(group, gpu, early)
         memories = [x.node if isinstance(x, MatrixMap) else x for x in source.args]
         places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in memories)
         tables = any(isinstance(x, TensorTable) and any(isinstance(entry, Node) for entry in x.entries)
@@ -51,7 +56,7 @@ def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
 
     kept = memoized(key, answer)
     if kept is None:
-        return _emitted(group, gpu)
+        return _emitted(group, gpu, early)
     source, places = kept
     return replace(source, args=tuple([x if at is None else _of(x, nodes[at])
                                        for x, at in zip(source.args, places, strict=True)]))
@@ -66,12 +71,13 @@ def _of(argument: Node | int | TensorTable | MatrixMap | Exchange, node: Node) -
     return replace(argument, node=node) if isinstance(argument, MatrixMap) else node
 
 
-def _emitted(group: Group, gpu: GpuModel) -> KernelSource:
-    source = with_size_arguments(_EMITTERS[group.kind](group, gpu))
+def _emitted(group: Group, gpu: GpuModel, early: frozenset[Node]) -> KernelSource:
+    emitted = _EARLY[group.kind](group, gpu, early) if early else _EMITTERS[group.kind](group, gpu)
+    source = with_size_arguments(emitted)
     return source if gpu.dependent_launch else without_waiting(source)
 
 
-def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | None:
+def _structure(group: Group, gpu: GpuModel, early: frozenset[Node]) -> tuple[Hashable, list[Node]] | None:
     """(what decides a group's text, the nodes that arguments may be: in an order that the text decides, too)."""
     shown = {x: i for i, x in enumerate(group.inputs)} | {stored_as(x): i for i, x in enumerate(group.inputs)}
     found = group_structure(group.nodes, shown)
@@ -82,7 +88,7 @@ def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | Non
     members = tuple([(x.space, *(tuple([place[y] for y in nodes]) for nodes in (x.inputs, x.outputs, x.nodes)))
                      for x in group.members])
     return (("kernel", gpu, config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
-             tuple([place[x] for x in group.outputs]), members), [*group.inputs, *group.nodes])
+             tuple([place[x] for x in group.outputs]), members, tuple([x in early for x in group.inputs])), [*group.inputs, *group.nodes])
 
 
 _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
@@ -99,4 +105,9 @@ _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "segment": lambda group, gpu: emit_segment(group),
     "sort": lambda group, gpu: emit_sort(group),
     "long_sort": lambda group, gpu: emit_long_sort(group),
+}
+
+_EARLY: dict[str, Callable[[Group, GpuModel, frozenset[Node]], KernelSource]] = {
+    "loop": emit_early_loop,
+    "side_by_side": emit_side_by_side,
 }

@@ -10,6 +10,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
 from genesis.codegen.cuda.templates.segments import lines_fit
+from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.in_range import report
@@ -105,10 +106,16 @@ Kernels = Sequence[tuple[KernelSource | None, KernelImage | None]]
 
 def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
-    sources = [None if group.kind == "collective" else emit(group, gpu) for group in schedule.groups]
+    settled = settled_in(schedule.graph)
+    sources = [None if group.kind == "collective" else emit(group, gpu, settled) for group in schedule.groups]
     launched = [source for source in sources if source is not None and all(source.grid)]
     images = dict(zip(map(id, launched), compile(launched), strict=True))
     return [(source, images.get(id(source))) for source in sources]
+
+
+def settled_in(graph: Graph) -> frozenset[Node]:
+    """The program's inputs that nothing in it writes."""
+    return frozenset(graph.inputs).difference(target for target, _ in graph.updates)
 
 
 def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[Step, ...]:

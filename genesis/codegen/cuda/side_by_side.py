@@ -1,24 +1,27 @@
 """Loops that run side by side: one launch has the programs of the first, then those of the second.
 
 Each loop is a function of its own, whose text asks for its program's number instead of the launch's. What a program
-asks the L2 for before it waits, it asks as a program of its loop.
+does before it waits, it does as a program of its loop, so each function waits for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from genesis.codegen.cuda.early_loads import early_parts
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.loops import LoopParts, loop_parts, module, parameters_of
-from genesis.codegen.cuda.source import SIZES, KernelSource
+from genesis.codegen.cuda.loops import LoopParts, parameters_of
+from genesis.codegen.cuda.prelude import prelude_for
+from genesis.codegen.cuda.source import HEADER, RELEASE, SIZES, WAIT, KernelSource
+from genesis.ir.node import Node
 from genesis.passes.groups import Group
 
 PROGRAM = "tl.program_id(0)"
 
 
-def emit_side_by_side(group: Group, gpu: GpuModel) -> KernelSource:
-    """The kernel of a group whose members are loops."""
-    parts = [loop_parts(member, gpu=gpu) for member in group.members]
+def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = frozenset()) -> KernelSource:
+    """The kernel of a group whose members are loops; of settled inputs it may read before it waits."""
+    parts = [early_parts(member, gpu, settled) for member in group.members]
     names = [f"{part.source.name}_{number}" for number, part in enumerate(parts)]
     functions = "\n\n".join(_function(name, part) for name, part in zip(names, parts, strict=True))
     signature: dict[str, str] = {}
@@ -36,11 +39,11 @@ def emit_side_by_side(group: Group, gpu: GpuModel) -> KernelSource:
     constexprs = {f"{p}_{number}": value for number, part in enumerate(parts)
                   for p, value in part.source.constexprs.items()}
     signature.update(dict.fromkeys(constexprs, "constexpr"))
-    asks = _chosen([_asked(part, number) for number, part in enumerate(parts)]) if any(x.before for x in parts) else []
-    calls = _chosen([[_call(name, part, number)] for number, (name, part) in enumerate(zip(names, parts, strict=True))])
+    calls = [f"program = {PROGRAM}", *_chosen(
+        [[_call(name, part, number)] for number, (name, part) in enumerate(zip(names, parts, strict=True))])]
     name = f"{parts[0].source.name}_beside_{len(parts) - 1}_more"
     return KernelSource(
-        name, module(name, signature, calls, functions, before=[f"program = {PROGRAM}", *asks]), signature, constexprs,
+        name, _module(name, signature, calls, functions), signature, constexprs,
         (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
         (first, 1, 1), max(part.source.num_warps for part in parts), label=name, eights=_of_all(parts, "eights"))
 
@@ -50,31 +53,24 @@ def _of_all(parts: Sequence[LoopParts], field: str) -> tuple[str, ...]:
     return tuple(f"{x}_{number}" for number, part in enumerate(parts) for x in getattr(part.source, field))
 
 
+def _module(name: str, signature: dict[str, str], calls: list[str], functions: str) -> str:
+    """A module's text. The kernel itself does not wait: the loops do, each when it has done what comes before."""
+    lines = "".join(f"    {line}\n" for line in calls)
+    kernel = f"@triton.jit\ndef {name}({parameters_of(signature)}):\n{lines}"
+    return "\n\n".join(text.strip("\n") + "\n" for text in (HEADER, prelude_for(functions), functions, kernel) if text)
+
+
 def _function(name: str, part: LoopParts) -> str:
     """A loop as a function of its program's number."""
-    lines = "".join(f"    {line.replace(PROGRAM, 'program_id')}\n" for line in part.lines)
+    all_lines = (*part.before, WAIT, RELEASE, *part.lines)
+    lines = "".join(f"    {line.replace(PROGRAM, 'program_id')}\n" for line in all_lines)
     return f"@triton.jit\ndef {name}(program_id, {SIZES}{parameters_of(part.source.signature)}):\n{lines}"
 
 
 def _call(name: str, part: LoopParts, number: int) -> str:
     given = ", ".join(f"{p}_{number}" for p in part.source.signature)
-    return f"{name}({_own(number)}, {SIZES}{given})"
-
-
-def _own(number: int) -> str:
-    """A program's number among those of its loop."""
-    return f"program - start_{number}" if number else "program"
-
-
-def _asked(part: LoopParts, number: int) -> list[str]:
-    """What programs of this loop ask for; their arguments have the loop's number behind their names."""
-    found = []
-    for line in part.before:
-        name, _, rest = line.removeprefix("g_ask(").partition(" ")
-        name, comma, _ = name.partition(",")
-        line = f"g_ask({name}_{number}{comma} {rest}".replace("x_size", f"x_size_{number}")
-        found.append(line.replace(PROGRAM, f"({_own(number)})" if number else "program"))
-    return found or ["pass"]
+    own = f"program - start_{number}" if number else "program"
+    return f"{name}({own}, {SIZES}{given})"
 
 
 def _chosen(branches: list[list[str]]) -> list[str]:

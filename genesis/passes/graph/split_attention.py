@@ -29,12 +29,15 @@ SHORTEST_PIECE: Final = 64
 PROGRAMS: Final = 2
 """Programs for each multiprocessor that are enough."""
 
+MOST_PROGRAMS: Final = 5
+"""Programs for each multiprocessor that have room at once, about: more pieces begin when others have ended."""
+
 
 def split_attention(graph: Graph, gpu: Gpu) -> Graph:
     """One query's attention to all keys → its attention to each piece of them, and their weighed sum.
 
     before: %3 = flash_attention(%q: (1,16,1,128), %k: (1,8,4096,128), %v)
-    after:  %3 = flash_attention(%q: (1,256,2,128), %k: (1,256,128,128), %v)     # 32 pieces of 8 heads, 2 rows each
+    after:  %3 = flash_attention(%q: (1,512,2,128), %k: (1,512,64,128), %v)      # 64 pieces of 8 heads, 2 rows each
             %4 = sum(mul(%3, …), axes=(2,))                                       # with weights from its lse
     """
     kept = {node.inputs[0] for node in graph.nodes if _is_result(node, 1)}
@@ -50,11 +53,22 @@ def _is_result(node: Node, index: int) -> bool:
 
 def _pieces(heads: int, keys: int, gpu: Gpu) -> int:
     """How many pieces of the keys give every multiprocessor work; 1 where they have it, or too few keys to share."""
+    if keys.__class__ is int and keys % SHORTEST_PIECE == 0 and 2 * hint(heads) <= PROGRAMS * gpu.multiprocessors:
+        return _pieces_of_tiles(hint(heads), keys // SHORTEST_PIECE, gpu)
     found = 1
     while (hint(heads) * found * 2 <= PROGRAMS * gpu.multiprocessors and is_multiple(keys, found * 2)
            and hint(keys) // (found * 2) >= SHORTEST_PIECE):
         found *= 2
     return found
+
+
+def _pieces_of_tiles(heads: int, tiles: int, gpu: Gpu) -> int:
+    """The number of pieces of whole tiles by which the busiest multiprocessor has the fewest tiles; of such numbers the
+    largest, as short walks wait for memory together."""
+    def of_busiest(pieces: int) -> int:
+        return -(-heads * pieces // gpu.multiprocessors) * (tiles // pieces)
+    fitting = [n for n in range(1, tiles + 1) if tiles % n == 0 and heads * n <= MOST_PROGRAMS * gpu.multiprocessors]
+    return min(fitting, key=lambda n: (of_busiest(n), -n))
 
 
 def _shared_out(node: Node, gpu: Gpu) -> Node | None:
@@ -84,16 +98,14 @@ def _shared_out(node: Node, gpu: Gpu) -> Node | None:
 
 def _weighed(parts: Node, lse: Node, masked: bool) -> Node:
     """The sum over axis 2 of the parts, each with its share exp(lse) of the whole; that saw no key where lse is ∞."""
-    last = (0, 1, 3, 4, 2)  # pieces as a row: all that is reduced over them is one kernel
-    parts = permute(parts, axes=last)
-    lse = expand(permute(lse, axes=last), shape=parts.type.shape)
+    lse = expand(lse, shape=parts.type.shape)
     if masked:
         lse = where_(eq(lse, literal(math.inf)), -math.inf, lse)
-    top = max(lse, axes=(4,))
+    top = max(lse, axes=(2,))
     if masked:
         top = where_(eq(top, literal(-math.inf)), 0.0, top)
-    weights = exp(lse - spread(top, lse, (4,)))
-    total = sum(weights, axes=(4,))
+    weights = exp(lse - spread(top, lse, (2,)))
+    total = sum(weights, axes=(2,))
     if masked:
         total = where_(eq(total, literal(0.0)), 1.0, total)
-    return sum(parts * weights, axes=(4,)) / total
+    return sum(parts * weights, axes=(2,)) / total

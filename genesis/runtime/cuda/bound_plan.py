@@ -235,7 +235,9 @@ class BoundPlan:
             return DeviceCopy(destination, source, step.destination.type.nbytes)
         if isinstance(step, Collective):
             return CollectiveWork(step, self._arguments.addresses(number))
-        return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, self._arguments.of(number))
+        early = number > 0 or not step.kernel.reads_early  # another plan's kernel before it may write what it reads
+        return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, self._arguments.of(number),
+                                        early)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this while work of the graph is still running.

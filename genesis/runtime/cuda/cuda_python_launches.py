@@ -44,11 +44,12 @@ class LaunchCalls(CudaCalls):
         self._check("cuFuncSetAttribute", self._cuda.cuFuncSetAttribute(kernel, attribute, nbytes))
 
     def prepare_launch(self, kernel: KernelHandle, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: LaunchArguments) -> PackedLaunch:
-        """A launch of a Triton kernel. CUDA reads as many bytes of each 8-byte value as the kernel declares: of a
-        number that fits 32 bits, which the kernel takes as an i32, it reads the first four."""
-        return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes, image.waits,
-                            arguments.address, arguments)
+                       arguments: LaunchArguments, early: bool = True) -> PackedLaunch:
+        """A launch of a Triton kernel; one that is not `early` starts when all before it on its stream has ended. CUDA
+        reads as many bytes of each 8-byte value as the kernel declares: of a number that fits 32 bits, which the kernel
+        takes as an i32, it reads the first four."""
+        return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes,
+                            early and image.waits, arguments.address, arguments)
 
     def launch(self, prepared: PackedLaunch, stream: StreamHandle) -> None:
         """Start the kernel; does not wait for it."""

@@ -274,7 +274,7 @@ class HostDriver:
                               f"{tuple(shape)} at {address:#x}, strides {tuple(strides)}")
 
     def prepare_launch(self, kernel: HostKernel, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: LaunchArguments) -> HostLaunch:
+                       arguments: LaunchArguments, early: bool = True) -> HostLaunch:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
         `tl.constexpr` parameters were fixed when the cubin was made; here they have a default in the source, or a value

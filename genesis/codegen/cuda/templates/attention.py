@@ -28,13 +28,21 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.attention_keys import SEEN_BLOCK, keys_asked_for, masks_keys, seen_range
+from genesis.codegen.cuda.templates.attention_keys import (
+    SEEN_BLOCK,
+    any_seen,
+    hides_keys,
+    keys_asked_for,
+    masks_keys,
+    seen_range,
+)
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.codegen.cuda.templates.streamed_attention import refusal
 from genesis.codegen.cuda.templates.streamed_attention_gluon import emit_streamed_attention
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented, rounding
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
+from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType, bool_, float32
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.views import stored_as
@@ -240,6 +248,12 @@ class Attention:
         return self.keys % self.tile.j != 0
 
     @property
+    def one_tile(self) -> bool:
+        """Are all keys one tile, whatever the sizes are?"""
+        keys = literal_value(self.keys)
+        return not self.causal and keys is not None and keys <= self.tile.j
+
+    @property
     def ragged_queries(self) -> bool:
         """Does the last tile of queries reach past the end?"""
         return self.queries % self.tile.i != 0
@@ -284,17 +298,12 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     if refused is None:
         return emit_streamed_attention(a)
     y, lse = a.output(0), a.output(1)
-    skips = masks_keys(a)
     asked = keys_asked_for(a) if y is not None else []
     placed = a.place("i", "qkv" if y is not None else "qk")
     lines = [*(() if asked else placed), a.load("q", a.ragged_queries),
              'best = tl.full([I], float("-inf"), tl.float32)', "total = tl.zeros([I], tl.float32)",
-             *(["sums = tl.zeros([I, E], tl.float32)"] if y is not None else []), *a.key_ranges(),
-             *(seen_range(a) if skips else []),
-             f"for start in range({'begin' if skips else 0}, full, J):",
-             *indented(_online_softmax(a, y is not None, masked=False))]
-    if a.causal or a.ragged_keys:
-        lines += ["for start in range(full, end, J):", *indented(_online_softmax(a, y is not None, masked=True))]
+             *(["sums = tl.zeros([I, E], tl.float32)"] if y is not None else []),
+             *(_one_tile(a, y is not None) if a.one_tile else _all_tiles(a, y is not None))]
     share, log = "1.0 / total", f"(best + tl.log2(total)) * {LN_2}"
     if a.mask is not None:
         share = "tl.where(total > 0, 1.0 / total, 0.0)"
@@ -308,11 +317,30 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     return replace(source, note=f"its tiles are not streamed, because {refused}")
 
 
+def _all_tiles(a: Attention, values: bool) -> list[str]:
+    """The loops over tiles of keys: those that every row sees whole, then those with bounds."""
+    skips = masks_keys(a)
+    lines = [*a.key_ranges(), *(seen_range(a) if skips else []), f"for start in range({'begin' if skips else 0}, full, J):",
+             *indented(_online_softmax(a, values, masked=False))]
+    if a.causal or a.ragged_keys:
+        lines += ["for start in range(full, end, J):", *indented(_online_softmax(a, values, masked=True))]
+    return lines
+
+
+def _one_tile(a: Attention, values: bool) -> list[str]:
+    """Keys that are one tile, without a loop; nothing of them is read where a mask hides them all."""
+    lines = ["start = 0", *_online_softmax(a, values, masked=a.ragged_keys)]
+    if not hides_keys(a):
+        return lines
+    return [*any_seen(a), "if seen:", *indented(lines)]
+
+
 def _online_softmax(a: Attention, values: bool, masked: bool) -> list[str]:
     """A tile of keys: scores, the new maximum, what it makes of the sums so far."""
     ragged = masked and a.ragged_keys
     scale = a.scale * LOG2_E
-    lines = [f"j = start + tl.arange(0, J){a.integer}", a.load("k", ragged),
+    early = values and a.one_tile  # in a loop it is the pipeline that loads values ahead
+    lines = [f"j = start + tl.arange(0, J){a.integer}", *([a.load("v", ragged)] if early else []), a.load("k", ragged),
              f"scores = tl.dot(q_tile, tl.trans(k_tile){a.precision})"]
     if a.mask is not None:
         lines += a.masked_scores(transposed=False)
@@ -328,6 +356,6 @@ def _online_softmax(a: Attention, values: bool, masked: bool) -> list[str]:
                   "shrink = tl.exp2(best - larger)"]
     lines.append("total = tl.fma(total, shrink, tl.sum(p, 1))")
     if values:
-        lines += [a.load("v", ragged), "sums = sums * shrink[:, None]",
+        lines += [*([] if early else [a.load("v", ragged)]), "sums = sums * shrink[:, None]",
                   f"sums = tl.dot(p.to({a.dtype}), v_tile, sums{a.precision})"]
     return [*lines, "best = larger"]

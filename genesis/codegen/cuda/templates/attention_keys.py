@@ -24,15 +24,27 @@ FEWEST_LOOKED_FOR: Final = 256
 SEEN_BLOCK: Final = 1024
 """Keys that are looked at together."""
 
-ASKING: Final = 2
-"""Programs for each multiprocessor that ask for their keys and values before they wait. A token's step at 4096 of
-context takes 1 % less so (H200, 2026-11)."""
+ASKING: Final = 5
+"""Programs for each multiprocessor, at most, that ask for keys and values before they wait: as many as have room. A
+token's step at 4096 of context takes 1 % less so (H200, 2026-11)."""
+
+
+def hides_keys(a: Attention) -> bool:
+    """Does the mask hide a key from all queries or from none?"""
+    return (a.mask is bool_ and not a.causal and not a.views["mask"].row.terms
+            and bool(a.views["mask"].column.terms))
 
 
 def masks_keys(a: Attention) -> bool:
-    """Does the mask hide a key from all queries or from none, and are there keys enough to look for those seen?"""
-    return (a.mask is bool_ and not a.causal and not a.views["mask"].row.terms
-            and bool(a.views["mask"].column.terms) and hint(a.keys) >= FEWEST_LOOKED_FOR)
+    """Does it so, and are there keys enough to look for those seen?"""
+    return hides_keys(a) and hint(a.keys) >= FEWEST_LOOKED_FOR
+
+
+def any_seen(a: Attention) -> list[str]:
+    """Lines for `seen`, whether a tile of keys has one that is."""
+    column = address(a.views["mask"].column, "j")
+    return [f"j = tl.arange(0, J){a.integer}",
+            f"seen = tl.max(tl.load(mask_at + ({column}), mask=j < keys, other=0).to(tl.int32), 0) != 0"]
 
 
 def seen_range(a: Attention) -> list[str]:
