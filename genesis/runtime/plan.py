@@ -13,7 +13,6 @@ import numpy as np
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, TensorType
 
-
 EARLY: Final = "# What follows is read before the wait: nothing in the program writes it."
 """Heads the lines of a kernel's text that read memory before it waits (`codegen/cuda/early_loads.py`)."""
 
@@ -48,6 +47,12 @@ class KernelImage:
     def reads_early(self) -> bool:
         """Whether it reads memory before it waits, which what runs before its plan may still write."""
         return EARLY in self.source
+
+    @property
+    def lets_next_begin(self) -> bool:
+        """Whether the next kernel may start before this one has waited for those before it."""
+        release = self.source.find("gdc_launch_dependents()")
+        return 0 <= release < self.source.find("gdc_wait()")
 
 
 @dataclass(frozen=True)

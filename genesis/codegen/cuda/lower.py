@@ -8,7 +8,7 @@ from typing import Final
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
-from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, letting_next_begin
 from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
@@ -108,6 +108,9 @@ def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
     settled = settled_in(schedule.graph)
     sources = [None if group.kind == "collective" else emit(group, gpu, settled) for group in schedule.groups]
+    if gpu.dependent_launch:
+        sources = [source if source is None or after is None else letting_next_begin(source, after, gpu)
+                   for source, after in zip(sources, [*sources[1:], None], strict=True)]
     launched = [source for source in sources if source is not None and all(source.grid)]
     images = dict(zip(map(id, launched), compile(launched), strict=True))
     return [(source, images.get(id(source))) for source in sources]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.node import Node
+from genesis.ir.sym_int import literal_value
 from genesis.ir.types import TensorType
+from genesis.runtime.plan import EARLY
+
+if TYPE_CHECKING:
+    from genesis.codegen.cuda.gpu_model import GpuModel
 
 HEADER = """import triton
 import triton.language as tl
@@ -128,6 +134,22 @@ class KernelSource:
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned), "eights": list(self.eights),
                 "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes,
                 "language": "gluon" if self.plain else "triton"}
+
+
+SMALL: Final = 4
+"""Warps for each multiprocessor, at most, of a kernel that lets the next one start before it waits itself."""
+
+
+def letting_next_begin(source: KernelSource, after: KernelSource, gpu: GpuModel) -> KernelSource:
+    """A small kernel before one that reads or asks for memory before it waits: that one begins while the kernels before
+    the small one still run, and memory has something to do. Any other kernel lets the next one start once it has
+    waited, so that no chain of kernels takes places from those that run."""
+    begins = after.source.partition(WAIT)[0].partition(f"def {after.name}(")[2]
+    warps = literal_value(math.prod(source.grid) * source.num_warps)
+    small = warps is not None and warps <= SMALL * gpu.multiprocessors
+    if source.plain or not small or not ("g_ask(" in begins or EARLY in after.source):
+        return source
+    return replace(source, source=source.source.replace(f"    {WAIT}\n    {RELEASE}\n", f"    {RELEASE}\n    {WAIT}\n"))
 
 
 def without_waiting(source: KernelSource) -> KernelSource:

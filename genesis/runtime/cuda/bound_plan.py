@@ -74,6 +74,12 @@ class LoadedSteps:
                 return number
         return len(self.steps)
 
+    def begun(self, number: int) -> bool:
+        """Whether all that was launched before the plan has ended when this step may start, on a stream: not if it is
+        the first, or the step before lets it start before waiting itself."""
+        before = self.steps[number - 1] if number else None
+        return before is not None and not (isinstance(before, Launch) and before.kernel.lets_next_begin)
+
     @cached_property
     def early(self) -> list[bool]:
         """Whether each step may start while the kernels before it still run."""
@@ -235,9 +241,8 @@ class BoundPlan:
             return DeviceCopy(destination, source, step.destination.type.nbytes)
         if isinstance(step, Collective):
             return CollectiveWork(step, self._arguments.addresses(number))
-        early = number > 0 or not step.kernel.reads_early  # another plan's kernel before it may write what it reads
         return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, self._arguments.of(number),
-                                        early)
+                                        not step.kernel.reads_early or self._steps.begun(number))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this while work of the graph is still running.

@@ -320,7 +320,8 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
 def _all_tiles(a: Attention, values: bool) -> list[str]:
     """The loops over tiles of keys: those that every row sees whole, then those with bounds."""
     skips = masks_keys(a)
-    lines = [*a.key_ranges(), *(seen_range(a) if skips else []), f"for start in range({'begin' if skips else 0}, full, J):",
+    lines = [*a.key_ranges(), *(seen_range(a) if skips else []),
+             f"for start in range({'begin' if skips else 0}, full, J):",
              *indented(_online_softmax(a, values, masked=False))]
     if a.causal or a.ragged_keys:
         lines += ["for start in range(full, end, J):", *indented(_online_softmax(a, values, masked=True))]
