@@ -150,7 +150,9 @@ def on_device(graph: Graph, device: Device) -> Graph:
 def kernels_of(program: Program) -> list[tuple[Any, Any]]:
     """(group, its `codegen.source.KernelSource`) for all groups but views; None for it where groups are calls."""
     groups = [group for group in program.schedule.groups if group.kind != "view"]
-    return [(group, program.backend.kernel_source(group)) for group in groups]
+    graph = program.schedule.graph
+    settled = frozenset(graph.inputs).difference(target for target, _ in graph.updates)
+    return [(group, program.backend.kernel_source(group, settled)) for group in groups]
 
 
 def name_of(group: Any) -> str:

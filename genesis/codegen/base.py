@@ -121,8 +121,12 @@ class Backend(ABC):
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         """The steps that run a schedule over planned memory, and the registers that they work on (none on CUDA)."""
 
-    def kernel_source(self, group: Group) -> KernelSource | None:
-        """The kernel that it generates for a group, as text; None where a group is a call."""
+    def kernel_source(self, group: Group, settled: frozenset[Node] = frozenset()) -> KernelSource | None:
+        """The kernel that it generates for a group, as text; None where a group is a call.
+
+        Args:
+            settled: the program's inputs that nothing in it writes.
+        """
         return None
 
     # Running

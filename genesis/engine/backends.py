@@ -183,11 +183,11 @@ class CUDABackend(Backend):
         from genesis.runtime.cuda.kernel_cache import KernelCache
         return compile_sources(sources, KernelCache(), self.gpu)
 
-    def kernel_source(self, group: Group) -> KernelSource | None:
+    def kernel_source(self, group: Group, settled: frozenset[Node] = frozenset()) -> KernelSource | None:
         from genesis.codegen.cuda.emit import emit
         if group.kind == "collective":
             return None
-        return emit(group, self.gpu)
+        return emit(group, self.gpu, settled)
 
     def executor(self, plan: Plan) -> Executor:
         if plan.kept:

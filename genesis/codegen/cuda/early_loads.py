@@ -9,12 +9,12 @@ before: g_ask(in0 + …)                            after: x = tl.program_id(0) 
         x = tl.program_id(0) * XBLOCK + …                cuda.gdc_wait()
         in0_at = tl.load(…).to(tl.float32)               in0_at = in0_at_early.to(tl.float32)
 
-What writes an input, in another plan, has ended by then: a graph is waited for as a whole, a kernel lets the next one
-start only after its own wait, and the first launch of a plan on a stream is none that starts early
-(`KernelImage.reads_early`).
+What writes an input, in another plan, has ended by then: a graph is waited for as a whole, and on a stream no kernel
+starts early that reads early and may meet such a writer (`LoadedSteps.begun`). A plan's first kernel reads nothing
+early, so that it may start while the kernel before the plan ends.
 
-With the matrix in registers, what is left is the arithmetic of each program. So programs of one warp take two rows of
-it or four: a norm of the vector is then computed half as often.
+Kernels that write as much as they read gain nothing by it. With a matrix in registers, what is left is the arithmetic
+of each program. So programs of one warp take two rows of it or four: a norm of the vector is computed half as often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 from genesis.codegen.cuda.blocks import Blocks, about, choose_blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel
+from genesis.codegen.cuda.kernel_ir import Kernel, Store
 from genesis.codegen.cuda.loops import LoopParts, loop_parts, module
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
@@ -78,6 +78,8 @@ def early_parts(group: Group, gpu: GpuModel, settled: Container[Node]) -> LoopPa
     if not gpu.dependent_launch or not any(kind == "r" for _, kind in group.space):
         return whole
     kernel = build(group)
+    if any(isinstance(s, Store) and "r" in s.vars for s in kernel.statements):  # its time is that of memory alone
+        return whole
     blocks = _of_several_rows(kernel, choose_blocks(kernel, gpu), gpu, settled)
     parts = whole if blocks is None else loop_parts(group, blocks, gpu)
     names = [name for name, kind in parts.source.signature.items() if kind != "constexpr"]

@@ -107,7 +107,8 @@ Kernels = Sequence[tuple[KernelSource | None, KernelImage | None]]
 def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
     settled = settled_in(schedule.graph)
-    sources = [None if group.kind == "collective" else emit(group, gpu, settled) for group in schedule.groups]
+    sources = [None if group.kind == "collective" else emit(group, gpu, settled if place else frozenset())
+               for place, group in enumerate(schedule.groups)]
     if gpu.dependent_launch:
         sources = [source if source is None or after is None else letting_next_begin(source, after, gpu)
                    for source, after in zip(sources, [*sources[1:], None], strict=True)]

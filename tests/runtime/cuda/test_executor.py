@@ -17,7 +17,7 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError
 from genesis.runtime.cuda.storage import CUDAStorage
-from genesis.runtime.plan import Launch, Memories, Rewritten
+from genesis.runtime.plan import EARLY, KernelImage, Launch, Memories, Rewritten
 from tests.runtime.kernels import (
     COUNT,
     GPU,
@@ -419,3 +419,31 @@ def test_kernels_are_loaded_once(host_driver):
     CudaExecutor(add_plan())
     CudaExecutor(two_step_plan())
     assert host_driver.calls["load"] == 1
+
+
+def reading_early(kernel: KernelImage) -> KernelImage:
+    """The kernel, as if it read memory before it waited."""
+    return replace(kernel, source=f"{kernel.source}\n{EARLY}\n# cuda.gdc_wait()\n")
+
+
+def letting_next_begin(kernel: KernelImage) -> KernelImage:
+    """The kernel, as if it let the next one start before it waited."""
+    return replace(kernel, source=f"{kernel.source}\n# cuda.gdc_launch_dependents()\n# cuda.gdc_wait()\n")
+
+
+@pytest.mark.parametrize(("kinds", "wanted"), [
+    ((reading_early, reading_early), [False, True]), ((letting_next_begin, reading_early), [True, False]),
+    ((letting_next_begin, letting_next_begin), [True, True])])
+def test_what_reads_early_starts_when_all_before_its_plan_has_ended(host_driver, monkeypatch, kinds, wanted):
+    """Another plan's kernel before it may still write what it reads."""
+    seen = []
+    prepare = host_driver.prepare_launch
+
+    def noted(kernel, image, grid, arguments, early=True):
+        seen.append(early)
+        return prepare(kernel, image, grid, arguments, early)
+    monkeypatch.setattr(host_driver, "prepare_launch", noted)
+    plan = two_step_plan()
+    steps = [replace(step, kernel=kind(step.kernel)) for step, kind in zip(plan.steps, kinds, strict=False)]
+    CudaExecutor(replace(plan, steps=(*steps, plan.steps[-1]))).run([memory_of(X), memory_of(Y)], [2, 3])
+    assert seen == wanted
