@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from genesis.codegen.cuda import emit as emitting
@@ -42,9 +44,9 @@ def test_a_layer_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     emitted: list[Group] = []
     real = emitting._emitted
 
-    def counted(group: Group, gpu: object):  # type: ignore[no-untyped-def]
+    def counted(group: Group, *more: Any):  # type: ignore[no-untyped-def]
         emitted.append(group)
-        return real(group, gpu)
+        return real(group, *more)
     monkeypatch.setattr(emitting, "_emitted", counted)
     counts = []
     for layers in (5, 10):
