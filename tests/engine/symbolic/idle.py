@@ -26,7 +26,7 @@ class IdleDriver(HostDriver):
         return image.name
 
     def prepare_launch(self, kernel: str, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: LaunchArguments) -> HostLaunch:
+                       arguments: LaunchArguments, early: bool = True) -> HostLaunch:
         """A launch that does nothing."""
         return IdleLaunch(kernel, None, grid, arguments, {})
 
