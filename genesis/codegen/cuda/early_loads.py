@@ -89,7 +89,8 @@ def early_parts(group: Group, gpu: GpuModel, settled: Container[Node]) -> LoopPa
     moved = _split(parts.lines, read, sizes)
     if not moved.loaded:
         return whole
-    asked = [line for line in parts.before if not any(line.startswith(f"g_ask({x}") for x in moved.loaded)]
+    read_now = tuple([f"g_ask({x}{end}" for x in moved.loaded for end in " ,"])
+    asked = [line for line in parts.before if not line.startswith(read_now)]
     return replace(parts, before=[*asked, EARLY, *moved.early], lines=moved.rest)
 
 
