@@ -62,16 +62,22 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
         kept: nodes that are in memory when these have ended.
         released: see `released_nodes`.
     """
+    contents = list(contents)
+    if not contents:
+        return []
+    steps: dict[Node, _Step | None] = {}
+    behind = _behind(_all_read(contents, steps), overwritten, kept)
+    if not any(behind.values()):
+        return []
     found: set[Storage] = set()
     few = sum(s.type.nbytes for s in overwritten.values()) <= SMALL
     for content in contents:
         try:
-            values, readers = _values_read(content, () if few else overwritten)
+            values, readers = _values_read(content, () if few else overwritten, steps)
         except _Unknown:
             continue
         needed: set[Storage] = set()
         nbytes = 0
-        behind = _behind(values, overwritten, kept)
         for value, size in values.items():
             if behind[value]:
                 nbytes += size
@@ -79,6 +85,31 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
         if needed and sum(s.type.nbytes for s in needed) <= max(nbytes, SMALL) and released.isdisjoint(readers):
             found |= needed
     return [s for s in overwritten.values() if s in found]  # in an order that a plan's key can have
+
+
+def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None]) -> set[Node]:
+    """The values that a backward of any of the contents reads, at the least: most of them share most of their graphs,
+    and mostly none of these values is to be computed from what is overwritten."""
+    found: set[Node] = set()
+    seen: set[Node] = set()
+    stack = list(contents)
+    while stack:
+        node = stack.pop()
+        if node in seen or not node.needs_grad or node.op is control.watch:
+            continue
+        seen.add(node)
+        try:
+            operands, reads = steps[node] = _step(node)
+        except _Unknown:
+            steps[node] = None
+            stack.extend(node.inputs)
+            continue
+        for place in reads.operands:
+            found.add(node if place == RESULT else operands[place])
+        for place in reads.inside:
+            found.add(operands[place])
+        stack.extend(operands)
+    return found
 
 
 def released_nodes() -> set[Node]:
@@ -93,7 +124,8 @@ def released_nodes() -> set[Node]:
     return seen
 
 
-def _values_read(content: Node, overwritten: Container[int]) -> tuple[dict[Node, int], list[Node]]:
+def _values_read(content: Node, overwritten: Container[int],
+                 steps: Mapping[Node, _Step | None]) -> tuple[dict[Node, int], list[Node]]:
     """The values that a backward of the content reads, with their bytes, and the nodes whose derivatives read any; none
     where one is a leaf's that is overwritten."""
     seen: set[Node] = set()
@@ -105,8 +137,11 @@ def _values_read(content: Node, overwritten: Container[int]) -> tuple[dict[Node,
         if node in seen or not node.needs_grad or node.op is control.watch:
             continue
         seen.add(node)
-        operands, reads = _step(node)
-        if reads != _NOTHING:
+        step = steps[node]
+        if step is None:
+            raise _Unknown
+        operands, reads = step
+        if reads is not _NOTHING:
             readers.append(node)
         for place in reads.operands:
             value = node if place == RESULT else operands[place]
@@ -121,7 +156,11 @@ def _values_read(content: Node, overwritten: Container[int]) -> tuple[dict[Node,
     return found, readers
 
 
-def _step(node: Node) -> tuple[tuple[Node, ...], _Reads]:
+_Step = tuple[tuple[Node, ...], _Reads]
+"""What gradients of a node may go on to, and what its derivative reads."""
+
+
+def _step(node: Node) -> _Step:
     """What gradients of a node may go on to, and what its derivative reads."""
     index = None
     if node.op is control.item:
@@ -130,7 +169,8 @@ def _step(node: Node) -> tuple[tuple[Node, ...], _Reads]:
             return node.inputs, _NOTHING
         node, index = below, node.attrs[0]
     if node.op.vjp is not None:
-        return node.inputs, _Reads(places_read(node))
+        places = places_read(node)
+        return node.inputs, _Reads(places) if places else _NOTHING
     if node.op.decompose is None:
         raise _Unknown
     return node.inputs, _inside(node, index)
@@ -179,7 +219,8 @@ def _summary(node: Node, index: int | None) -> _Reads:
             inside.update(_reached(operands[at], place))
         nbytes += reads.nbytes
         stack.extend(operands)
-    return _Reads(tuple(sorted(direct)), tuple(sorted(inside)), nbytes)
+    found = _Reads(tuple(sorted(direct)), tuple(sorted(inside)), nbytes)
+    return found if found != _NOTHING else _NOTHING
 
 
 def _reached(value: Node, place: Mapping[Node, int]) -> set[int]:

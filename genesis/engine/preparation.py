@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from genesis.engine.capture import Captured, capture
+from genesis.engine.old_graphs import may_show
 from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
@@ -152,13 +153,14 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
     if not updates:
         return []
-    roots = [s.node for s in differentiable if s.settled and s.needs_grad] + histories
-    roots += [content[s] for s in live if content[s].needs_grad]
+    overwritten = {id(s.cell): s for s in updates}
+    roots = [node for s in differentiable if s.settled and s.needs_grad and may_show(node := s.node, overwritten)]
+    roots += histories
+    roots += [node for s in live if (node := content[s]).needs_grad and may_show(node, overwritten)]
     if roots and (released := released_nodes()):  # with all that their gradients would go through, as logits
         roots = [node for node in roots if node not in released]
     if not roots:
         return []
-    overwritten = {id(s.cell): s for s in updates}
     stack = roots.copy()
     seen: set[Node] = set()
     found: dict[Storage, None] = {}

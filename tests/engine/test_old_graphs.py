@@ -1,0 +1,78 @@
+"""Graphs of values that are still held (`engine/old_graphs.py`): which memories they may show, asked again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis.engine import old_graphs, overwritten_leaves, preparation
+from genesis.ir.node import Node
+
+
+def computed_loss(w: Any) -> Any:
+    loss = (w * w).tanh().sum()
+    loss.item()
+    return loss
+
+
+def test_a_value_shows_the_memory_that_it_was_computed_from():
+    w, other = genesis.ones(3, requires_grad=True), genesis.ones(3)
+    genesis.eval(w, other)
+    loss = computed_loss(w)
+    cells = {id(w.storage.cell): w.storage}
+    others = {id(other.storage.cell): other.storage}
+    node = loss.storage.node
+    assert [old_graphs.may_show(node, cells) for _ in range(3)] == [True, True, True]
+    assert [old_graphs.may_show(node, others) for _ in range(2)] == [False, False]
+
+
+def test_what_is_asked_for_the_first_time_may_show_anything():
+    loss = computed_loss(genesis.ones(3, requires_grad=True))
+    assert old_graphs.may_show(loss.storage.node, {})
+    assert not old_graphs.may_show(loss.storage.node, {})
+
+
+def test_a_large_graph_is_not_listed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(old_graphs, "MOST_NODES", 2)
+    loss = computed_loss(genesis.ones(3, requires_grad=True))
+    assert [old_graphs.may_show(loss.storage.node, {}) for _ in range(3)] == [True, True, True]
+
+
+def test_losses_of_former_steps_are_not_walked_again(monkeypatch: pytest.MonkeyPatch):
+    """As a list of losses that went through no backward holds them."""
+    asked: list[list[Node]] = []
+    plain = overwritten_leaves.leaves_to_copy
+
+    def noted(contents: Any, *rest: Any) -> Any:
+        asked.append(list(contents))
+        return plain(asked[-1], *rest)
+    monkeypatch.setattr(preparation, "leaves_to_copy", noted)
+    w = genesis.ones(2000, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    held = []
+    for _ in range(6):
+        held.append(computed_loss(w))
+        (w * 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        w.tolist()
+    assert max(map(len, asked[3:])) <= 2
+
+
+def test_a_value_of_a_former_step_is_still_differentiated_when_what_it_reads_is_written_to():
+    """The list is asked for the memories of its nodes, which a later flush may have given them."""
+    w = genesis.full((2000,), 2.0, requires_grad=True)
+    buffer = genesis.ones(2000)
+    genesis.eval(w, buffer)
+    loss = (w * (buffer + 1)).sum()
+    loss.item()
+    for _ in range(3):
+        with genesis.no_grad():
+            genesis.ones(2).add_(1).tolist()
+    with genesis.no_grad():
+        buffer.mul_(5)
+        buffer.tolist()
+    loss.backward()
+    assert w.grad.tolist() == [2.0] * 2000
