@@ -8,9 +8,9 @@ not in the key: memories and numbers are the program's inputs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
 from genesis.engine.moving_places import Moving, moved
@@ -123,62 +123,93 @@ def program(roots: Sequence[Node], order: dict[Node, None] | None = None) -> tup
     return order, {node for node in order if node in through}
 
 
+class Written:
+    """A program while it is written down, node by node.
+
+    Attributes:
+        position: its nodes but for numbers, in order → their positions.
+        places: the contents that it reads or overwrites → their numbers; `types` are those of their memories.
+        number_nodes: the `number` node of each use of a number.
+        key: the structure so far.
+        seen: how many nodes of the walk it has, numbers counted.
+        differentiable: some of its nodes that are in memory have a history that gradients could go through.
+    """
+
+    __slots__ = ("_counted", "differentiable", "key", "number_nodes", "places", "position", "seen", "types")
+
+    def __init__(self) -> None:
+        self.position: dict[Node, int] = {}
+        self.places: dict[Cell, int] = {}
+        self.types: list[TensorType] = []
+        self.number_nodes: list[Node] = []
+        self.key: list[Hashable] = []
+        self.seen = 0
+        self.differentiable = False
+        self._counted: dict[tuple[str, int], int] = {}
+
+    def place_of(self, cell: Cell, type: TensorType) -> int:
+        """The number of a content."""
+        place = self.places.get(cell)
+        if place is None:
+            place = self.places[cell] = len(self.types)
+            self.types.append(type)
+        return place
+
+    def write(self, visited: Collection[Node], known: Container[Node] = ()) -> None:
+        """Write down the nodes of a walk, operands before users, from the first that is not there yet."""
+        position, counted, number_op, append = self.position, self._counted, leaves.number, self.key.append
+        every_line = _lines_matter()
+        numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
+        for node in islice(visited, self.seen, None) if self.seen else visited:
+            op = node.op
+            if op is number_op:  # whether two numbers are equal is not structure
+                continue
+            position[node] = len(position)
+            cell, inputs = node.buffer, node.inputs
+            if cell is not None and cell.memory is not None:
+                if inputs and node.needs_grad:
+                    self.differentiable = True
+                append(self.place_of(cell, node.type))
+                if node not in known:
+                    continue
+            append(op)
+            if op not in special:
+                append(node.attrs)
+            elif op in numbered:
+                append(counted.setdefault((numbered[op], node.attrs[0]), len(counted)))
+            else:
+                append(node.attrs)
+                if every_line or _kernel_checks(node):
+                    append(line_of(node.source))
+            if not inputs:
+                append(node.type)
+            else:
+                for x in inputs:
+                    at = position.get(x)
+                    if at is not None:
+                        append(at)
+                    else:
+                        append(x.type)
+                        self.number_nodes.append(x)
+        self.seen = len(visited)
+
+
 def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
-            snapshots: Sequence[tuple[Cell, TensorType]], visited: dict[Node, None] | None = None) -> Captured:
+            snapshots: Sequence[tuple[Cell, TensorType]], visited: dict[Node, None] | None = None,
+            written: Written | None = None) -> Captured:
     """The program that computes the outputs, writes the updates' values to their memories, and
     returns copies of the snapshots' memories as they were before.
 
-    `visited`: an earlier walk from some of these nodes.
+    `visited`: an earlier walk from some of these nodes, and `written`: what was written down of it.
     A leaf whose memory was overwritten becomes a `lost` node: compiling raises if anything needs it.
     """
-    visited, known = program([*outputs, *(node for _, node in updates)], visited)
-    number_op = leaves.number
-    order = [node for node in visited if node.op is not number_op]  # whether two numbers are equal is not structure
-    position = dict(zip(order, count()))
-    places: dict[Cell, int] = {}
-    types: list[TensorType] = []
-    number_nodes: list[Node] = []
-    key: list[Hashable] = []
+    before = visited
+    visited, known = program([*outputs, *(node for _, node in updates)], before)
+    if written is None or visited is not before:  # it goes through nodes in memory
+        written = Written()
+    written.write(visited, known)
+    position, place_of, key, number_nodes = written.position, written.place_of, written.key, written.number_nodes
     append = key.append
-
-    def place_of(cell: Cell, type: TensorType) -> int:
-        place = places.get(cell)
-        if place is None:
-            place = places[cell] = len(types)
-            types.append(type)
-        return place
-
-    counted: dict[tuple[str, int], int] = {}
-    every_line = _lines_matter()
-    numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
-    for node in order:
-        cell = node.buffer
-        if cell is not None and cell.memory is not None:
-            append(place_of(cell, node.type))
-            if node not in known:
-                continue
-        op = node.op
-        append(op)
-        if op not in special:
-            append(node.attrs)
-        elif op in numbered:
-            append(counted.setdefault((numbered[op], node.attrs[0]), len(counted)))
-        else:
-            append(node.attrs)
-            if every_line or _kernel_checks(node):
-                append(line_of(node.source))
-        inputs = node.inputs
-        if not inputs:
-            append(node.type)
-        elif len(inputs) == 1 and inputs[0] in position:
-            append(position[inputs[0]])
-        else:
-            for x in inputs:
-                if x in position:
-                    append(position[x])
-                else:
-                    append(x.type)
-                    number_nodes.append(x)
     append(tuple([position[node] for node in outputs]))
     for cell, node in updates:
         append(place_of(cell, node.type))
@@ -186,8 +217,8 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     append("|")
     for cell, type in snapshots:
         append(place_of(cell, type))
-    return Captured(order, known, list(places), types, [x.attrs[0] for x in number_nodes], number_nodes,
-                    (*types, "|", *key), outputs, updates, snapshots)
+    return Captured(list(position), known, list(written.places), written.types, [x.attrs[0] for x in number_nodes],
+                    number_nodes, (*written.types, "|", *key), outputs, updates, snapshots)
 
 
 def _kernel_checks(node: Node) -> bool:

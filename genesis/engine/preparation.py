@@ -7,11 +7,12 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from genesis.engine.capture import Captured, capture
+from genesis.engine.capture import Captured, Written, capture
 from genesis.engine.old_graphs import may_show
 from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
+from genesis.engine.situations import captured_again, situation_of
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
@@ -22,7 +23,7 @@ from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
@@ -45,6 +46,7 @@ class Flush:
         told: storages with the cells that they get.
         committed: the results are there, and memory is overwritten where it has to be: this cannot be taken back.
         finished: the storages know of the results.
+        situation: what to remember the answers of its preparation by (`situations.py`), if by anything.
     """
 
     device: Device
@@ -63,6 +65,7 @@ class Flush:
     told: dict[Storage, Cell] = field(default_factory=dict)
     committed: bool = False
     finished: bool = False
+    situation: tuple[Hashable, ...] | None = None
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
@@ -89,18 +92,35 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
     content = {s: s.node for s in (*outputs, *live)}
     chosen, written = set(outputs), [content[s] for s in updates]
     order = walk([*[content[s] for s in outputs], *written])
-    kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen], content)
-    outputs += kept
-    snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
-                  if s not in snapshots]
+    text = Written()
+    text.write(order)
+    situation = situation_of(text, outputs, live, updates, content, device)
+    answer = engine_state.plans.situations.get(situation) if situation is not None else None
+    compiled = answer.compiled() if answer is not None else None
     cells: list[Any] = [s.cell for s in updates]
-    captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
-                       [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
-    note_use(captured.known)
+    pairs = list(zip(cells, written, strict=True))
+    if answer is not None and compiled is not None:
+        outputs += [live[i] for i in answer.kept]
+        snapshots = [updates[i] for i in answer.snapshots]
+        captured = captured_again(text, answer, [content[s] for s in outputs], pairs,
+                                  [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
+        saved: tuple[list[Node], Usage | None] = [], None
+    else:
+        kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen], content)
+        outputs += kept
+        snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
+                      if s not in snapshots]
+        captured = capture([content[s] for s in outputs], pairs, [(s.cell, s.type) for s in snapshots],  # type: ignore[misc]
+                           order, text)
+        note_use(captured.known)
+        saved = save_for_backward(captured)
+        if saved[1] is not None:  # what is saved also depends on what became of it the last time
+            situation = None
     doubtful = bool(updates) and (engine_state.cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content))))
-    return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured), content,
-                 {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful)
+    return Flush(device, outputs, updates, snapshots, live, captured, saved, content,
+                 {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful, compiled,
+                 situation=situation)
 
 
 def _moved_on(live: list[Storage], content: dict[Storage, Node]) -> bool:

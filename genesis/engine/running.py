@@ -16,10 +16,11 @@ from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
+from genesis.engine.situations import remember
 from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.state import state
-from genesis.frontend.storage import Cell, Storage
+from genesis.frontend.storage import Cell, Storage, overwriting
 from genesis.ir.node import Node, make, set_numbers_apart, unique
 from genesis.ir.ops import control, leaves
 
@@ -58,7 +59,11 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
     record = Record(run.__code__, flush.device, flush)
     try:
         engine_state.record = record
-        flush.compiled = plan_for(flush.captured, flush.device, moves=True)
+        if flush.compiled is None:
+            flush.compiled = plan_for(flush.captured, flush.device, moves=True)
+            remember(flush, flush.compiled)
+        else:
+            engine_state.last = flush.compiled
         record.exclusive = flush.compiled.exclusive
         if flush.ran != engine_state.ran:
             raise Superseded
@@ -179,23 +184,22 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
     the copy that was kept."""
     if not flush.updates:
         return ()
-    olds = [old for old, _ in flush.cells.values()]
-    copies: dict[Storage, Memory] = dict(zip(flush.snapshots, results[len(flush.outputs) + len(flush.saved[0]):],
-                                          strict=True))
-    if flush.doubtful:
-        copies = {storage: copies.get(storage) or memory.clone() for storage, (_, memory) in flush.cells.items()}
-    news, computed_to, nodes = [], [], []
-    constant, piece = _constants(flush), state.pieces if engine_state.cuts.cutting else 0
-    for storage, (_, memory) in flush.cells.items():
-        new = flush.told[storage] = Cell(memory)
-        new.owner, new.piece = storage._reference, piece
-        news.append(new)
-        node = flush.content[storage]
-        before = node.buffer
-        if (before is None or before.memory is None) and node not in constant:
-            nodes.append(node)
-            computed_to.append(new)
-    return (attributes(olds, "memory", map(copies.get, flush.cells)), attributes(flush.cells, "cell", news),
+    storages = list(flush.cells)
+    olds, memories = zip(*flush.cells.values(), strict=True)
+    kept = results[len(flush.outputs) + len(flush.saved[0]):]
+    copies: Sequence[Memory | None] = [None] * len(storages)
+    if kept or flush.doubtful:
+        known = dict(zip(flush.snapshots, kept, strict=True))
+        copies = [known.get(storage) or (memory.clone() if flush.doubtful else None)
+                  for storage, memory in zip(storages, memories, strict=True)]
+    piece = state.pieces if engine_state.cuts.cutting else 0
+    news = [overwriting(memory, storage._reference, piece) for storage, memory in zip(storages, memories, strict=True)]
+    flush.told.update(zip(storages, news, strict=True))
+    constant, content = _constants(flush), flush.content
+    fresh = [(node, new) for storage, new in zip(storages, news, strict=True)
+             if ((before := (node := content[storage]).buffer) is None or before.memory is None) and node not in constant]
+    nodes, computed_to = zip(*fresh, strict=True) if fresh else ((), ())
+    return (attributes(olds, "memory", copies), attributes(storages, "cell", news),
             attributes(nodes, "buffer", computed_to))
 
 

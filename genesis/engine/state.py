@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from genesis.engine.preparation import Flush
     from genesis.engine.saved_values import Usage
     from genesis.engine.short_read import Read
+    from genesis.engine.situations import Answer
     from genesis.engine.symbolic.shape_erased import ShapeErased
     from genesis.ir.types import Device
 
@@ -94,6 +95,15 @@ class Cache(dict[Key, Value]):
 MOST_PLACES_BYTES: Final = 32 << 20
 """Bytes that the keys of programs apart from their places may take (`moving_places.py`)."""
 
+MOST_SITUATION_BYTES: Final = 32 << 20
+"""About how much memory situations may take."""
+
+
+def answer_bytes(answer: Answer) -> int:
+    """About how much memory a situation and its answer take: a key beside the plan's, and marks of who is alive."""
+    return 24 * len(answer.key) + 1000
+
+
 READ_BYTES: Final = 4000
 """Bytes of a short read: its key, of a few ops. The plan is among the programs'."""
 
@@ -107,9 +117,10 @@ class Plans:
         shape_erased: (device, its model, settings, key without sizes) → what plans of other sizes are made from.
         places: key of a captured program without the places of its slices → which of these move.
         compiled: how many programs were compiled, rather than filled in or read from disk.
+        situations: a program and who is alive → what a flush computes then (`situations.py`).
     """
 
-    __slots__ = ("compiled", "places", "programs", "reads", "shape_erased")
+    __slots__ = ("compiled", "places", "programs", "reads", "shape_erased", "situations")
 
     def __init__(self) -> None:
         self.compiled = 0
@@ -117,6 +128,7 @@ class Plans:
         self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS, READ_BYTES * MOST_PROGRAMS, lambda _: READ_BYTES)
         self.shape_erased: Cache[tuple, ShapeErased] = Cache(MOST_SHAPE_ERASED)
         self.places: Cache[tuple, Places] = Cache(MOST_SHAPE_ERASED, MOST_PLACES_BYTES, lambda places: places.nbytes)
+        self.situations: Cache[tuple, Answer] = Cache(MOST_PROGRAMS, MOST_SITUATION_BYTES, answer_bytes)
 
 
 class Record:
@@ -170,6 +182,8 @@ MEMOS["plans"] = lambda: MemoFigures(
     len(engine_state.plans.programs), engine_state.plans.programs.nbytes, MOST_PLAN_BYTES)
 MEMOS["places of slices"] = lambda: MemoFigures(
     len(engine_state.plans.places), engine_state.plans.places.nbytes, MOST_PLACES_BYTES)
+MEMOS["situations"] = lambda: MemoFigures(
+    len(engine_state.plans.situations), engine_state.plans.situations.nbytes, MOST_SITUATION_BYTES)
 MEMOS["short reads"] = lambda: MemoFigures(
     len(engine_state.plans.reads), engine_state.plans.reads.nbytes, READ_BYTES * MOST_PROGRAMS)
 

@@ -66,6 +66,16 @@ class Cell:
         self.piece = 0
 
 
+_new_cell: Final = Cell.__new__
+
+
+def overwriting(memory: Any, owner: weakref.ref[Storage], piece: int) -> Cell:
+    """The content that overwrites a memory: no bytes are new."""
+    cell = _new_cell(Cell)
+    cell.memory, cell.owner, cell.piece, cell.usage = memory, owner, piece, None
+    return cell
+
+
 class Storage:
     """One memory, as the program sees it.
 
