@@ -115,7 +115,7 @@ def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None]) -> set[
 def released_nodes() -> set[Node]:
     """The nodes of graphs that backwards have let go of."""
     seen: set[Node] = set()
-    stack = [node for held in state.released if (node := held()) is not None]
+    stack = state.live_released()
     while stack:
         node = stack.pop()
         if node not in seen and node.needs_grad:

@@ -62,11 +62,12 @@ def situation_of(written: Written, outputs: Sequence[Storage], live: Sequence[St
     """The situation of a flush; None if more has a say than can be written down."""
     if written.differentiable or (updates and _beside(updates)):
         return None
-    released = _released(written.position)
-    at = _positions(written.position, list(map(content.__getitem__, live)))
-    if released is None or at is None:
+    position = written.position
+    released = tuple(map(position.get, state.live_released()))  # where graphs begin that backwards have let go of
+    at = _positions(position, list(map(content.__getitem__, live)))
+    if at is None or None in released:
         return None
-    position, cells = written.position, list(map(_cell, live))
+    cells = list(map(_cell, live))
     alive = (tuple(at), tuple(map(is_, cells, repeat(None))), tuple(map(written.places.get, cells)),
              tuple(map(_persistent, live)), tuple(map(set(outputs).__contains__, live)))
     asked = tuple([position[content[storage]] for storage in outputs])
@@ -100,19 +101,6 @@ def _beside(updates: Iterable[Storage]) -> bool:
         return False
     overwritten = {id(s.cell): s for s in updates}
     return any([s.settled and s.needs_grad and may_show(s.node, overwritten) for s in differentiable])
-
-
-def _released(position: Mapping[Node, int]) -> tuple[int, ...] | None:
-    """Where the graphs begin that backwards have let go of; None if one begins outside of the program."""
-    found = []
-    for reference in list(state.released):
-        node = reference()
-        if node is not None:
-            at = position.get(node)
-            if at is None:
-                return None
-            found.append(at)
-    return tuple(found)
 
 
 def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],

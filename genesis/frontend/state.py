@@ -96,5 +96,16 @@ class FrontendState:
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
 
 
+    def live_released(self) -> list[Node]:
+        """The nodes of `released` that live; forgets those before the first of them."""
+        released = self.released
+        try:
+            while (first := released[0])() is None:
+                released.remove(first)  # by itself: another thread may have pushed it out
+        except (IndexError, ValueError):  # there are none, or it did
+            pass
+        return [node for reference in list(released) if (node := reference()) is not None]
+
+
 state: Final = FrontendState()
 """The process's: tensors of all threads meet in one program."""
