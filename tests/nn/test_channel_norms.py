@@ -132,3 +132,34 @@ def test_statistics_follow_and_are_used_in_evaluation(name: str) -> None:
 def test_errors(call, error, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_running_statistics_take_a_call_to_shrink_and_one_to_add() -> None:
+    """Beside the norm itself, and the count of batches: no tensor is made of a mean or a variance."""
+    layer = nn.BatchNorm1d(3)
+    genesis.eval(layer.running_mean, layer.running_var, layer.num_batches_tracked)
+    x = genesis.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]])
+    genesis.eval(x)
+    layer(x)
+    layer.running_mean.tolist()
+    labels = [step.label.split()[0] for step in genesis.engine.last_plan().plan.steps]
+    assert sorted(name for name in labels if not name.startswith("batch_norm")) == [
+        "add", "add_scaled", "add_scaled", "mul", "mul"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("momentum", [0.1, 1.0, 1, None])
+def test_running_statistics_of_any_dtype_and_momentum(dtype: str, momentum: float | None) -> None:
+    """An infinite statistic stays one, unless nothing of it is kept."""
+    found = []
+    for library in (torch, genesis):
+        layer = library.nn.BatchNorm1d(2, momentum=momentum).to(getattr(library, dtype))
+        with library.no_grad():
+            layer.running_var[1] = float("inf")
+        for batch in ([[1.0, 2.0], [3.0, -4.0], [5.0, 1.0]], [[0.5, 2.0], [2.0, 8.0], [1.0, 1.0]]):
+            layer(library.tensor(batch, dtype=getattr(library, dtype)))
+        found.append([layer.running_mean.float().tolist(), layer.running_var.float().tolist(),
+                      layer.num_batches_tracked.item()])
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=2e-2 if dtype == "bfloat16" else 1e-6)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=2e-2 if dtype == "bfloat16" else 1e-6)
+    assert found[1][2] == found[0][2]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, record, require_tensors
+from genesis.frontend.recording import assign_all, emit, operand, read, record, require_tensors, wrap
+from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.node import Node, make, number
 from genesis.ir.ops import channel_norm as ir
+from genesis.ir.ops import control
+from genesis.ir.ops.arithmetic import add_scaled
+from genesis.ir.ops.pointwise import add, mul
 from genesis.nn.functional.padding import pad
 from genesis.nn.functional.pooling import avg_pool2d
 from genesis.ops.conversion import copied
@@ -59,11 +64,18 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
         raise failure("batch_norm", "Expected more than 1 value per channel when training, got input size "
                       f"{list(input.spec.shape)}", [("input", input)], error=ValueError)
     affine = () if weight is None else (weight,) if bias is None else (weight, bias)
-    y, mean, variance = record(ir.batch_norm, (input, *affine), (eps,))
-    result: Tensor = y + _column(bias, input) if weight is None and bias is not None else y
-    statistics = [(running_mean, mean), (running_var, variance * (count / (count - 1)))] if count else []
-    followed(statistics, momentum, tracked)  # an empty batch has none, and is counted
-    return result
+    if count and type(momentum) is float and not state.volatile and not state.regions:
+        node = emit(ir.batch_norm, tuple([operand(x) for x in (input, *affine)]), (eps,))
+        y, mean, variance = [make(control.item, (node,), (i,), node.source) for i in range(3)]
+        result = wrap(y)
+        if not _follow(running_mean, mean, running_var, variance, momentum, count / (count - 1), tracked):
+            followed([(running_mean, wrap(mean)), (running_var, wrap(variance) * (count / (count - 1)))], momentum,
+                     tracked)
+    else:
+        result, middle, spread = record(ir.batch_norm, (input, *affine), (eps,))
+        statistics = [(running_mean, middle), (running_var, spread * (count / (count - 1)))] if count else []
+        followed(statistics, momentum, tracked)  # an empty batch has none, and is counted
+    return result + _column(bias, input) if weight is None and bias is not None else result
 
 
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
@@ -166,6 +178,31 @@ def _affine(op: ir.Op, operands: tuple[Tensor, ...], weight: Tensor | None, bias
         return y if bias is None else y + _column(bias, y)
     result: Tensor = record(op, (*operands, weight) if bias is None else (*operands, weight, bias), attrs)
     return result
+
+
+def _follow(running_mean: Tensor | None, mean: Node, running_var: Tensor | None, variance: Node, momentum: float,
+            unbiased: float, tracked: Tensor | None) -> bool:
+    """`followed` for a mean and a variance of the running ones' own dtype, as nodes: their values are nobody's tensors.
+    False, and nothing done, where dtypes differ, or there are no running statistics."""
+    if running_mean is None or running_var is None or (
+            running_mean.spec is not mean.type or running_var.spec is not variance.type):
+        return False
+    written = [running_mean, running_var]
+    with no_grad():
+        rest = number(1 - momentum)
+        contents = [emit(add_scaled, (emit(mul, (read(running), rest)), _constant(value), number(share)))
+                    for running, value, share in ((running_mean, mean, momentum),
+                                                  (running_var, variance, momentum * unbiased))]
+        if tracked is not None:
+            written.append(tracked)
+            whole = tracked.spec.dtype.kind == "int"
+            contents.append(emit(add, (read(tracked), number(1))) if whole else copied(tracked, tracked + 1))
+        assign_all(written, contents)
+    return True
+
+
+def _constant(node: Node) -> Node:
+    return make(control.stop_gradient, (node,)) if node.needs_grad else node
 
 
 def followed(statistics: list[tuple[Tensor | None, Tensor]], momentum: float, tracked: Tensor | None = None) -> None:
