@@ -1,7 +1,7 @@
 """Graphs of values that were computed long ago and are still held, as a list of losses holds those of all its steps.
 
 At every step each is asked whether a backward of it needs what the step overwrites. The nodes below a value never
-change, so they are listed when they are asked for again, and the list is asked for the memories that its nodes have now.
+change: they are listed when they are asked for again, and the list is asked for the memories that its nodes have now.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.memos import counted
 from genesis.ir.node import Node
@@ -28,7 +28,7 @@ _buffer: Final = attrgetter("buffer")
 counted("graphs of old values", lambda: len(_known), 8 * MOST_NODES, MOST_GRAPHS + 1)
 
 
-def may_show(root: Node, cells: Mapping[int, Any]) -> bool:
+def may_show(root: Node, cells: Mapping[int, object]) -> bool:
     """Whether a value, or anything that it was computed from, may lie in one of these cells, which are given by `id`.
 
     True for a value that is asked about for the first time.

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from genesis.engine.capture import Captured, Written, capture
-from genesis.engine.old_graphs import may_show
 from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
-from genesis.engine.situations import captured_again, situation_of
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
@@ -92,9 +90,11 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
     content = {s: s.node for s in (*outputs, *live)}
     chosen, written = set(outputs), [content[s] for s in updates]
     order = walk([*[content[s] for s in outputs], *written])
+    from genesis.engine.situations import captured_again, situation_of  # what records imports this module
+
     text = Written()
     text.write(order)
-    situation = situation_of(text, outputs, live, updates, content, device)
+    situation = situation_of(text, outputs, live, updates, content, device) if updates else None
     answer = engine_state.plans.situations.get(situation) if situation is not None else None
     compiled = answer.compiled() if answer is not None else None
     cells: list[Any] = [s.cell for s in updates]
@@ -106,7 +106,8 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
                                   [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
         saved: tuple[list[Node], Usage | None] = [], None
     else:
-        kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen], content)
+        others_alive = [s for s in live if s.cell is None and s not in chosen]
+        kept, snapshots = _still_needed(order, updates, others_alive, content)
         outputs += kept
         snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
                       if s not in snapshots]
@@ -173,6 +174,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
     if not updates:
         return []
+    from genesis.engine.old_graphs import may_show
     overwritten = {id(s.cell): s for s in updates}
     roots = [node for s in differentiable if s.settled and s.needs_grad and may_show(node := s.node, overwritten)]
     roots += histories

@@ -16,7 +16,6 @@ from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
-from genesis.engine.situations import remember
 from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.state import state
@@ -61,7 +60,9 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         engine_state.record = record
         if flush.compiled is None:
             flush.compiled = plan_for(flush.captured, flush.device, moves=True)
-            remember(flush, flush.compiled)
+            if flush.situation is not None:
+                from genesis.engine.situations import remember
+                remember(flush, flush.situation, flush.compiled)
         else:
             engine_state.last = flush.compiled
         record.exclusive = flush.compiled.exclusive
@@ -196,8 +197,8 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
     news = [overwriting(memory, storage._reference, piece) for storage, memory in zip(storages, memories, strict=True)]
     flush.told.update(zip(storages, news, strict=True))
     constant, content = _constants(flush), flush.content
-    fresh = [(node, new) for storage, new in zip(storages, news, strict=True)
-             if ((before := (node := content[storage]).buffer) is None or before.memory is None) and node not in constant]
+    fresh = [(node, new) for node, new in zip(map(content.__getitem__, storages), news, strict=True)
+             if ((before := node.buffer) is None or before.memory is None) and node not in constant]
     nodes, computed_to = zip(*fresh, strict=True) if fresh else ((), ())
     return (attributes(olds, "memory", copies), attributes(storages, "cell", news),
             attributes(nodes, "buffer", computed_to))

@@ -1,6 +1,6 @@
 """What a flush computes beside what is asked for, remembered: the program and who is alive decide it.
 
-Preparing a flush asks which live tensors are kept with it, which old contents are copied first for a backward that may
+Preparing a flush that overwrites memory asks which live tensors are kept with it, which old contents are copied first for a backward that may
 come, and which plan that gives. All of it follows from the *situation*: the program as it is written down, where in it
 the contents of the storages are that are asked for, overwritten or alive, and which graphs backwards have let go of.
 Where something outside of the program has a say (a value that was computed before and can still be differentiated, a
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import Captured, Written
-from genesis.engine.old_graphs import may_show
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.state import state
@@ -60,7 +59,7 @@ ASKED: Final = 4
 def situation_of(written: Written, outputs: Sequence[Storage], live: Sequence[Storage], updates: Sequence[Storage],
                  content: Mapping[Storage, Node], device: Device) -> tuple[Hashable, ...] | None:
     """The situation of a flush; None if more has a say than can be written down."""
-    if written.differentiable or (updates and _beside(updates)):
+    if written.differentiable or _beside(updates):
         return None
     position = written.position
     released = tuple(map(position.get, state.live_released()))  # where graphs begin that backwards have let go of
@@ -99,8 +98,9 @@ def _beside(updates: Iterable[Storage]) -> bool:
         return True
     if not differentiable:
         return False
+    from genesis.engine.old_graphs import may_show
     overwritten = {id(s.cell): s for s in updates}
-    return any([s.settled and s.needs_grad and may_show(s.node, overwritten) for s in differentiable])
+    return any(s.settled and s.needs_grad and may_show(s.node, overwritten) for s in differentiable)
 
 
 def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
@@ -117,10 +117,10 @@ def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], up
                     snapshots)
 
 
-def remember(flush: Flush, compiled: Compiled) -> None:
+def remember(flush: Flush, situation: tuple[Hashable, ...], compiled: Compiled) -> None:
     """Remember what the first flush in a situation found."""
-    situation, captured = flush.situation, flush.captured
-    if situation is None or captured.moving:
+    captured = flush.captured
+    if captured.moving:  # where a slice is depends on where it was
         return
     at, of = {s: i for i, s in enumerate(flush.live)}, {s: i for i, s in enumerate(flush.updates)}
     kept = flush.outputs[len(situation[ASKED]):]  # type: ignore[arg-type]  # a tuple

@@ -1,4 +1,4 @@
-"""Graphs of values that are still held (`engine/old_graphs.py`): which memories they may show, asked again and again."""
+"""Graphs of values that are still held (`engine/old_graphs.py`): which memories they may show."""
 
 from __future__ import annotations
 

@@ -1,0 +1,136 @@
+"""Situations of flushes (`engine/situations.py`): who is alive is asked each time, what follows from it once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+from genesis.engine import preparation
+from genesis.engine.state import engine_state
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows where a flush asks anew what backwards need of what it overwrites."""
+    asked: list[int] = []
+    plain = preparation.needed_by_backwards
+
+    def noted(updates: Any, *rest: Any) -> Any:
+        asked.append(len(updates))
+        return plain(updates, *rest)
+    monkeypatch.setattr(preparation, "needed_by_backwards", noted)
+    return asked
+
+
+def weight(lib: Any) -> Any:
+    return lib.tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True)
+
+
+def step(lib: Any, w: Any, optimizer: Any) -> Any:
+    """A step whose logits outlive it."""
+    logits = (lib.ones(3, 2) @ w).tanh()
+    loss = (logits * logits).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return logits
+
+
+def test_a_step_that_comes_again_is_not_prepared_again(prepared: list[int]) -> None:
+    w = weight(genesis)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    for _ in range(3):
+        step(genesis, w, optimizer)
+    before = len(prepared)
+    for _ in range(5):
+        step(genesis, w, optimizer)
+    assert len(prepared) == before
+
+
+def test_who_is_alive_is_part_of_the_situation(prepared: list[int]) -> None:
+    """Logits that are dropped, held, and held with what they were made of, in turns."""
+    found = []
+    for lib in (torch, genesis):
+        w = weight(lib)
+        optimizer = lib.optim.SGD([w], lr=0.1)
+        kept: list[Any] = []
+        for turn in range(9):
+            hidden = lib.ones(3, 2) @ w
+            logits = hidden.tanh()
+            loss = (logits * logits).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            if turn % 3 == 0:
+                del hidden, logits
+            elif turn % 3 == 1:
+                kept.append(logits)
+            optimizer.step()
+            kept.append(loss)
+            if turn % 3 == 2:
+                kept += [hidden, logits]
+        found.append([x.detach().numpy().tolist() for x in (*kept, w)])
+    assert _close(*found)
+    assert len([n for n in prepared if n]) <= 6, "each of three situations twice, the first with new gradients"
+
+
+def _close(a: list[Any], b: list[Any]) -> bool:
+    return all(torch.allclose(torch.tensor(x), torch.tensor(y)) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_graph_that_was_let_go_of_is_another_situation(retain: bool) -> None:
+    """The same program, once with a backward that keeps its graph: its gradients can be asked for after the step."""
+    found = []
+    for lib in (torch, genesis):
+        w = weight(lib)
+        optimizer = lib.optim.SGD([w], lr=0.1)
+        for turn in range(4):
+            loss = (lib.ones(3, 2) @ w).tanh().sum()
+            optimizer.zero_grad()
+            loss.backward(retain_graph=retain or turn < 2)
+            optimizer.step()
+            found.append(loss.item())
+            if retain or turn < 2:
+                optimizer.zero_grad()
+                loss.backward()
+                found.append(w.grad.tolist())
+    half = len(found) // 2
+    assert _close(found[:half], found[half:])
+
+
+def test_a_value_of_before_that_can_be_differentiated_has_a_say() -> None:
+    """The program of the step is the same; a loss that was read before it needs the old weight, or not."""
+    w = genesis.full((2000,), 0.5, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    old: list[Any] = []
+    for turn in range(6):
+        if turn >= 4:
+            value = (w.detach().clone(), (w * 3).exp().sum())
+            value[1].item()
+            old.append(value)
+        optimizer.zero_grad()
+        (w * 2).sum().backward()
+        optimizer.step()
+        w.tolist()
+    for was, loss in old:
+        optimizer.zero_grad()
+        loss.backward()
+        expected = 3 * (was * 3).exp()
+        assert (w.grad - expected).abs().max().item() < 1e-5 * expected.max().item()
+
+
+def test_a_plan_that_was_forgotten_is_made_again() -> None:
+    w = weight(genesis)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    for _ in range(3):
+        step(genesis, w, optimizer)
+    engine_state.plans.programs.clear()
+    step(genesis, w, optimizer)
+    peer = weight(torch)
+    other = torch.optim.SGD([peer], lr=0.1)
+    for _ in range(4):
+        step(torch, peer, other)
+    assert torch.allclose(torch.tensor(w.tolist()), peer.detach())
