@@ -1,8 +1,9 @@
 """What a flush computes beside what is asked for, remembered: the program and who is alive decide it.
 
-Preparing a flush that overwrites memory asks which live tensors are kept with it, which old contents are copied first for a backward that may
-come, and which plan that gives. All of it follows from the *situation*: the program as it is written down, where in it
-the contents of the storages are that are asked for, overwritten or alive, and which graphs backwards have let go of.
+Preparing a flush that overwrites memory asks which live tensors are kept with it, which old contents are copied first
+for a backward that may come, and which plan that gives. All of it follows from the *situation*: the program as it is
+written down, where in it the contents of the storages are that are asked for, overwritten or alive, and which graphs
+backwards have let go of.
 Where something outside of the program has a say (a value that was computed before and can still be differentiated, a
 history beside the content), there is no situation, and the flush is prepared as if it was the first.
 

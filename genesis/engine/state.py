@@ -96,11 +96,11 @@ MOST_PLACES_BYTES: Final = 32 << 20
 """Bytes that the keys of programs apart from their places may take (`moving_places.py`)."""
 
 MOST_SITUATION_BYTES: Final = 32 << 20
-"""About how much memory situations may take."""
+"""Bytes that situations may take, roughly."""
 
 
 def answer_bytes(answer: Answer) -> int:
-    """About how much memory a situation and its answer take: a key beside the plan's, and marks of who is alive."""
+    """The bytes of a situation and its answer, roughly: a key beside the plan's, and marks of who is alive."""
     return 24 * len(answer.key) + 1000
 
 
