@@ -11,8 +11,8 @@ class Opaque(NamedTuple):
     Attributes:
         kernel: the kind of kernel, as `Group.kind` names it; several ops may share one.
         views: positions of the operands that the kernel reads through views; the others lie in memory as they are.
-        elementwise: how many of its first operands the kernel reads once, element by element: it computes what is
-            cheaper to compute than to load.
+        elementwise: how many of its first operands (behind the base, with `over_base`) the kernel reads once, element
+            by element: it computes what is cheaper to compute than to load.
         constant_base: the kernel writes a constant first operand itself; it need not be in memory.
         partial: the kernel writes only a part of its result: the rest is what is in its first operand's memory.
         over_base: a program reads of its first operand what it writes, and so may write the result over it.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Final
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, letting_next_begin
+from genesis.codegen.cuda.templates.line_sums import sums_fit
+from genesis.codegen.cuda.templates.scatter import ROWS, few_columns
 from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
@@ -56,7 +59,9 @@ SMALL: Final = 1 << 20
 
 def few_rows(node: Node) -> bool:
     """Does every program search the index for its rows?"""
-    return bool(node.inputs[1].type.numel <= FEW_ROWS and node.type.numel <= SMALL)
+    axis, shape = node["axis"], node.shape
+    whole = shape[axis] <= ROWS and few_columns(prod(shape[:axis]), prod(shape[axis + 1:]))
+    return bool(node.inputs[1].type.numel <= FEW_ROWS and (whole or node.type.numel <= SMALL))
 
 
 def _one_row(node: Node) -> bool:
@@ -67,6 +72,7 @@ def _one_row(node: Node) -> bool:
 
 LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
+    "lines_summed": lambda node: sums_fit(node.inputs[0].shape[1], node.inputs[1].shape[1], node.dtype),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "index_add": lambda node: few_rows(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),

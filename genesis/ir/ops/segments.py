@@ -228,11 +228,22 @@ def _reference_lines(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
 
 lines_added: Op = Op("lines_added", "index", _lines_type, decompose=_lines, differentiable=False, ulp=4,
                      opaque=Opaque("segment", partial=True),
-                     doc="base (lines, rows) with source[l, p] added to element index[l, p] of line l, in one order.",
+                     doc="base (lines, rows) with source[l, p] added to element index[l, p] of line l, in one order: "
+                         "lines whose sums do not fit a program, but whose positions do.",
                      samples=cases(*(forward_only(case(reals().of(n, rows), integers(0, rows).of(n, count),
                                                        reals().of(n, count)))
                                      for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
                                    scale=8), reference=_reference_lines)
+
+lines_summed: Op = Op("lines_summed", "index", _lines_type, decompose=lambda base, index, source: lines_added(
+                          base, index, source), differentiable=False, ulp=4,
+                      opaque=Opaque("scatter", elementwise=2, constant_base=True, over_base=True),
+                      doc="`lines_added` of lines that fit the shared memory of one program: the sums are made there, "
+                          "in the order of the positions, and whole lines are written.",
+                      samples=cases(*(forward_only(case(reals().of(n, rows), integers(0, rows).of(n, count),
+                                                        reals().of(n, count)))
+                                      for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
+                                    scale=8), reference=_reference_lines)
 
 IN_ANY_ORDER: Final = {int32, int64}
 """Dtypes whose sums do not depend on the order."""
@@ -292,7 +303,9 @@ def rows_written(base: Node, index: Node, source: Node, axis: int, add: bool) ->
         found = row_put(reshape(base, shape=(outer, rows, inner)), reshape(source, shape=(outer, 1, inner)),
                         reshape(index, shape=(1,)))
         return reshape(found, shape=shape)
-    ids, order = _sorted(cast(reshape(index, shape=(count,)), dtype=_integer(rows)), 0)
+    from genesis.ir.ops.sorting import sorted_numbers
+    numbers = cast(reshape(index, shape=(count,)), dtype=_integer(rows))
+    ids, order = sorted_numbers(numbers, rows) if numbers.type.dtype is int32 else _sorted(numbers, 0)
     found = _write(_flat(base, (outer, rows, inner)), _flat(source, (outer, count, inner)), ids, order, add)
     return reshape(found, shape=shape)
 
@@ -318,9 +331,8 @@ def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool
         return reshape(rows_added(whole, flat_source, ids), shape=shape)
     if add and shape[:-1] == given[:-1]:
         lines = prod(shape[:-1])
-        place = cast(index, dtype=_integer(shape[-1]))
-        found = lines_added(_flat(base, (lines, shape[-1])), reshape(place, shape=(lines, given[-1])),
-                            _flat(source, (lines, given[-1])))
+        found = lines_summed(_flat(base, (lines, shape[-1])), reshape(index, shape=(lines, given[-1])),
+                             _flat(source, (lines, given[-1])))
         return reshape(found, shape=shape)
     ids, order = _sorted(cast(index, dtype=_integer(shape[-1])), rank - 1)
     ids = _in_lines(cast(ids, dtype=_integer(base.type.numel)), shape)
@@ -337,5 +349,5 @@ def _in_lines(places: Node, shape: tuple[int, ...]) -> Node:
     return places
 
 
-__all__ = ["elements_written", "lines_added", "row_put", "rows_added", "rows_written", "segment_add", "segment_parts",
-           "segment_put"]
+__all__ = ["elements_written", "lines_added", "lines_summed", "row_put", "rows_added", "rows_written", "segment_add",
+           "segment_parts", "segment_put"]

@@ -70,6 +70,10 @@ DIGIT: Final = 8
 BLOCK: Final = 4096
 """Elements whose digits are counted together."""
 
+FEW_BLOCKS: Final = 32
+"""The most blocks whose counts each program of the next step adds up for itself: reading 32 KiB from the cache takes
+less than the three launches of a scan."""
+
 SHORT_COLUMN: Final = 256
 """The longest axis that is sorted where it lies although it is not the last; longer ones are moved there first."""
 
@@ -143,26 +147,46 @@ def _sort(x: Node, axis: int, descending: bool) -> tuple[Node, ...]:
                             descending=descending)
         found = (item(merged, index=0), item(merged, index=1))
     else:
-        order = _order_by_digits(rows, descending)
-        found = (gather(rows, order, axis=1), order)
+        found = _by_digits(rows, descending)
     return tuple(reshape(y, shape=shape) for y in found)
 
 
-def _order_by_digits(rows: Node, descending: bool) -> Node:
-    """Stable sorts by one digit after another, the lowest first (Hollerith 1889); positions as int64.
-
-    The scan over the counts of (row, digit, block) says where the elements of a block with a digit go: after those with
-    smaller digits, and after those of earlier blocks with the same one.
-    """
+def _by_digits(rows: Node, descending: bool) -> tuple[Node, Node]:
+    """Stable sorts by one digit after another, the lowest first (Hollerith 1889). The words themselves are moved: the
+    elements come back out of them, which costs less than to gather them from all over a row."""
     words, dtype = _words(rows, descending), rows.type.dtype
     bits = 8 * dtype.itemsize
-    if dtype not in (uint8, bool_):  # the order of signed keys as that of their digits
-        words = bitwise_xor(words, literal(-(1 << 63) if bits == 32 else 1 << (31 + bits)))
+    if dtype in (uint8, bool_):
+        return _elements(_in_order(words, bits), dtype, descending)
+    turn = literal(-(1 << 63) if bits == 32 else 1 << (31 + bits))  # the order of signed keys as that of their digits
+    return _elements(bitwise_xor(_in_order(bitwise_xor(words, turn), bits), turn), dtype, descending)
+
+
+def _in_order(words: Node, bits: int) -> Node:
+    """Words sorted by the lowest `bits` of their keys as unsigned numbers.
+
+    The scan over the counts of (row, digit, block) says where the elements of a block with a digit go: after those with
+    smaller digits, and after those of earlier blocks with the same one. Few counts are added up by whoever wants them.
+    """
+    few = most(words.type.shape[0] * _blocks(words.type)) <= FEW_BLOCKS
     for shift in range(32, 32 + bits, DIGIT):
         counts = digit_counts(words, shift=shift)
-        ends = cumsum(reshape(counts, shape=(counts.type.numel,)), axis=0)
-        words = digit_scatter(words, ends, shift=shift)
-    return right_shift(bitwise_and(words, literal(0xFFFFFFFF)), literal(1))
+        table = counts if few else cumsum(reshape(counts, shape=(counts.type.numel,)), axis=0)
+        words = digit_scatter(words, table, shift=shift)
+    return words
+
+
+def sorted_numbers(numbers: Node, below: int) -> tuple[Node, Node]:
+    """A row of int32 from 0 up to, and without, `below` in order, and where each was: as `sort`, but only the digits
+    that such numbers have are looked at."""
+    count, = numbers.type.shape
+    if count <= RUN * MOST_RUNS:
+        found = sort(numbers, axis=0)
+        return item(found, index=0), item(found, index=1)
+    rows = reshape(numbers, shape=(1, count))
+    words = _in_order(_words(rows, False), builtins.max(most(below) - 1, 1).bit_length())
+    values, order = _elements(words, int32, False)
+    return reshape(values, shape=(count,)), reshape(order, shape=(count,))
 
 
 def _wide_order(rows: Node, descending: bool) -> Node:
@@ -417,14 +441,14 @@ digit_counts: Op = Op("digit_counts", "sort", _counts_type, attrs=("shift",), di
                           ((2, 37), 32), ((1, 5000), 34))), kinds=("bool",)), reference=_reference_counts)
 
 
-def _scatter_type(words: TensorType, ends: TensorType, shift: int) -> TensorType:
+def _scatter_type(words: TensorType, table: TensorType, shift: int) -> TensorType:
     counted = _counts_type(words, shift)
-    if ends.shape != (counted.numel,):
-        raise RuntimeError(f"the ends of {counted.numel} counts are {ends}")
+    if table.shape not in (counted.shape, (counted.numel,)):
+        raise RuntimeError(f"{table} is neither {counted.numel} counts nor their ends")
     return words
 
 
-def _by_digit(words: Node, ends: Node, shift: int) -> Node:
+def _by_digit(words: Node, table: Node, shift: int) -> Node:
     order = item(sort(cast(_digits(words, shift), dtype=int32), axis=1), index=1)
     return gather(words, order, axis=1)
 
@@ -432,10 +456,11 @@ def _by_digit(words: Node, ends: Node, shift: int) -> Node:
 digit_scatter: Op = Op("digit_scatter", "sort", _scatter_type, attrs=("shift",), differentiable=False,
                        opaque=Opaque("long_sort"),
                        doc="Rows of words sorted by the digit of their bits from `shift` on, those of equal digits in "
-                           "their order; `ends` are the running sums of `digit_counts`.", decompose=_by_digit,
+                           "their order. The table is `digit_counts`, or in one dimension its running sums.",
+                       decompose=_by_digit,
                        samples=cases(case(Values(0, 2**32 - 1, int64).of(1, 37), Values(37, 37, int32).of(1 << DIGIT),
                                           shift=32), kinds=("bool",)),
-                       reference=lambda words, ends, shift: words)
+                       reference=lambda words, table, shift: words)
 
-__all__ = ["digit_counts", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort", "sort_runs", "tile_limit",
-           "topk", "unsort"]
+__all__ = ["digit_counts", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort", "sort_runs",
+           "sorted_numbers", "tile_limit", "topk", "unsort"]

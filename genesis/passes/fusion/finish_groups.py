@@ -159,7 +159,7 @@ def _memory_below(node: Node, values: MemoryValues) -> Iterable[Node]:
 def _others_read(levels: Levels, values: MemoryValues) -> set[Node]:
     """Memory that such an op reads besides its first operand's."""
     node = next(iter(levels))
-    shown = {stored_as(x) for x in node.inputs[1:]}
+    shown = {stored_as(y) for x in node.inputs[1:] for y in (x, *_memory_below(x, values))}
     return {values.name.get(x, x) for x in values.reads[node] if stored_as(x) in shown}
 
 

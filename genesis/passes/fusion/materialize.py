@@ -191,4 +191,6 @@ def memory_operands(node: Node) -> tuple[Node, ...]:
     if opaque.views:
         return tuple(operand_view(x).base if i in opaque.views else x for i, x in enumerate(node.inputs))
     own = opaque.constant_base and node.inputs[0].op is leaves.const
+    if opaque.over_base:  # the base is first, and in memory
+        return (*node.inputs[own:1], *node.inputs[1 + opaque.elementwise:])
     return node.inputs[opaque.elementwise + own:]

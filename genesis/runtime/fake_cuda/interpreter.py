@@ -13,7 +13,8 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
    The way back adds to subnormal numbers: their bits are moved up instead.
  * It reduces and scans with a function of the kernel's own element by element: `along_axis.py` goes slice by slice.
  * It patches the language at each call of a function inside a kernel: once a launch is enough.
- * Assembly cannot be run; there is one line of it, a move, whose result is its operand.
+ * Assembly cannot be run: what there is of it is known by its instruction, or as words in shared memory
+   (`shared_words.py`).
 Afterwards everything is as it was, and the same process can go on compiling.
 
 A GPU may or may not notice an access outside a kernel's arguments, or a race; here they are errors (`accesses.py`).
@@ -37,6 +38,7 @@ from genesis.runtime.cuda.driver import MappedMatrix, Pointer
 from genesis.runtime.fake_cuda import along_axis
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
+from genesis.runtime.fake_cuda.shared_words import SharedWords
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -304,10 +306,24 @@ def _assembly(builder: InterpreterBuilder, text: str, constraints: str, values: 
               *_: object) -> _Assembled:
     """The result of an assembly line for the operands of one call."""
     from triton.runtime.interpreter import TensorHandle
+    if "// shared " in text:
+        return _Assembled(_shared(text, values))
     for instruction, function in _ASSEMBLY.items():
         if instruction in text:
             return _Assembled(TensorHandle(function(values[-1].data), values[-1].dtype.scalar))
     raise NotImplementedError(f"the interpreter cannot run {text!r}")
+
+
+_SHARED_WORDS = SharedWords()
+
+
+def _shared(text: str, values: Sequence[TensorHandle]) -> TensorHandle:
+    """The result of an assembly line over a program's shared memory."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+    found = _SHARED_WORDS.run(text, [x.data for x in values])
+    return TensorHandle(found, {"f": {4: tl.float32, 8: tl.float64}, "i": {4: tl.int32, 8: tl.int64}}[
+        found.dtype.kind][found.dtype.itemsize])
 
 
 def _splat(builder: InterpreterBuilder, kind: language.block_type, x: TensorHandle) -> TensorHandle:

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.templates import long_sort
 from genesis.config import config
 from genesis.engine.backends import backend_named
-from genesis.ir import OPS, Graph
-from genesis.ir.ops import leaves, segments
-from genesis.ir.types import dtype_named, int64
+from genesis.ir import OPS, Graph, Op
+from genesis.ir.ops import leaves, movement, pointwise, segments, sorting
+from genesis.ir.types import dtype_named, int32, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.evaluate import evaluate
@@ -59,7 +60,7 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[i
     whole_sums = dtype == "int64" and name.endswith("add")
     by_line = name == "scatter_add" and all(a == b for i, (a, b) in enumerate(zip(shape, where, strict=False))
                                             if i != axis)
-    first = "rows_added" if whole_sums else "lines_added" if by_line else "sort"
+    first = "rows_added" if whole_sums else "lines_summed" if by_line else "sort"
     assert any(kernel.startswith(first) for kernel in names(schedule))
     base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
     data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
@@ -147,14 +148,15 @@ LINES = [(1, 5, 3), (3, 5, 9), (2, 70, 64), (5, 1, 33), (9, 300, 129), (1, 4096,
 @pytest.mark.parametrize(("line", "constant", "dtype"), sweep_but(
     lambda line, constant, dtype: line[2] < 40 and constant is (dtype == "bfloat16"),
     LINES, [False, True], ["float32", "bfloat16"]))
-def test_a_line_is_sorted_and_added_up_by_one_program(line: tuple[int, int, int], constant: bool, dtype: str) -> None:
+@pytest.mark.parametrize("op", ["lines_added", "lines_summed"])
+def test_a_line_is_added_up_by_one_program(line: tuple[int, int, int], constant: bool, dtype: str, op: str) -> None:
     lines, rows, count = line
     base, index, source = (an_input(0, (lines, rows), dtype_named(dtype)), an_input(1, (lines, count), int64),
                            an_input(2, (lines, count), dtype_named(dtype)))
     onto = leaves.full((lines, rows), 0, base.dtype, GPU) if constant else base
-    graph = Graph((base, index, source), (segments.lines_added(onto, index, source),))
+    graph = Graph((base, index, source), (OPS[op](onto, index, source),))
     schedule = run_passes(graph, backend_named("h200"))[1]
-    assert [name for name in names(schedule) if name not in ("fill", "copy")] == ["lines_added"]
+    assert [name for name in names(schedule) if name not in ("fill", "copy")] == [op]
     where = torch.randint(0, rows, (lines, count), generator=torch.Generator().manual_seed(0))
     found, = run_schedule(schedule, [some(base), where, some(source)], most_programs=4096)
     want = (torch.zeros(lines, rows) if constant else some(base)).double().scatter_add(1, where, some(source).double())
@@ -162,22 +164,104 @@ def test_a_line_is_sorted_and_added_up_by_one_program(line: tuple[int, int, int]
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance * max(1, count / rows) ** 0.5)
 
 
-def test_what_is_not_finite_stays_in_its_row() -> None:
+@pytest.mark.parametrize("op", [segments.lines_added, segments.lines_summed])
+def test_what_is_not_finite_stays_in_its_row(op: Op) -> None:
     base, index, source = an_input(0, (1, 4)), an_input(1, (1, 6), int64), an_input(2, (1, 6))
-    schedule = run_passes(Graph((base, index, source), (segments.lines_added(base, index, source),)),
-                          backend_named("h200"))[1]
+    schedule = run_passes(Graph((base, index, source), (op(base, index, source),)), backend_named("h200"))[1]
     inf, nan = float("inf"), float("nan")
     data = [torch.zeros(1, 4), torch.tensor([[2, 0, 1, 2, 0, 3]]), torch.tensor([[inf, nan, 1.0, -inf, 2.0, -0.5]])]
     found, = run_schedule(schedule, data)
     torch.testing.assert_close(found, torch.tensor([[nan, 1.0, nan, -0.5]]), equal_nan=True)
 
 
-@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (10_000, 4097, False), (1 << 20, 4096, False)])
+@pytest.mark.parametrize(("rows", "count", "one"), [(13_000, 4096, True), (20_000, 4097, False),
+                                                    (1 << 20, 4096, False)])
 def test_lines_that_do_not_fit_a_program_are_sorted_in_memory(rows: int, count: int, one: bool) -> None:
     schedule = scheduled("scatter_add", (2, rows), 1, (2, count), "float32")
     assert ("lines_added" in names(schedule)) == one
 
 
+@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (74, 16384, True), (74, 16385, False),
+                                                    (13_000, 4096, False)])
+def test_sums_that_fit_the_shared_memory_are_made_there(rows: int, count: int, one: bool) -> None:
+    assert ("lines_summed" in names(scheduled("scatter_add", (2, rows), 1, (2, count), "float32"))) == one
+
+
+def test_sums_are_made_in_the_order_of_the_positions() -> None:
+    """As one thread would make them: torch's own loop on the host gives the same bits, many numbers to a sum."""
+    base, index, source = an_input(0, (3, 7)), an_input(1, (3, 500), int64), an_input(2, (3, 500))
+    schedule = run_passes(Graph((base, index, source), (segments.lines_summed(base, index, source),)),
+                          backend_named("h200"))[1]
+    where = torch.randint(0, 7, (3, 500), generator=torch.Generator().manual_seed(0))
+    scales = torch.logspace(-3, 3, 500)
+    data = [some(base), where, some(source) * scales]
+    found, = run_schedule(schedule, data)
+    want = data[0].clone()
+    for line in range(3):
+        for at, value in zip(where[line], data[2][line], strict=True):
+            want[line, at] += value
+    assert torch.equal(found, want)
+
+
+def test_views_and_casts_of_what_is_added_to_lines_cost_no_kernel() -> None:
+    base, index, source = an_input(0, (5, 40)), an_input(1, (90,), int32), an_input(2, (5, 1), dtype_named("bfloat16"))
+    where = movement.expand(movement.reshape(pointwise.cast(index, dtype=int64), shape=(1, 90)), shape=(5, 90))
+    added = movement.expand(pointwise.cast(source, dtype=base.dtype), shape=(5, 90))
+    schedule = run_passes(Graph((base, index, source), (segments.lines_summed(base, where, added),)),
+                          backend_named("h200"))[1]
+    assert names(schedule) == ["lines_summed"]
+    data = [some(base), torch.randint(0, 40, (90,), generator=torch.Generator().manual_seed(0)).int(), some(source)]
+    found, = run_schedule(schedule, data)
+    want = data[0].scatter_add(1, data[1].long().expand(5, 90), data[2].float().expand(5, 90))
+    torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reads_base", [False, True])
+def test_sums_lie_where_the_base_does_unless_the_source_reads_it(reads_base: bool) -> None:
+    base, index, source = an_input(0, (3, 70)), an_input(1, (3, 70), int64), an_input(2, (3, 70))
+    added = movement.expand(movement.take_range(base, 0, 2, 3), shape=(3, 70)) if reads_base else source
+    found = segments.lines_summed(base, index, added)
+    schedule = run_passes(Graph((base, index, source), (), ((base, found),)), backend_named("h200"))[1]
+    group = next(group for group in schedule.groups if group.kind == "scatter")
+    assert bool(group.in_place) != reads_base
+
+
+@pytest.mark.parametrize(("shape", "count"), [((390, 9), 12), ((50, 9, 3), 5), ((40, 50, 3), 20), ((30, 5), 200)])
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+def test_short_rows_of_many_are_taken_together(name: str, shape: tuple[int, ...], count: int) -> None:
+    """A thousand elements to a program: not a program for each of the outer sizes."""
+    schedule = scheduled(name, shape, 1, (count,), "float32")
+    kernel = emit(schedule.groups[-1])
+    elements = shape[0] * (shape[2] if len(shape) > 2 else 1) * shape[1]
+    assert kernel.name == name and kernel.grid[0] * kernel.grid[1] <= 4 + elements // 256
+    base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
+    where = torch.randint(0, shape[1], (count,), generator=torch.Generator().manual_seed(0))
+    graph = Graph((base, index, source), (OPS[name](base, index, source, axis=1),))
+    check(schedule, [some(base), where, some(source)], graph, 1e-5)
+
+
+def test_an_index_is_sorted_by_the_digits_that_its_rows_have() -> None:
+    """Of 50,000 rows 16 bits, not the 32 of the dtype: half the launches of an embedding's gradient."""
+    schedule = scheduled("index_add", (50_000, 64), 0, (100_000,), "bfloat16", constant=True)
+    assert names(schedule).count("digit_scatter") == 2
+    assert len(schedule.groups) == 10
+
+
+@pytest.mark.parametrize(("below", "few"), [(2, 4), (300, 4), (300, 3)])
+def test_numbers_are_sorted_as_sort_does(monkeypatch: pytest.MonkeyPatch, below: int, few: int) -> None:
+    for where, name, size in ((sorting, "RUN", 4), (sorting, "BLOCK", 64), (long_sort, "BLOCK", 64),
+                              (sorting, "FEW_BLOCKS", few)):
+        monkeypatch.setattr(where, name, size)
+    numbers = an_input(0, (203,), int32)
+    schedule = run_passes(Graph((numbers,), sorting.sorted_numbers(numbers, below)), backend_named("h200"))[1]
+    data = torch.randint(0, below, (203,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    values, order = run_schedule(schedule, [data])
+    want = torch.sort(data, stable=True)
+    assert torch.equal(values, want.values) and torch.equal(order, want.indices)
+
+
 def test_lines_compile() -> None:
     schedule = scheduled("scatter_add", (64, 300), 1, (64, 200), "bfloat16")
+    assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_summed")
+    schedule = scheduled("scatter_add", (2, 13_000), 1, (2, 200), "bfloat16")
     assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_added")

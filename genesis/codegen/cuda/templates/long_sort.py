@@ -9,10 +9,11 @@ from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, mu
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
+from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
 from genesis.codegen.cuda.templates.sort import Words, helpers
 from genesis.ir.node import Node
 from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS
-from genesis.ir.sym_int import SymInt
+from genesis.ir.sym_int import SymInt, most
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
@@ -23,8 +24,8 @@ PROBES: Final = 4
 """Words of a run that a step of the search compares: both cost time (H200, 16384 words: 6.3 µs with four and `MERGED`
 16, 15.5 µs with eight and 32)."""
 
-WARPS: Final = 16
-"""Warps of a program that sorts a block by a digit."""
+WARPS: Final = 8
+"""Warps of a program that sorts a block by a digit: each has counters of 1 KiB beside the block's 32 KiB."""
 
 
 def emit_long_sort(group: Group) -> KernelSource:
@@ -75,7 +76,7 @@ def _to_int64(size: int) -> str:
     return ".to(tl.int64)" if any_needs_int64(size) else ""
 
 
-def _block_lines(node: Node, size: int) -> list[str]:
+def _digit_lines(node: Node, size: int) -> list[str]:
     """The digits of a block of a row; those past its end are the largest."""
     return [f"row = tl.program_id(0){_to_int64(size)} // blocks",
             "block = tl.program_id(0) % blocks",
@@ -96,7 +97,7 @@ def _counts(group: Group, node: Node) -> KernelSource:
     words, out = node.inputs[0], group.outputs[0]
     rows, length = words.shape
     blocks = -(-length // BLOCK)
-    lines = [*_block_lines(node, words.type.numel),
+    lines = [*_digit_lines(node, words.type.numel),
              f"counts = tl.histogram(tl.reshape(digit, [BLOCK]), {1 << DIGIT})",
              "past = tl.maximum((block + 1) * BLOCK - length, 0)",
              f"counts -= tl.where(tl.arange(0, {1 << DIGIT}) == {(1 << DIGIT) - 1}, past, 0)",
@@ -106,36 +107,92 @@ def _counts(group: Group, node: Node) -> KernelSource:
 
 
 def _scatter(group: Group, node: Node) -> KernelSource:
-    """digit_scatter: a program sorts a block by its digits and writes each stretch of one digit to its place."""
-    words, ends = node.inputs
+    """digit_scatter: a program puts a block's words in the order of their digits, and writes each stretch of one digit.
+
+    Each warp has a stretch of the block and a counter for each digit, which gives a word its number among those of its
+    digit; the running sums of all counters give the place of the first. The words go to their places in shared memory
+    and are read from there one after another, so that neighbours are written together.
+    """
+    words, table = node.inputs
     out = group.outputs[0]
     rows, length = words.shape
-    blocks = -(-length // BLOCK)
-    bits = (BLOCK - 1).bit_length()
-    lines = [*_block_lines(node, words.type.numel),
-             "before = tl.load(ends + slot - 1, mask=slot > 0, other=0)",
-             "counts = tl.load(ends + slot) - before",
-             "moved = before - (tl.cumsum(counts, 0) - counts)",
-             f"order = g_first((digit << {bits}) | near, BLOCK, 2, {WARPS})",
-             f"source = block * BLOCK + (order & {BLOCK - 1})",
-             f"shift = tl.gather(moved, tl.reshape(order >> {bits}, [BLOCK]), 0)",
-             "target = tl.reshape(shift, [1, BLOCK]) + near",
-             "inside = source < length",
-             "word = tl.load(words + row * length + source, mask=inside, other=0)",
-             "tl.store(out + target, word, mask=inside)"]
-    return _kernel(group, "digit_scatter", lines, {"words": words, "ends": ends}, {"out": out},
-                   {"length": length, "blocks": blocks}, {"BLOCK": BLOCK}, rows * blocks, WARPS)
+    blocks, digits = -(-length // BLOCK), 1 << DIGIT
+    warps = max(1, min(WARPS, BLOCK // 32))
+    threads = 32 * warps
+    each = BLOCK // threads
+    placed, moved = warps * digits * 4, warps * digits * 4 + BLOCK * 8
+    to_int64 = _to_int64(words.type.numel)
+    parts = range(each)
+    digit = f"((word{{}} >> {node['shift']}) & {digits - 1}).to(tl.int32)"
+    lines = [
+        f"row = tl.program_id(0){to_int64} // blocks",
+        "block = tl.program_id(0) % blocks",
+        "thread = tl.arange(0, THREADS)",
+        f"at = block * BLOCK + thread // 32 * {32 * each} + thread % 32",
+        *(f"word{k} = tl.load(words + (row * length + at + {32 * k}), mask=at + {32 * k} < length, other=-1)"
+          for k in parts),
+        "shared = g_words()",
+        f"counter = tl.arange(0, {warps})[:, None] * {digits} + tl.arange(0, {digits})[None, :]",
+        "g_put_s32(shared + counter * 4, counter * 0, counter >= 0)",
+        "tl.debug_barrier()",
+        f"counters = shared + thread // 32 * {digits * 4}",
+        *(f"number{k} = g_ranked({digit.format(k)}, counters)" for k in parts),
+        "tl.debug_barrier()",
+        "many = g_get_s32(shared + counter * 4)",
+        "total = tl.sum(many, 0)",
+        "first = tl.cumsum(total, 0) - total",
+        "before = tl.cumsum(many, 0) - many",
+        "tl.debug_barrier()",
+        "g_put_s32(shared + counter * 4, before + first[None, :], counter >= 0)",
+        f"digit = tl.arange(0, {digits})",
+        *_starts(table, digits),
+        f"g_put_s32(shared + {moved} + digit * 4, start - first, digit >= 0)",
+        "tl.debug_barrier()",
+        *(line for group_of in _fours(each) for line in (
+            *(f"place{k} = number{k} + g_get_s32(counters + {digit.format(k)} * 4)" for k in group_of),
+            *(f"g_put_s64(shared + {placed} + place{k} * 8, word{k}, place{k} >= 0)" for k in group_of))),
+        "tl.debug_barrier()",
+        *(line for group_of in _fours(each) for line in (
+            *(f"word{k} = g_get_s64(shared + {placed} + (thread + {k * threads}) * 8)" for k in group_of),
+            *(f"target{k} = thread + {k * threads} + g_get_s32(shared + {moved} + {digit.format(k)} * 4)"
+              for k in group_of),
+            *(f"tl.store(out + target{k}, word{k}, mask=block * BLOCK + thread + {k * threads} < length)"
+              for k in group_of)))]
+    more = "\n".join((words_helper(moved + digits * 4), *map(put_helper, ("s32", "s64")),
+                      *map(get_helper, ("s32", "s64")), ranked_helper(DIGIT)))
+    return _kernel(group, "digit_scatter", lines, {"words": words, "table": table}, {"out": out},
+                   {"length": length, "blocks": blocks}, {"BLOCK": BLOCK, "THREADS": threads}, rows * blocks, warps,
+                   more)
+
+
+def _starts(table: Node, digits: int) -> list[str]:
+    """Lines for `start`: where the block's words of each digit go, from all blocks' counts or their running sums."""
+    if table.type.ndim == 1:
+        return [f"slot = (row * {digits} + digit) * blocks + block",
+                "start = tl.load(table + slot - 1, mask=slot > 0, other=0)"]
+    several = power_of_two(most(table.shape[2]))
+    return [f"other = tl.arange(0, {several})[None, :]",
+            f"counted = table + ((row * {digits} + digit)[:, None] * blocks + other)",
+            "found = tl.load(counted, mask=other < blocks, other=0)",
+            "all = tl.sum(found, 1)",
+            "start = row * length + tl.cumsum(all, 0) - all + tl.sum(tl.where(other < block, found, 0), 1)"]
+
+
+def _fours(count: int) -> list[range]:
+    """Numbers from 0 on by fours: reads of shared memory that wait together."""
+    return [range(k, min(k + 4, count)) for k in range(0, count, 4)]
 
 
 def _kernel(group: Group, name: str, lines: list[str], operands: dict[str, Node], outputs: dict[str, Node],
-            sizes: dict[str, int], constexprs: dict[str, int], programs: int, num_warps: int) -> KernelSource:
+            sizes: dict[str, int], constexprs: dict[str, int], programs: int, num_warps: int,
+            more: str = "") -> KernelSource:
     pointers = {**{p: next(x for x in group.inputs if stored_as(x) is stored_as(node)) for p, node in operands.items()},
                 **outputs}
     signature = {**{p: POINTER[x.dtype.name] for p, x in pointers.items()},
                  **{size: integer_type(value) for size, value in sizes.items()},
                  **dict.fromkeys(constexprs, "constexpr")}
     empty = not all(x.type.numel for x in pointers.values())
-    return KernelSource(name, module(name, signature, lines, helpers(lines)), signature, constexprs,
+    return KernelSource(name, module(name, signature, lines, helpers(lines) + more), signature, constexprs,
                         (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)),
                         (0 if empty else programs, 1, 1), num_warps, label=name)
 

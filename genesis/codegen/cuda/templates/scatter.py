@@ -7,6 +7,7 @@ index_add, index_copy: the result is (outer, rows, inner). A program owns BLOCK 
 512 indices at a time with its rows; most blocks have no hit. Hits are taken one by one, each adding one row of the
 source. The gradient of an embedding of 50k rows by 16k tokens costs 100M comparisons spread over 6k programs and
 16k row additions. A row that is hit thousands of times makes its program slow: that is the price of a fixed order.
+Where rows are short and many of them have the same number, COLUMNS runs across the outer sizes too.
 
 scatter_add, scatter: the index has an entry for every element of the source. A program owns a block of elements of
 the result and walks along the axis of the index. Cost: results × length of the index's axis.
@@ -15,19 +16,31 @@ the result and walks along the axis of the index. Cost: results × length of the
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
 from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.emitter import literal
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.line_sums import emit_line_sums
 from genesis.ir.node import Node
+from genesis.ir.sym_int import most
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 SEARCHED = 512
 """Indices that a program compares at a time."""
+
+SHORT: Final = 64
+"""Elements of a row from which on a program of one row keeps its threads busy."""
+
+ROWS: Final = 32
+"""Rows that a program has where it takes short rows across the outer sizes."""
+
+ACROSS: Final = 1024
+"""Elements that such a program has."""
 
 
 def emit_scatter(group: Group) -> KernelSource:
@@ -41,38 +54,60 @@ def _rows(group: Group, node: Node) -> KernelSource:
     axis = node["axis"]
     outer, rows, inner = prod(node.shape[:axis]), node.shape[axis], prod(node.shape[axis + 1:])
     count = index.type.numel
-    columns = min(power_of_two(inner), 1024)
-    block = max(1, min(power_of_two(rows), 8192 // columns, 8 if inner > 64 else 64))
-    blocks = -(-rows // block)
     int64_index, total = _kind(node, source)
     integer = ".to(tl.int64)" if int64_index else ""
     combine = "total + value" if node.op.name == "index_add" else "value"
     sizes = {"count": count}
+    across = few_columns(outer, inner)
+    if across:
+        block = min(power_of_two(rows), ROWS)
+        columns, spread = ACROSS // block, outer * inner
+        sizes["spread"] = spread
+        grid = (-(-spread // columns), -(-rows // block), 1)
+        first = [f"row_0 = tl.program_id(1){integer} * BLOCK",
+                 f"near = tl.program_id(0){integer} * COLUMNS + tl.arange(0, COLUMNS)[None, :]",
+                 f"outer = near // {inner}", f"column = near % {inner}", "there = near < spread"]
+    else:
+        columns = min(power_of_two(inner), 1024)
+        block = max(1, min(power_of_two(rows), 8192 // columns, 8 if inner > 64 else 64))
+        blocks = -(-rows // block)
+        grid = (blocks * outer, -(-inner // columns), 1)
+        first = [f"row_0 = tl.program_id(0){integer} % {blocks} * BLOCK",
+                 f"outer = tl.program_id(0){integer} // {blocks}",
+                 f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){integer})[None, :]",
+                 f"there = column < {inner}"]
+    hit = ["hit_row = tl.load(index + hit)",
+           f"from_row = source + (outer * count + hit) * {inner}",
+           f"value = tl.load(from_row + column, mask=there, other=0).to({triton_type(total)})",
+           f"total = tl.where(row == hit_row, {combine}, total)"]
     lines = [
-        f"row_0 = tl.program_id(0){integer} % {blocks} * BLOCK",
-        f"outer = tl.program_id(0){integer} // {blocks}",
+        *first,
         f"row = (row_0 + tl.arange(0, BLOCK){integer})[:, None]",
-        f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){integer})[None, :]",
-        f"inside = (row < {rows}) & (column < {inner})",
+        f"inside = (row < {rows}) & there",
         f"at = (outer * {rows} + row) * {inner} + column",
         f"total = {_start(base, total, '[BLOCK, COLUMNS]')}",
-        "for begin in range(0, count, SEARCHED):",
-        "    position = begin + tl.arange(0, SEARCHED)",
-        "    chosen = tl.load(index + position, mask=position < count, other=-1)",
-        "    here = (chosen >= row_0) & (chosen < row_0 + BLOCK)",
-        "    waiting = tl.where(here, position, count)",
-        "    for _ in range(0, tl.sum(here.to(tl.int32))):",
-        "        hit = tl.min(waiting)",
-        "        waiting = tl.where(waiting == hit, count, waiting)",
-        "        hit_row = tl.load(index + hit)",
-        f"        from_row = source + (outer * count + hit) * {inner}",
-        f"        value = tl.load(from_row + column, mask=column < {inner}, other=0).to({triton_type(total)})",
-        f"        total = tl.where(row == hit_row, {combine}, total)",
-        f"tl.store(out + at, {_stored('total', node)}, mask=inside)",
     ]
-    grid = (blocks * outer, -(-inner // columns), 1)
+    if across and most(rows) <= ROWS:  # every position hits the program's rows, and no load waits for another
+        lines += ["for hit in tl.range(0, count, loop_unroll_factor=4):", *(f"    {line}" for line in hit)]
+    else:
+        lines += [
+            "for begin in range(0, count, SEARCHED):",
+            "    position = begin + tl.arange(0, SEARCHED)",
+            "    chosen = tl.load(index + position, mask=position < count, other=-1)",
+            "    here = (chosen >= row_0) & (chosen < row_0 + BLOCK)",
+            "    waiting = tl.where(here, position, count)",
+            "    for _ in range(0, tl.sum(here.to(tl.int32))):",
+            "        hit = tl.min(waiting)",
+            "        waiting = tl.where(waiting == hit, count, waiting)",
+            *(f"        {line}" for line in hit)]
+    lines.append(f"tl.store(out + at, {_stored('total', node)}, mask=inside)")
     blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": batch_block(count, SEARCHED)}
     return _kernel(group, node, lines, sizes, blocks_of, grid, 8 if block * columns >= 4096 else 4)
+
+
+def few_columns(outer: int, inner: int) -> bool:
+    """Are a row's elements so few, and rows of its kind so many, that a program takes them across the outer sizes?"""
+    return inner < SHORT and outer > 1
 
 
 def _elements(group: Group, node: Node) -> KernelSource:
@@ -152,4 +187,5 @@ def _known_as(node: Node, group: Group) -> Node:
     return next(x for x in group.inputs if stored_as(x) is stored_as(node))
 
 
-_EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements}
+_EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
+             "lines_summed": emit_line_sums}

@@ -1,0 +1,76 @@
+"""What the host's interpreter does for assembly over shared memory (`codegen/cuda/templates/shared_words.py`).
+
+The interpreter runs one program after the other, and each asks for its shared memory first: one memory is enough,
+filled anew with what nobody wrote. Elements come in the order of the threads that hold them, 32 to a warp.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+_SIZE: Final = re.compile(r"words\[(\d+)\]")
+
+_DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}
+
+
+class SharedWords:
+    """A program's shared memory."""
+
+    def __init__(self) -> None:
+        self._bytes = np.zeros(0, np.uint8)
+
+    def run(self, text: str, values: list[np.ndarray]) -> np.ndarray:
+        """The result of one line of assembly for its operands, all elements of a block at once."""
+        what, _, kind = text.split("// shared ", 1)[1].split("\n", 1)[0].strip().partition(" ")
+        if what == "words":
+            found = _SIZE.search(text)
+            assert found is not None
+            self._bytes = np.full(int(found.group(1)), 0xFF, np.uint8)
+            return np.zeros(1, np.int32)
+        if what == "get":
+            return self._get(kind, values[0])
+        if what == "ranked":
+            return self._ranked(values[0], values[1])
+        return (self._put if what == "put" else self._added)(kind, values[0], values[1], values[2])
+
+    def _words(self, kind: str) -> np.ndarray:
+        dtype = _DTYPES[kind]
+        return self._bytes[:self._bytes.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
+
+    def _at(self, kind: str, place: np.ndarray) -> np.ndarray:
+        size = np.dtype(_DTYPES[kind]).itemsize
+        if (place % size).any() or (place < 0).any() or (place + size > self._bytes.size).any():
+            raise IndexError(f"shared memory of {self._bytes.size} bytes has no {kind} at {place}")
+        return place // size
+
+    def _put(self, kind: str, place: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        place, value, wanted = np.broadcast_arrays(place, value, wanted != 0)
+        at = self._at(kind, place[wanted])
+        if np.unique(at).size != at.size:
+            raise RuntimeError("two threads write to one place of shared memory")
+        self._words(kind)[at] = value[wanted]
+        return np.zeros(place.shape, np.int32)
+
+    def _get(self, kind: str, place: np.ndarray) -> np.ndarray:
+        return self._words(kind)[self._at(kind, place)]
+
+    def _added(self, kind: str, label: np.ndarray, words: np.ndarray, value: np.ndarray) -> np.ndarray:
+        label, words, value = np.broadcast_arrays(label, words, value)
+        here, size = label >= 0, np.dtype(_DTYPES[kind]).itemsize
+        np.add.at(self._words(kind), self._at(kind, words[here] + label[here] * size), value[here])
+        return np.zeros(label.shape, np.int32)
+
+    def _ranked(self, label: np.ndarray, counters: np.ndarray) -> np.ndarray:
+        label, counters = np.broadcast_arrays(label, counters)
+        words, place = self._words("s32"), self._at("s32", counters + label * 4)
+        ranks = np.zeros(label.shape, np.int32)
+        for i in np.ndindex(*label.shape):
+            ranks[i] = words[place[i]]
+            words[place[i]] += 1
+        return ranks
+
+
+__all__ = ["SharedWords"]
