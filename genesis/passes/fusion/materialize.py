@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, pointwise
+from genesis.ir.ops.in_range import in_range
+from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.recompute import inputs_read, recompute
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.segments import lines_summed, row_put
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 
@@ -111,6 +113,7 @@ def _materialized(graph: Graph, inlined: set[Node]) -> tuple[Node, ...]:
 def _inlined_nodes(graph: Graph) -> set[Node]:
     """Nodes that may be computed wherever they are read."""
     inlined: set[Node] = set()
+    checked = _checked_by_readers(graph)
     leafy: dict[Node, int] = {}  # nodes made of leaves alone, with what it costs to make them
     length: dict[Node, int] = {}  # movement in a row up to this inlined node
     for node in graph.nodes:
@@ -127,11 +130,28 @@ def _inlined_nodes(graph: Graph) -> set[Node]:
                 inlined.add(node)
             else:
                 del leafy[node]
-        elif node.op.kind == "movement" or (node.op is pointwise.cast and _cheap_cast(node)):
+        elif node.op.kind == "movement" or (node.op is pointwise.cast and _cheap_cast(node)) or node in checked:
             inlined.add(node)
         if node in inlined:
             length[node] = row or max((length.get(x, 0) for x in read), default=0)
     return inlined
+
+
+def _checked_by_readers(graph: Graph) -> set[Node]:
+    """Checks of an index that its readers make: sums of lines and gathers, which read each of its elements once. That the
+    index is read and written once more for the check alone costs a third of what the sums do."""
+    if not any(node.op is lines_summed for node in graph.nodes):
+        return set()
+    refused = set(graph.roots)
+    for node in graph.nodes:
+        for position, x in enumerate(node.inputs):
+            elementwise = position == 1 and node.op in (gather, lines_summed)
+            if not elementwise and not (node.op.kind == "movement" and node.type.numel == x.type.numel):
+                refused.add(x)
+    for node in reversed(graph.nodes):  # what a view is refused, what it shows is
+        if node in refused and node.op.kind == "movement":
+            refused.update(node.inputs)
+    return {node for node in graph.nodes if node.op is in_range and node not in refused}
 
 
 def _cheap_cast(node: Node) -> bool:

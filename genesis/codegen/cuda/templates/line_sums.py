@@ -8,6 +8,8 @@ to wait for, and as many lines side by side as its lanes have room for.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
@@ -37,8 +39,11 @@ ROOM: Final = 8192
 PROGRAMS: Final = 4096
 """Programs of many lines, a warp each: what an H200 runs at once. More lines are taken in turns."""
 
-WIDE: Final = 128
-"""Sums that a warp reads or writes at a time, four a lane."""
+LOADS: Final = 4
+"""Rounds of 32 positions whose loads wait together: with one a warp waits for memory most of the time."""
+
+WIDE: Final = 512
+"""Sums that a warp reads or writes at a time, 16 a lane: what it waits for together."""
 
 
 def _kind(dtype: DType) -> tuple[DType, str, int]:
@@ -62,55 +67,122 @@ def sums_fit(rows: int, count: int, dtype: DType) -> bool:
 
 def emit_line_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a lines_summed."""
-    base, index, source = node.inputs
-    rows = Rows(group, (index, source), 1)
-    total, kind, size = _kind(node.dtype)
-    length, padded = node.shape[1], _padded(node.shape[1])
-    lanes = min(power_of_two(rows.length), 32)
-    while lanes < 32 and 32 // lanes * padded * size > ROOM:
-        lanes *= 2
-    lines = 32 // lanes
-    blocks = -(-rows.rows // lines)
-    steps = max(1, min(hint(blocks) // PROGRAMS, 64))
-    wide = min(power_of_two(length), max(WIDE // lines, 1))
-    constant = base.op.name == "const"
-    begin = f"tl.full([XBLOCK, WIDE], {literal(base['value'], total)}, {triton_type(total)})" if constant else (
-        f"tl.load(base + x * {length} + row, mask=mine, other=0).to({triton_type(total)})")
-    operands = [*rows.operand_lines(), f"to_row = {rows.names[0]}",
-                f"added = ({rows.names[1]}).to({triton_type(total)})"]
-    one_round = [*rows.r_lines("0"), *operands, *_added(kind, length)]
-    rounds = [*rows.r_lines("0"), *operands, "here = x_mask & r_mask",
-              f"for begin in tl.range(0, {rows.size}, RBLOCK):",
-              *(f"    {line}" for line in (
-                  "row_now = to_row", "added_now = added", "here_now = here", *rows.r_lines("begin + RBLOCK"),
-                  *operands, "here = x_mask & r_mask", *_added(kind, length, "_now")))]
-    body = [
-        *rows.x_lines(f"tl.program_id(0) * {steps} + step"),
-        f"for first in tl.range(0, {length}, WIDE):",
-        "    row = first + tl.arange(0, WIDE)[None, :]",
-        f"    mine = x_mask & (row < {length})",
-        f"    g_put_{kind}(words + (line + row) * {size}, {begin}, mine)",
-        *(rounds if most(rows.length) > lanes else one_round),
-        f"for first in tl.range(0, {length}, WIDE):",
-        "    row = first + tl.arange(0, WIDE)[None, :]",
-        f"    total = g_get_{kind}(words + (line + tl.minimum(row, {length} - 1)) * {size})",
-        f"    tl.store(out + x * {length} + row, total.to({triton_type(node.dtype)}), "
-        f"mask=x_mask & (row < {length}))",
-    ]
-    text = ["words = g_words()", f"line = tl.arange(0, XBLOCK)[:, None] * {padded}",
-            *([f"for step in tl.range(0, {steps}):", *(f"    {line}" for line in body)] if steps > 1 else
-              [line.replace("tl.program_id(0) * 1 + step", "tl.program_id(0)") for line in body])]
-    bits = (lines * padded - 1).bit_length()
-    helpers = "\n".join((words_helper(lines * padded * size), put_helper(kind), get_helper(kind),
-                         added_helper(kind, bits)))
-    inputs = {} if constant else {"base": next(x for x in group.inputs if stored_as(x) is stored_as(base))}
-    return rows.source("lines_summed", text, {"out": group.outputs[0]},
-                       {"XBLOCK": lines, "RBLOCK": lanes, "WIDE": wide}, -(-blocks // steps), 1, helpers,
-                       inputs=inputs)
+    return _LineSums(group, node).source()
 
 
-def _added(kind: str, length: int, now: str = "") -> list[str]:
-    """Add a round's elements to the sums of their rows; what lies outside the line is left out."""
-    row, here = (f"row{now}", f"here{now}") if now else ("to_row", "x_mask & r_mask")
-    return [f"here_now = {here} & ({row} >= 0) & ({row} < {length})",
-            f"g_added_{kind}(tl.where(here_now, line + {row}.to(tl.int32), -1), words, added{now})"]
+class _LineSums:
+    """One kernel.
+
+    Attributes:
+        lanes, lines: of a warp, how many take a line's neighbours, and how many lines that makes side by side.
+        rounds, beside: rounds of a line that are loaded at once, and blocks of lines: `LOADS` together.
+        turns: how many times a program takes `beside` blocks.
+    """
+
+    def __init__(self, group: Group, node: Node):
+        self.group, self.node = group, node
+        self.base, index, source = node.inputs
+        self.rows = Rows(group, (index, source), 1)
+        self.total, self.kind, self.size = _kind(node.dtype)
+        self.length, self.padded = node.shape[1], _padded(node.shape[1])
+        count = most(self.rows.length)
+        self.lanes = min(power_of_two(self.rows.length), 32)
+        while self.lanes < 32 and 32 // self.lanes * self.padded * self.size > ROOM:
+            self.lanes *= 2
+        self.lines = 32 // self.lanes
+        self.rounds = min(-(-count // self.lanes), LOADS)
+        self.beside = max(1, LOADS // self.rounds)
+        while self.beside > 1 and self.beside * self.lines * self.padded * self.size > ROOM:
+            self.beside //= 2
+        self.loops = count > self.rounds * self.lanes
+        self.blocks = -(-self.rows.rows // self.lines)
+        self.turns = max(1, min(hint(self.blocks) // (PROGRAMS * self.beside), 64))
+
+    def source(self) -> KernelSource:
+        """The finished kernel."""
+        lines, kind = self.lines, self.kind
+        words = self.beside * lines * self.padded
+        body = [line for at in range(self.beside) for line in self.of(at, self.rows.x_lines(
+            f"(tl.program_id(0) * {self.turns} + turn) * {self.beside} + {at}"))]
+        body += [*self.loaded("0"), *self.begun(), *(self.looped() if self.loops else self.added("")), *self.ended()]
+        text = ["words = g_words()", f"line = tl.arange(0, XBLOCK)[:, None] * {self.padded}",
+                f"for turn in tl.range(0, {self.turns}):", *(f"    {line}" for line in body)]
+        helpers = "\n".join((words_helper(words * self.size), put_helper(kind), get_helper(kind),
+                             added_helper(kind, (words - 1).bit_length())))
+        inputs = {} if self.constant else {
+            "base": next(x for x in self.group.inputs if stored_as(x) is stored_as(self.base))}
+        wide = min(power_of_two(self.length), max(WIDE // lines, 1))
+        return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
+                                {"XBLOCK": lines, "RBLOCK": self.lanes, "WIDE": wide},
+                                -(-self.blocks // (self.turns * self.beside)), 1, helpers, inputs=inputs)
+
+    @property
+    def constant(self) -> bool:
+        """Does the kernel write the base itself?"""
+        return self.base.op.name == "const"
+
+    @staticmethod
+    def of(at: int | str, lines: list[str], names: Iterable[str] = ("x", "x_mask")) -> list[str]:
+        """Lines whose names end with a number: those of one of several blocks."""
+        known = re.compile(rf"\b({'|'.join(names)})\b(?!=)")
+        return [known.sub(rf"\1_{at}", line) for line in lines]
+
+    def each(self, lines: list[str]) -> list[str]:
+        """Lines about x, for each block of lines."""
+        return [line for at in range(self.beside) for line in self.of(at, lines)]
+
+    def loaded(self, begin: str) -> list[str]:
+        """What a turn of rounds adds: to_row, added and here of each block and round."""
+        found = []
+        for at in range(self.beside):
+            for turn in range(self.rounds):
+                lines = [*self.rows.r_lines(begin if begin == "0" and not turn else f"{begin} + {turn * self.lanes}"),
+                         *self.rows.operand_lines(), f"to_row = {self.rows.names[0]}",
+                         f"added = ({self.rows.names[1]}).to({triton_type(self.total)})", "here = x_mask & r_mask"]
+                mine = {line.partition(" = ")[0] for line in lines if re.match(r"\w+ = ", line)}
+                found += self.of(at, self.of(f"{at}_{turn}", lines, sorted(mine)))
+        return found
+
+    def added(self, now: str) -> list[str]:
+        """Add a turn's elements to the sums of their rows, in order; what lies outside a line is left out."""
+        found = []
+        for turn in range(self.rounds):
+            for at in range(self.beside):
+                row, here, value = (f"{name}_{at}_{turn}{now}" for name in ("to_row", "here", "added"))
+                found += [f"inside = {here} & ({row} >= 0) & ({row} < {self.length})",
+                          f"label = tl.where(inside, {self.place(at)} + {row}.to(tl.int32), -1)",
+                          f"g_added_{self.kind}(label, words, {value})"]
+        return found
+
+    def looped(self) -> list[str]:
+        """All rounds: the next turn's elements are on their way while a turn's are added."""
+        names = [f"{name}_{at}_{turn}" for at in range(self.beside) for turn in range(self.rounds)
+                 for name in ("to_row", "here", "added")]
+        return [f"for begin in tl.range(0, {self.rows.size}, {self.rounds * self.lanes}):",
+                *(f"    {line}" for line in (*(f"{name}_now = {name}" for name in names),
+                                             *self.loaded(f"begin + {self.rounds * self.lanes}"), *self.added("_now")))]
+
+    def begun(self) -> list[str]:
+        """The sums begin as the base's elements."""
+        value = f"tl.full([XBLOCK, WIDE], {literal(self.base['value'], self.total)}, {triton_type(self.total)})" if (
+            self.constant) else (f"tl.load(base + x * {self.length} + row, mask=x_mask & (row < {self.length}), other=0)"
+                                 f".to({triton_type(self.total)})")
+        loads = self.each([f"first_sums = {value}"])
+        return [f"for first in tl.range(0, {self.length}, WIDE):", "    row = first + tl.arange(0, WIDE)[None, :]",
+                *(f"    {line.replace('first_sums', f'first_sums_{at}', 1)}" for at, line in enumerate(loads)),
+                *(f"    g_put_{self.kind}(words + ({self.place(at)} + row) * {self.size}, first_sums_{at}, "
+                  f"x_mask_{at} & (row < {self.length}))" for at in range(self.beside))]
+
+    def place(self, at: int) -> str:
+        """Where a block's sums begin among the words."""
+        return f"line + {at * self.lines * self.padded}" if at else "line"
+
+    def ended(self) -> list[str]:
+        """The sums go to memory."""
+        stored = triton_type(self.node.dtype)
+        return [f"for first in tl.range(0, {self.length}, WIDE):", "    row = first + tl.arange(0, WIDE)[None, :]",
+                f"    near = tl.minimum(row, {self.length} - 1)",
+                *(f"    sums_{at} = g_get_{self.kind}(words + ({self.place(at)} + near) * {self.size})"
+                  for at in range(self.beside)),
+                *(f"    tl.store(out + x_{at} * {self.length} + row, sums_{at}.to({stored}), "
+                  f"mask=x_mask_{at} & (row < {self.length}))" for at in range(self.beside))]

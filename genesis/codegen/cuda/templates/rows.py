@@ -111,7 +111,7 @@ class Rows:
         sizes = {"x_size": self.rows, **({"r_size": self.length} if self.size == "r_size" else {}), **(sizes or {})}
         inputs = inputs or {}
         pointers = {**{a.name: a.node for a in self.kernel.arguments if a.role == "in"}, **inputs, **outputs}
-        numbers = {a.name: a.node for a in self.kernel.arguments if a.role == "number"}
+        numbers = {a.name: a.node for a in self.kernel.arguments if a.role in ("number", "report")}
         signature = {**{p: POINTER[node.dtype.name] for p, node in (pointers | numbers).items()},
                      **{size: integer_type(value) for size, value in sizes.items()},
                      **dict.fromkeys(constexprs, "constexpr")}
