@@ -105,6 +105,7 @@ class KernelSource:
         grid: programs in three dimensions; an empty one needs no launch.
         plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
         note: why the kernel is of this form, where its template has several; for `genesis why`.
+        registers: the most of a thread, where more programs at once are worth more than what it keeps; 0: no bound.
         flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
     """
 
@@ -119,6 +120,7 @@ class KernelSource:
     num_stages: int = 3
     label: str = ""
     flushes: bool = False
+    registers: int = 0
     plain: str = ""
     note: str = ""
     eights: tuple[str, ...] = ()
@@ -133,6 +135,7 @@ class KernelSource:
         return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned), "eights": list(self.eights),
                 "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes,
+                **({"registers": self.registers} if self.registers else {}),
                 "language": "gluon" if self.plain else "triton"}
 
 

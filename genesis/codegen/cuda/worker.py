@@ -70,7 +70,8 @@ def options_of(parts: dict[str, Any]) -> dict[str, Any]:
     """Triton's options for a kernel. By default its library of functions would make 0 of numbers below float32's normal
     range, and -0.0 the floor of -1e-40."""
     return {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": ENABLE_FP_FUSION,
-            "enable_reflect_ftz": parts["flushes"]}
+            "enable_reflect_ftz": parts["flushes"],
+            **({"maxnreg": parts["registers"]} if "registers" in parts else {})}
 
 
 def _cache_in(folder: str) -> Any:

@@ -151,29 +151,40 @@ def _sort(x: Node, axis: int, descending: bool) -> tuple[Node, ...]:
     return tuple(reshape(y, shape=shape) for y in found)
 
 
-def _by_digits(rows: Node, descending: bool) -> tuple[Node, Node]:
-    """Stable sorts by one digit after another, the lowest first (Hollerith 1889). The words themselves are moved: the
-    elements come back out of them, which costs less than to gather them from all over a row."""
-    words, dtype = _words(rows, descending), rows.type.dtype
-    bits = 8 * dtype.itemsize
-    if dtype in (uint8, bool_):
-        return _elements(_in_order(words, bits), dtype, descending)
-    turn = literal(-(1 << 63) if bits == 32 else 1 << (31 + bits))  # the order of signed keys as that of their digits
-    return _elements(bitwise_xor(_in_order(bitwise_xor(words, turn), bits), turn), dtype, descending)
-
-
-def _in_order(words: Node, bits: int) -> Node:
-    """Words sorted by the lowest `bits` of their keys as unsigned numbers.
+def _by_digits(rows: Node, descending: bool, bits: int = 0) -> tuple[Node, Node]:
+    """Stable sorts by one digit after another, the lowest first (Hollerith 1889), of the lowest `bits` of the keys.
 
     The scan over the counts of (row, digit, block) says where the elements of a block with a digit go: after those with
     smaller digits, and after those of earlier blocks with the same one. Few counts are added up by whoever wants them.
+    Words are made of the elements by the first steps, and elements of the words by the last one.
     """
-    few = most(words.type.shape[0] * _blocks(words.type)) <= FEW_BLOCKS
-    for shift in range(32, 32 + bits, DIGIT):
-        counts = digit_counts(words, shift=shift)
+    dtype, found = rows.type.dtype, rows
+    few = most(rows.type.shape[0] * _blocks(rows.type)) <= FEW_BLOCKS
+    last = 32 + (bits or 8 * dtype.itemsize) - 1
+    for shift in range(32, last + 1, DIGIT):
+        counts = digit_counts(found, shift=shift, descending=descending)
         table = counts if few else cumsum(reshape(counts, shape=(counts.type.numel,)), axis=0)
-        words = digit_scatter(words, table, shift=shift)
-    return words
+        if shift + DIGIT > last:
+            pair = digit_elements(found, table, shift=shift, dtype=dtype, descending=descending)
+            return item(pair, index=0), item(pair, index=1)
+        found = digit_scatter(found, table, shift=shift, descending=descending)
+    raise AssertionError("keys have no digits")
+
+
+def turn_of(dtype: DType) -> int:
+    """What makes words' signed keys, whose lowest digits are looked at as unsigned numbers, of this order: their sign."""
+    bits = 8 * dtype.itemsize
+    return 0 if dtype in (uint8, bool_) else -(1 << 63) if bits == 32 else 1 << (31 + bits)
+
+
+def _turned(words: Node, dtype: DType) -> Node:
+    turn = turn_of(dtype)
+    return bitwise_xor(words, literal(turn)) if turn else words
+
+
+def _as_words(x: Node, descending: bool) -> Node:
+    """Rows of words, which elements become."""
+    return x if x.type.dtype is int64 else _turned(_words(x, descending), x.type.dtype)
 
 
 def sorted_numbers(numbers: Node, below: int) -> tuple[Node, Node]:
@@ -183,9 +194,8 @@ def sorted_numbers(numbers: Node, below: int) -> tuple[Node, Node]:
     if count <= RUN * MOST_RUNS:
         found = sort(numbers, axis=0)
         return item(found, index=0), item(found, index=1)
-    rows = reshape(numbers, shape=(1, count))
-    words = _in_order(_words(rows, False), builtins.max(most(below) - 1, 1).bit_length())
-    values, order = _elements(words, int32, False)
+    bits = builtins.max(most(below) - 1, 1).bit_length()
+    values, order = _by_digits(reshape(numbers, shape=(1, count)), False, bits)
     return reshape(values, shape=(count,)), reshape(order, shape=(count,))
 
 
@@ -405,62 +415,83 @@ def _blocks(words: TensorType) -> int:
     return -(-words.shape[1] // BLOCK)
 
 
-def _counts_type(words: TensorType, shift: int) -> TensorType:
-    if words.ndim != 2 or words.dtype is not int64:
-        raise RuntimeError(f"words are int64 in rows, not {words}")
-    return words.with_shape((words.shape[0], 1 << DIGIT, _blocks(words))).with_dtype(int32)
+def _counts_type(x: TensorType, shift: int, descending: bool) -> TensorType:
+    if x.ndim != 2 or x.dtype.itemsize == 8 and x.dtype is not int64:
+        raise RuntimeError(f"digits are counted of rows of words, or of elements of at most 32 bits, not of {x}")
+    return x.with_shape((x.shape[0], 1 << DIGIT, _blocks(x))).with_dtype(int32)
 
 
 def _digits(words: Node, shift: int) -> Node:
     return bitwise_and(right_shift(words, literal(shift)), literal((1 << DIGIT) - 1))
 
 
-def _counts(words: Node, shift: int) -> Node:
+def _counts(x: Node, shift: int, descending: bool) -> Node:
     """A comparison with every digit; a block that reaches past the end has digits that are none."""
-    rows, length = words.type.shape
-    blocks = _blocks(words.type)
-    digits = pad(_digits(words, shift), low=(0, 0), high=(0, blocks * BLOCK - length), value=-1)
+    rows, length = x.type.shape
+    blocks = _blocks(x.type)
+    digits = pad(_digits(_as_words(x, descending), shift), low=(0, 0), high=(0, blocks * BLOCK - length), value=-1)
     shape = (rows, 1 << DIGIT, blocks, BLOCK)
     same = eq(expand(reshape(digits, shape=(rows, 1, blocks, BLOCK)), shape=shape),
-              iota(shape=shape, axis=1, dtype=int64, device=words.type.device))
+              iota(shape=shape, axis=1, dtype=int64, device=x.type.device))
     return sum(cast(same, dtype=int32), axes=(3,))
 
 
-def _reference_counts(words, shift: int):  # type: ignore[no-untyped-def]
+def _reference_counts(words, shift: int, descending: bool):  # type: ignore[no-untyped-def]
+    """Of words."""
     digits = (words >> shift) & ((1 << DIGIT) - 1)
     blocks = [digits[:, start:start + BLOCK] for start in range(0, words.shape[1], BLOCK)]
     found = [[np.bincount(row, minlength=1 << DIGIT) for row in block] for block in blocks]
     return np.array(found, "int32").transpose(1, 2, 0)
 
 
-digit_counts: Op = Op("digit_counts", "sort", _counts_type, attrs=("shift",), differentiable=False,
-                      opaque=Opaque("long_sort"),
+digit_counts: Op = Op("digit_counts", "sort", _counts_type, attrs=("shift", "descending"), differentiable=False,
+                      defaults={"descending": False}, opaque=Opaque("long_sort"),
                       doc="How often each digit of the words' bits from `shift` on occurs in each block of a row: "
-                          "(rows, digits, blocks), int32.", decompose=_counts,
+                          "(rows, digits, blocks), int32. Elements of less than 64 bits become words first.",
+                      decompose=_counts,
                       samples=cases(*(case(Values(-2**40, 2**40, int64).of(*s), shift=k) for s, k in (
                           ((2, 37), 32), ((1, 5000), 34))), kinds=("bool",)), reference=_reference_counts)
 
 
-def _scatter_type(words: TensorType, table: TensorType, shift: int) -> TensorType:
-    counted = _counts_type(words, shift)
+def _scatter_type(x: TensorType, table: TensorType, shift: int, descending: bool) -> TensorType:
+    counted = _counts_type(x, shift, descending)
     if table.shape not in (counted.shape, (counted.numel,)):
         raise RuntimeError(f"{table} is neither {counted.numel} counts nor their ends")
-    return words
+    return x.with_dtype(int64)
 
 
-def _by_digit(words: Node, table: Node, shift: int) -> Node:
+def _by_digit(x: Node, table: Node, shift: int, descending: bool) -> Node:
+    words = _as_words(x, descending)
     order = item(sort(cast(_digits(words, shift), dtype=int32), axis=1), index=1)
     return gather(words, order, axis=1)
 
 
-digit_scatter: Op = Op("digit_scatter", "sort", _scatter_type, attrs=("shift",), differentiable=False,
-                       opaque=Opaque("long_sort"),
-                       doc="Rows of words sorted by the digit of their bits from `shift` on, those of equal digits in "
-                           "their order. The table is `digit_counts`, or in one dimension its running sums.",
-                       decompose=_by_digit,
-                       samples=cases(case(Values(0, 2**32 - 1, int64).of(1, 37), Values(37, 37, int32).of(1 << DIGIT),
-                                          shift=32), kinds=("bool",)),
-                       reference=lambda words, table, shift: words)
+def _elements_type(x: TensorType, table: TensorType, shift: int, dtype: DType,
+                   descending: bool) -> tuple[TensorType, TensorType]:
+    words = _scatter_type(x, table, shift, descending)
+    return words.with_dtype(dtype), words
 
-__all__ = ["digit_counts", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort", "sort_runs",
-           "sorted_numbers", "tile_limit", "topk", "unsort"]
+
+_ENDS: Final = Values(37, 37, int32).of(1 << DIGIT)
+"""Running sums of the counts of 37 words with digit 0."""
+
+digit_scatter: Op = Op("digit_scatter", "sort", _scatter_type, attrs=("shift", "descending"), differentiable=False,
+                       defaults={"descending": False}, opaque=Opaque("long_sort"),
+                       doc="Rows of words, or of elements that become words, sorted by the digit of their bits from "
+                           "`shift` on, those of equal digits in their order. The table is `digit_counts`, or in one "
+                           "dimension its running sums.", decompose=_by_digit,
+                       samples=cases(case(Values(0, 2**32 - 1, int64).of(1, 37), _ENDS, shift=32), kinds=("bool",)),
+                       reference=lambda x, table, shift, descending: x)
+
+digit_elements: Op = Op("digit_elements", "sort", _elements_type, attrs=("shift", "dtype", "descending"),
+                        differentiable=False, defaults={"descending": False}, opaque=Opaque("long_sort"),
+                        doc="`digit_scatter`, and what the words then stand for: elements of a dtype, and where they "
+                            "were (int64).",
+                        decompose=lambda x, table, shift, dtype, descending: _elements(
+                            _turned(_by_digit(x, table, shift, descending), dtype), dtype, descending),
+                        samples=cases(case(Values(0, 2**32 - 1, int64).of(1, 37), _ENDS, shift=32, dtype=uint8),
+                                      kinds=("bool",)),
+                        reference=lambda x, table, shift, dtype, descending: (x >> 32, (x & 0xFFFFFFFF) >> 1))
+
+__all__ = ["digit_counts", "digit_elements", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort", "sort_runs",
+           "sorted_numbers", "tile_limit", "topk", "turn_of", "unsort"]

@@ -6,14 +6,15 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
-from genesis.codegen.cuda.lowerings import POINTER
+from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
 from genesis.codegen.cuda.templates.sort import Words, helpers
 from genesis.ir.node import Node
-from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS
+from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS, turn_of
 from genesis.ir.sym_int import SymInt, most
+from genesis.ir.types import int64
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
@@ -26,6 +27,11 @@ PROBES: Final = 4
 
 WARPS: Final = 8
 """Warps of a program that sorts a block by a digit: each has counters of 1 KiB beside the block's 32 KiB."""
+
+
+REGISTERS: Final = 80
+"""Registers of a thread that sorts a block by a digit: three programs of 8 warps are on a multiprocessor then, as shared
+memory has room for five. Unbounded it takes up to 136, for one."""
 
 
 def emit_long_sort(group: Group) -> KernelSource:
@@ -76,16 +82,34 @@ def _to_int64(size: int) -> str:
     return ".to(tl.int64)" if any_needs_int64(size) else ""
 
 
-def _digit_lines(node: Node, size: int) -> list[str]:
-    """The digits of a block of a row; those past its end are the largest."""
-    return [f"row = tl.program_id(0){_to_int64(size)} // blocks",
-            "block = tl.program_id(0) % blocks",
-            "near = tl.arange(0, BLOCK)[None, :]",
-            "i = block * BLOCK + near",
-            "inside = i < length",
-            "word = tl.load(words + row * length + i, mask=inside, other=-1)",
-            f"digit = ((word >> {node['shift']}) & {(1 << DIGIT) - 1}).to(tl.int32)",
-            f"slot = (row * {1 << DIGIT} + tl.arange(0, {1 << DIGIT})) * blocks + block"]
+class _Digits:
+    """What a step by a digit makes of its operand: rows of words, or of elements that become words."""
+
+    def __init__(self, node: Node):
+        self.operand, self.shift = node.inputs[0], node["shift"]
+        self.rows, self.length = self.operand.shape
+        self.blocks, self.digits = -(-self.length // BLOCK), 1 << DIGIT
+        self.to_int64 = _to_int64(self.operand.type.numel)
+        self.descending = node["descending"]
+
+    def programs(self) -> list[str]:
+        """Which row and block a program has."""
+        return [f"row = tl.program_id(0){self.to_int64} // blocks", "block = tl.program_id(0) % blocks"]
+
+    def load(self, at: str, number: str = "") -> list[str]:
+        """Lines for a word of the row, -1 past its end: the largest in each digit."""
+        address = f"words + (row * length + {at})"
+        if self.operand.dtype is int64:
+            return [f"word{number} = tl.load({address}, mask={at} < length, other=-1)"]
+        form = Words(self.operand.dtype, self.descending, bits64=True)
+        turn = turn_of(self.operand.dtype)
+        loaded = f"tl.load({address}, mask={at} < length, other=0)"
+        lines = form.pack(f"{loaded}.to({triton_type(held(self.operand.dtype))})", f"({at})")
+        return [*lines, f"word{number} = tl.where({at} < length, word{f' ^ ({turn})' if turn else ''}, -1)"]
+
+    def digit(self, number: int | str = "") -> str:
+        """The digit of a word."""
+        return f"((word{number} >> {self.shift}) & {self.digits - 1}).to(tl.int32)"
 
 
 def _counts(group: Group, node: Node) -> KernelSource:
@@ -94,16 +118,15 @@ def _counts(group: Group, node: Node) -> KernelSource:
     Places past the row's end are counted with the largest digit and taken off again. (`tl.histogram` has a mask, but
     Triton 3.6 lets it lie among the threads in another way than the digits and so leaves out others.)
     """
-    words, out = node.inputs[0], group.outputs[0]
-    rows, length = words.shape
-    blocks = -(-length // BLOCK)
-    lines = [*_digit_lines(node, words.type.numel),
-             f"counts = tl.histogram(tl.reshape(digit, [BLOCK]), {1 << DIGIT})",
+    d, out = _Digits(node), group.outputs[0]
+    lines = [*d.programs(), "at = block * BLOCK + tl.arange(0, BLOCK)", *d.load("at"),
+             f"counts = tl.histogram({d.digit()}, {d.digits})",
              "past = tl.maximum((block + 1) * BLOCK - length, 0)",
-             f"counts -= tl.where(tl.arange(0, {1 << DIGIT}) == {(1 << DIGIT) - 1}, past, 0)",
-             "tl.store(out + slot, counts.to(tl.int32))"]
-    return _kernel(group, "digit_counts", lines, {"words": words}, {"out": out}, {"length": length, "blocks": blocks},
-                   {"BLOCK": BLOCK}, rows * blocks, 8)
+             f"digit = tl.arange(0, {d.digits})",
+             f"counts -= tl.where(digit == {d.digits - 1}, past, 0)",
+             f"tl.store(out + ((row * {d.digits} + digit) * blocks + block), counts.to(tl.int32))"]
+    return _kernel(group, "digit_counts", lines, {"words": d.operand}, {"out": out},
+                   {"length": d.length, "blocks": d.blocks}, {"BLOCK": BLOCK}, d.rows * d.blocks, 8)
 
 
 def _scatter(group: Group, node: Node) -> KernelSource:
@@ -111,58 +134,62 @@ def _scatter(group: Group, node: Node) -> KernelSource:
 
     Each warp has a stretch of the block and a counter for each digit, which gives a word its number among those of its
     digit; the running sums of all counters give the place of the first. The words go to their places in shared memory
-    and are read from there one after another, so that neighbours are written together.
+    and are read from there one after another, so that neighbours are written together: digit_elements writes what they
+    stand for.
     """
-    words, table = node.inputs
-    out = group.outputs[0]
-    rows, length = words.shape
-    blocks, digits = -(-length // BLOCK), 1 << DIGIT
+    d, table = _Digits(node), node.inputs[1]
     warps = max(1, min(WARPS, BLOCK // 32))
     threads = 32 * warps
     each = BLOCK // threads
-    placed, moved = warps * digits * 4, warps * digits * 4 + BLOCK * 8
-    to_int64 = _to_int64(words.type.numel)
-    parts = range(each)
-    digit = f"((word{{}} >> {node['shift']}) & {digits - 1}).to(tl.int32)"
+    placed, moved = warps * d.digits * 4, warps * d.digits * 4 + BLOCK * 8
+    outputs = {"out": group.outputs[0]} if node.op.name == "digit_scatter" else {
+        name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
+        if memory is not None}
     lines = [
-        f"row = tl.program_id(0){to_int64} // blocks",
-        "block = tl.program_id(0) % blocks",
+        *d.programs(),
         "thread = tl.arange(0, THREADS)",
-        f"at = block * BLOCK + thread // 32 * {32 * each} + thread % 32",
-        *(f"word{k} = tl.load(words + (row * length + at + {32 * k}), mask=at + {32 * k} < length, other=-1)"
-          for k in parts),
+        f"first = block * BLOCK + thread // 32 * {32 * each} + thread % 32",
+        *(line for k in range(each) for line in (f"at = first + {32 * k}", *d.load("at", str(k)))),
         "shared = g_words()",
-        f"counter = tl.arange(0, {warps})[:, None] * {digits} + tl.arange(0, {digits})[None, :]",
+        f"counter = tl.arange(0, {warps})[:, None] * {d.digits} + tl.arange(0, {d.digits})[None, :]",
         "g_put_s32(shared + counter * 4, counter * 0, counter >= 0)",
         "tl.debug_barrier()",
-        f"counters = shared + thread // 32 * {digits * 4}",
-        *(f"number{k} = g_ranked({digit.format(k)}, counters)" for k in parts),
+        f"counters = shared + thread // 32 * {d.digits * 4}",
+        *(f"number{k} = g_ranked({d.digit(k)}, counters)" for k in range(each)),
         "tl.debug_barrier()",
         "many = g_get_s32(shared + counter * 4)",
         "total = tl.sum(many, 0)",
-        "first = tl.cumsum(total, 0) - total",
+        "smaller = tl.cumsum(total, 0) - total",
         "before = tl.cumsum(many, 0) - many",
         "tl.debug_barrier()",
-        "g_put_s32(shared + counter * 4, before + first[None, :], counter >= 0)",
-        f"digit = tl.arange(0, {digits})",
-        *_starts(table, digits),
-        f"g_put_s32(shared + {moved} + digit * 4, start - first, digit >= 0)",
+        "g_put_s32(shared + counter * 4, before + smaller[None, :], counter >= 0)",
+        f"digit = tl.arange(0, {d.digits})",
+        *_starts(table, d.digits),
+        f"g_put_s32(shared + {moved} + digit * 4, start - smaller, digit >= 0)",
         "tl.debug_barrier()",
-        *(line for group_of in _fours(each) for line in (
-            *(f"place{k} = number{k} + g_get_s32(counters + {digit.format(k)} * 4)" for k in group_of),
-            *(f"g_put_s64(shared + {placed} + place{k} * 8, word{k}, place{k} >= 0)" for k in group_of))),
+        *(line for four in _fours(each) for line in (
+            *(f"place{k} = number{k} + g_get_s32(counters + {d.digit(k)} * 4)" for k in four),
+            *(f"g_put_s64(shared + {placed} + place{k} * 8, word{k}, place{k} >= 0)" for k in four))),
         "tl.debug_barrier()",
-        *(line for group_of in _fours(each) for line in (
-            *(f"word{k} = g_get_s64(shared + {placed} + (thread + {k * threads}) * 8)" for k in group_of),
-            *(f"target{k} = thread + {k * threads} + g_get_s32(shared + {moved} + {digit.format(k)} * 4)"
-              for k in group_of),
-            *(f"tl.store(out + target{k}, word{k}, mask=block * BLOCK + thread + {k * threads} < length)"
-              for k in group_of)))]
-    more = "\n".join((words_helper(moved + digits * 4), *map(put_helper, ("s32", "s64")),
+        *(line for four in _fours(each) for line in (
+            *(f"word{k} = g_get_s64(shared + {placed} + (thread + {k * threads}) * 8)" for k in four),
+            *(f"target{k} = thread + {k * threads} + g_get_s32(shared + {moved} + {d.digit(k)} * 4)" for k in four),
+            *(line for k in four for line in _written(node, outputs, k, threads))))]
+    more = "\n".join((words_helper(moved + d.digits * 4), *map(put_helper, ("s32", "s64")),
                       *map(get_helper, ("s32", "s64")), ranked_helper(DIGIT)))
-    return _kernel(group, "digit_scatter", lines, {"words": words, "table": table}, {"out": out},
-                   {"length": length, "blocks": blocks}, {"BLOCK": BLOCK, "THREADS": threads}, rows * blocks, warps,
-                   more)
+    return _kernel(group, node.op.name, lines, {"words": d.operand, "table": table}, outputs,
+                   {"length": d.length, "blocks": d.blocks}, {"BLOCK": BLOCK, "THREADS": threads}, d.rows * d.blocks,
+                   warps, more, REGISTERS if table.type.ndim == 1 else 0)
+
+
+def _written(node: Node, outputs: dict[str, Node], number: int, threads: int) -> list[str]:
+    """Lines that write one of a thread's words, or what it stands for."""
+    inside = f"block * BLOCK + thread + {number * threads} < length"
+    if "out" in outputs:
+        return [f"tl.store(out + target{number}, word{number}, mask={inside})"]
+    form, turn = Words(node["dtype"], node["descending"], bits64=True), turn_of(node["dtype"])
+    return [f"word = word{number}{f' ^ ({turn})' if turn else ''}", f"inside = {inside}", *form.unpack(),
+            *form.stores(outputs, f"target{number}")]
 
 
 def _starts(table: Node, digits: int) -> list[str]:
@@ -185,7 +212,7 @@ def _fours(count: int) -> list[range]:
 
 def _kernel(group: Group, name: str, lines: list[str], operands: dict[str, Node], outputs: dict[str, Node],
             sizes: dict[str, int], constexprs: dict[str, int], programs: int, num_warps: int,
-            more: str = "") -> KernelSource:
+            more: str = "", registers: int = 0) -> KernelSource:
     pointers = {**{p: next(x for x in group.inputs if stored_as(x) is stored_as(node)) for p, node in operands.items()},
                 **outputs}
     signature = {**{p: POINTER[x.dtype.name] for p, x in pointers.items()},
@@ -194,7 +221,8 @@ def _kernel(group: Group, name: str, lines: list[str], operands: dict[str, Node]
     empty = not all(x.type.numel for x in pointers.values())
     return KernelSource(name, module(name, signature, lines, helpers(lines) + more), signature, constexprs,
                         (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)),
-                        (0 if empty else programs, 1, 1), num_warps, label=name)
+                        (0 if empty else programs, 1, 1), num_warps, label=name, registers=registers)
 
 
-_EMITTERS = {"merge_runs": _merge, "digit_counts": _counts, "digit_scatter": _scatter}
+_EMITTERS = {"merge_runs": _merge, "digit_counts": _counts, "digit_scatter": _scatter,
+             "digit_elements": _scatter}
