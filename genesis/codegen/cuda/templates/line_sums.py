@@ -36,8 +36,8 @@ LONGEST: Final = 16384
 ROOM: Final = 8192
 """Bytes of shared memory up to which a program takes several short lines: 28 programs are on a multiprocessor then."""
 
-PROGRAMS: Final = 4096
-"""Programs of many lines, a warp each: what an H200 runs at once. More lines are taken in turns."""
+PROGRAMS: Final = 8192
+"""Programs of many lines, a warp each: twice what an H200 runs at once. More lines are taken in turns."""
 
 LOADS: Final = 4
 """Rounds of 32 positions whose loads wait together: with one a warp waits for memory most of the time."""
