@@ -172,7 +172,7 @@ def _by_digits(rows: Node, descending: bool, bits: int = 0) -> tuple[Node, Node]
 
 
 def turn_of(dtype: DType) -> int:
-    """What makes words' signed keys, whose lowest digits are looked at as unsigned numbers, of this order: their sign."""
+    """The sign of words' keys: turned over, their lowest digits are in the keys' order as unsigned numbers."""
     bits = 8 * dtype.itemsize
     return 0 if dtype in (uint8, bool_) else -(1 << 63) if bits == 32 else 1 << (31 + bits)
 
@@ -416,7 +416,7 @@ def _blocks(words: TensorType) -> int:
 
 
 def _counts_type(x: TensorType, shift: int, descending: bool) -> TensorType:
-    if x.ndim != 2 or x.dtype.itemsize == 8 and x.dtype is not int64:
+    if x.ndim != 2 or (x.dtype.itemsize == 8 and x.dtype is not int64):
         raise RuntimeError(f"digits are counted of rows of words, or of elements of at most 32 bits, not of {x}")
     return x.with_shape((x.shape[0], 1 << DIGIT, _blocks(x))).with_dtype(int32)
 
@@ -493,5 +493,5 @@ digit_elements: Op = Op("digit_elements", "sort", _elements_type, attrs=("shift"
                                       kinds=("bool",)),
                         reference=lambda x, table, shift, dtype, descending: (x >> 32, (x & 0xFFFFFFFF) >> 1))
 
-__all__ = ["digit_counts", "digit_elements", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort", "sort_runs",
-           "sorted_numbers", "tile_limit", "topk", "turn_of", "unsort"]
+__all__ = ["digit_counts", "digit_elements", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort",
+           "sort_runs", "sorted_numbers", "tile_limit", "topk", "turn_of", "unsort"]

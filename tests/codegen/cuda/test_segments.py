@@ -9,14 +9,16 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import long_sort
 from genesis.config import config
 from genesis.engine.backends import backend_named
-from genesis.ir import OPS, Graph, Op
-from genesis.ir.ops import leaves, movement, pointwise, segments, sorting
-from genesis.ir.types import dtype_named, int32, int64
+from genesis.ir import OPS, Graph, Node, Op
+from genesis.ir.node import literal
+from genesis.ir.ops import indexing, leaves, movement, pointwise, segments, sorting
+from genesis.ir.ops.in_range import in_range, report
+from genesis.ir.types import dtype_named, float32, int32, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import GPU, an_input, some
-from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
 from tests.sweeping import sweep_but
 
 ROWS = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((400,), 0, (600,)), ((1, 3), 0, (300,))]
@@ -214,6 +216,41 @@ def test_views_and_casts_of_what_is_added_to_lines_cost_no_kernel() -> None:
     found, = run_schedule(schedule, data)
     want = data[0].scatter_add(1, data[1].long().expand(5, 90), data[2].float().expand(5, 90))
     torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-5)
+
+
+def checked(index: Node, size: int) -> Node:
+    """An index as capture hands it on, with numbers from the end."""
+    return in_range(index, size=size, dim=1, negative=True, ignored=None, name="gather", line="")
+
+
+def test_those_who_read_an_index_once_check_it() -> None:
+    """No kernel writes the index of a gather for its gradient, as both read it element by element."""
+    x, index, gradient = an_input(0, (9, 74)), an_input(1, (9, 50), int64), an_input(2, (9, 50))
+    at = checked(index, 74)
+    summed = segments.lines_summed(leaves.full((9, 74), 0, x.dtype, GPU), at, gradient)
+    schedule = run_passes(Graph((x, index, gradient), (indexing.gather(x, at, axis=1), summed)),
+                          backend_named("h200"))[1]
+    assert names(schedule) == ["in_range_gather", "lines_summed"]
+    assert all(node.dtype is float32 for group in schedule.groups for node in group.outputs)
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(40, 77), (300, -75), (300, 0)])
+def test_an_index_outside_is_told_and_adds_nothing(count: int, wrong: int) -> None:
+    base, index, source = an_input(0, (3, 74)), an_input(1, (3, count), int64), an_input(2, (3, count))
+    schedule = run_passes(Graph((base, index, source), (segments.lines_summed(base, checked(index, 74), source),)),
+                          backend_named("h200"))[1]
+    group, = schedule.groups
+    kernel = emit(group)
+    where = torch.randint(-74, 74, (3, count), generator=torch.Generator().manual_seed(0))
+    where[1, 35] = wrong
+    word, found = torch.zeros(1, dtype=torch.int64), torch.full((3, 74), float("nan"))
+    data = {base: some(base), index: where, source: some(source), group.outputs[0]: found, literal(0): word,
+            next(x for x in kernel.args if isinstance(x, Node) and x.op is report):
+            torch.tensor([word.data_ptr(), 1000])}
+    run_source(kernel, data)
+    assert word.item() == (1000 + wrong if wrong else 0)
+    added = torch.where((where >= -74) & (where < 74), data[source], 0)
+    torch.testing.assert_close(found, data[base].scatter_add(1, where.clamp(-74, 73) % 74, added), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("reads_base", [False, True])
