@@ -138,8 +138,10 @@ def _inlined_nodes(graph: Graph) -> set[Node]:
 
 
 def _checked_by_readers(graph: Graph) -> set[Node]:
-    """Checks of an index that its readers make: sums of lines and gathers, which read each of its elements once. To read
-    and write the index once more for the check alone takes a third of the time of the sums."""
+    """Checks of an index that its readers make: sums of lines and gathers, which read each of its elements once.
+
+    To read and write the index once more for the check alone takes a third of the time of the sums.
+    """
     if not any(node.op is lines_summed for node in graph.nodes):
         return set()
     refused = set(graph.roots)
