@@ -25,9 +25,9 @@ QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database
 NOT_DRAWN = {
     "made by gradients": "i1 ndtr unsort scale_gradient convolution_weight adaptive_max_pool_backward",
     "made by passes": "convolution_last convolution_input_last convolution_weight_last flash_attention "
-                      "flash_attention_dq flash_attention_dkv reduce_splits recurrence lines_added rows_added "
+                      "flash_attention_dq flash_attention_dkv reduce_splits recurrence lines_added lines_summed rows_added "
                       "segment_add segment_parts segment_put row_put sort_runs merge_runs digit_counts "
-                      "digit_scatter in_range recompute matmul_split_k",
+                      "digit_scatter digit_elements in_range recompute matmul_split_k",
     "a bool of Python's, which is read at once": "equal",
     "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
     "what an optimizer's step is": "adamw sgd adagrad adadelta rmsprop rprop adamax nadam radam "
