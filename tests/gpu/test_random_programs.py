@@ -25,8 +25,8 @@ QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database
 NOT_DRAWN = {
     "made by gradients": "i1 ndtr unsort scale_gradient convolution_weight adaptive_max_pool_backward",
     "made by passes": "convolution_last convolution_input_last convolution_weight_last flash_attention "
-                      "flash_attention_dq flash_attention_dkv reduce_splits recurrence lines_added lines_summed rows_added "
-                      "segment_add segment_parts segment_put row_put sort_runs merge_runs digit_counts "
+                      "flash_attention_dq flash_attention_dkv reduce_splits recurrence lines_added lines_summed "
+                      "rows_added segment_add segment_parts segment_put row_put sort_runs merge_runs digit_counts "
                       "digit_scatter digit_elements in_range recompute matmul_split_k",
     "a bool of Python's, which is read at once": "equal",
     "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
