@@ -20,10 +20,10 @@ from tests.evaluate import evaluate
 from tests.ops.test_registry import CONTROL, LEAVES, LINALG, RANDOM, THROUGH_FORWARD, build, dtypes, leaf, rng
 
 COUNTED = {"nonzero": "how many there are is an attribute", "compress": "how many there are is an attribute"}
-INTERNAL = {"sort_runs", "merge_runs", "digit_counts", "digit_scatter", "digit_elements", "segment_parts", "segment_add", "segment_put",
-            "row_put", "lines_added", "lines_summed", "rows_added", "row_number", "reduce_splits", "flash_attention",
-            "flash_attention_dq", "flash_attention_dkv", "convolution_last", "convolution_input_last",
-            "convolution_weight_last",
+INTERNAL = {"sort_runs", "merge_runs", "digit_counts", "digit_scatter", "digit_elements", "segment_parts",
+            "segment_add", "segment_put", "row_put", "lines_added", "lines_summed", "rows_added", "row_number",
+            "reduce_splits", "flash_attention", "flash_attention_dq", "flash_attention_dkv",
+            "convolution_last", "convolution_input_last", "convolution_weight_last",
             "recompute", "adamw", "sgd",
             "adagrad", "adadelta", "rmsprop", "rprop", "adamax", "nadam", "radam", "amsgrad", "norm_parts",
             "total_norm",
