@@ -23,7 +23,7 @@ TYPICAL_SMALL: Final = 8
 
 
 SMALLEST_EIGHTS: Final = 64
-"""Above it multiples of 8 are a class of their own, so that long rows of 16-bit values are read in whole vectors."""
+"""Multiples of 8 above it are a class of their own, so that long rows of 16-bit values are read in whole vectors."""
 
 
 @dataclass(frozen=True)
