@@ -13,6 +13,7 @@ from genesis.ir import OPS, Graph, Node, Op
 from genesis.ir.node import literal
 from genesis.ir.ops import indexing, leaves, movement, pointwise, segments, sorting
 from genesis.ir.ops.in_range import in_range, report
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
@@ -302,3 +303,15 @@ def test_lines_compile() -> None:
     assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_summed")
     schedule = scheduled("scatter_add", (2, 13_000), 1, (2, 200), "bfloat16")
     assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_added")
+
+
+@pytest.mark.parametrize(("rows", "count"), [(9, 9), (75, 75), (900, 20), (900, 900)])
+def test_sums_of_lines_of_any_length_compile(rows: int, count: int) -> None:
+    """With symbolic sizes the loops over a line's sums are loops, whatever stands before them."""
+    with Trace(A=4000, B=rows, C=count) as trace:
+        lines, sums, places = (trace.symbol(name) for name in "ABC")
+        base, index, source = (an_input(0, (lines, sums)), an_input(1, (lines, places), int64),
+                               an_input(2, (lines, places)))
+        found = segments.lines_summed(base, checked(index, sums), source)
+        group, = run_passes(Graph((base, index, source), (found,)), backend_named("h200"))[1].groups
+        assert compile_cubin(emit(group))

@@ -173,18 +173,18 @@ class _LineSums:
             for at in range(self.beside):
                 row, here, value = (f"{name}_{at}_{turn}{now}" for name in ("to_row", "here", "added"))
                 found += self.wrapped(row)
-                found += [f"inside = (row >= 0) & (row < {self.length})",
+                found += [f"inside = (wanted >= 0) & (wanted < {self.length})",
                           *([f"strange = tl.where({here} & (inside == 0), {row}.to(tl.int64), strange)"]
                             if self.check else []),
-                          f"label = tl.where({here} & inside, {self.place(at)} + row.to(tl.int32), -1)",
+                          f"label = tl.where({here} & inside, {self.place(at)} + wanted.to(tl.int32), -1)",
                           f"g_added_{self.kind}(label, words, {value})"]
         return found
 
     def wrapped(self, row: str) -> list[str]:
         """The number of a sum, of which negative ones may count from the end."""
         if self.check is None or not self.check[1]:
-            return [f"row = {row}"]
-        return [f"row = tl.where({row} < 0, {row} + {self.check[0]}, {row})"]
+            return [f"wanted = {row}"]
+        return [f"wanted = tl.where({row} < 0, {row} + {self.check[0]}, {row})"]
 
     def looped(self) -> list[str]:
         """All rounds: the next turn's elements are on their way while a turn's are added."""
