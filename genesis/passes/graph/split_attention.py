@@ -88,12 +88,14 @@ def _shared_out(node: Node, gpu: Gpu) -> Node | None:
     seen = [reshape(permute(reshape(x, shape=(batch, shared, rows, pieces, inner)), axes=(0, 1, 3, 2, 4)),
                     shape=(batch, all_heads, rows, inner)) for x in mask]
     found = flash_attention(tiles, reshape(k, shape=(batch, all_heads, inner, size)),
-                            reshape(v, shape=(batch, all_heads, inner, value_size)), *seen, **node.attributes)
+                            reshape(v, shape=(batch, all_heads, inner, value_size)), *seen,
+                            **{**node.attributes, "beside": False})
+    shape = node.types[0].shape  # of one token: by heads or beside each other, they lie in one order
     if pieces == 1:
-        return reshape(item(found, index=0), shape=(batch, heads, 1, value_size))
+        return reshape(item(found, index=0), shape=shape)
     parts = reshape(item(found, index=0), shape=(batch, shared, pieces, rows, value_size))
     lse = reshape(item(found, index=1), shape=(batch, shared, pieces, rows, 1))
-    return reshape(downcast(_weighed(upcast(parts), lse, bool(mask)), q), shape=(batch, heads, 1, value_size))
+    return reshape(downcast(_weighed(upcast(parts), lse, bool(mask)), q), shape=shape)
 
 
 def _weighed(parts: Node, lse: Node, masked: bool) -> Node:

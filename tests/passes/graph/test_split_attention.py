@@ -41,5 +41,14 @@ def test_keys_that_are_no_whole_tiles_are_cut_by_powers_of_two() -> None:
     assert keys_of_a_piece(4640 + 1)[0] == 4641
 
 
+@pytest.mark.parametrize("keys", [64, 4608])
+def test_heads_that_lie_beside_each_other_stay_so(keys: int) -> None:
+    q, k, v = inputs((1, 16, 1, 128), (1, 8, keys, 128), (1, 8, keys, 128), dtype=bfloat16)
+    y = item(flash_attention(q, k, v, causal=False, scale=1.0, beside=True), index=0)
+    found = split_attention(Graph((q, k, v), (y,)), H200)
+    assert found.outputs[0].type is y.type and y.type.shape == (1, 1, 16, 128)
+    assert not any(node["beside"] for node in found.nodes if node.op is flash_attention)
+
+
 def test_heads_that_are_programs_enough_keep_their_keys() -> None:
     assert keys_of_a_piece(4608, batch=64) == (4608, 512)
