@@ -91,6 +91,7 @@ class CallCapture:
             raise
         finally:
             tracer.forget()  # no cycle: what the call held is freed when it ends
+            effects.refused = tracer.stop  # nor one through this capture, which holds the arguments
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
             if failed:
