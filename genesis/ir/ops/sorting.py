@@ -437,7 +437,7 @@ def _counts(x: Node, shift: int, descending: bool) -> Node:
 
 
 def _reference_counts(words, shift: int, descending: bool):  # type: ignore[no-untyped-def]
-    """Of words."""
+    """How often each digit occurs in each block of words."""
     digits = (words >> shift) & ((1 << DIGIT) - 1)
     blocks = [digits[:, start:start + BLOCK] for start in range(0, words.shape[1], BLOCK)]
     found = [[np.bincount(row, minlength=1 << DIGIT) for row in block] for block in blocks]
