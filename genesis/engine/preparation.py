@@ -179,8 +179,6 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     roots = [node for s in differentiable if s.settled and s.needs_grad and may_show(node := s.node, overwritten)]
     roots += histories
     roots += [node for s in live if (node := content[s]).needs_grad and may_show(node, overwritten)]
-    if roots and (released := released_nodes()):  # with all that their gradients would go through, as logits
-        roots = [node for node in roots if node not in released]
     if not roots:
         return []
     stack = roots.copy()
@@ -195,7 +193,9 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
             stack.extend(node.inputs)
         elif id(node.buffer) in overwritten:
             found[overwritten[id(node.buffer)]] = None
-    return list(found | dict.fromkeys(leaves_to_copy(roots, overwritten, kept, released)))
+    released = released_nodes()  # with all that their gradients would go through, as logits
+    unreleased = [node for node in roots if node not in released] if released else roots
+    return list(found | dict.fromkeys(leaves_to_copy(unreleased, overwritten, kept, released)))
 
 
 def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:

@@ -159,7 +159,7 @@ def hint(size: Size) -> int:
     exact trace it is the size, of which what is asked becomes a guard.
 
     >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(T=600) as trace:
+    >>> with Trace(T=601) as trace:
     ...     hint(trace.symbol("T") * 3)
     3072
     """
@@ -172,7 +172,7 @@ def most(size: Size) -> int:
     """The largest number that a size can be, its own for an int: what there must be room for.
 
     >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(T=600) as trace:
+    >>> with Trace(T=601) as trace:
     ...     most(trace.symbol("T")), most(trace.symbol("T") - 1), most(7)
     (1023, 1022, 7)
     """
@@ -250,7 +250,7 @@ def weighed(size: Size, hint: int) -> Size:
     """A size with another hint, where guards say more of it than its class. It is equal to the size, as guards find.
 
     >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(T=600) as trace:
+    >>> with Trace(T=601) as trace:
     ...     chunk = weighed(trace.symbol("T") // 4, 100)
     ...     hint(chunk), hint(trace.symbol("T") // 4), chunk.value
     (100, 256, 150)
@@ -321,7 +321,7 @@ def rounds(size: Size, block: int) -> int:
     """How many blocks a size is, as a plain number: a plan with as many written out serves no other.
 
     >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(T=600) as trace:
+    >>> with Trace(T=601) as trace:
     ...     rounds(trace.symbol("T"), 128), rounds(7, 4)
     (5, 2)
     """

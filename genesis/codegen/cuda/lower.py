@@ -117,7 +117,7 @@ def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
                for place, group in enumerate(schedule.groups)]
     if gpu.dependent_launch:
         sources = [source if source is None or after is None else letting_next_begin(source, after, gpu)
-                   for source, after in zip(sources, [*sources[1:], None], strict=True)]
+                   for source, after in zip(sources, [*sources, None][1:], strict=True)]
     launched = [source for source in sources if source is not None and all(source.grid)]
     images = dict(zip(map(id, launched), compile(launched), strict=True))
     return [(source, images.get(id(source))) for source in sources]

@@ -60,7 +60,7 @@ class Recompilation:
 def guard_text(kind: str, size: SymInt) -> str:
     """A guard as people write it: what depends on sizes on the left, the number on the right.
 
-    >>> with Trace(T=600) as trace:
+    >>> with Trace(T=601) as trace:
     ...     guard_text(">=", trace.symbol("T") * 2 - 1200)
     'T*2 >= 1200'
     """
@@ -71,7 +71,7 @@ def guard_text(kind: str, size: SymInt) -> str:
 def guard_range(trace: Trace, kind: str, size: SymInt, values: dict[str, int]) -> str:
     """The values of each symbol for which a guard holds, the others as they were, around the one that it was made for.
 
-    >>> with Trace(B=3, T=600) as trace:
+    >>> with Trace(B=3, T=601) as trace:
     ...     guard_range(trace, "<=", trace.symbol("T") - 700, trace.values)
     'T from 513 to 700'
     """
