@@ -89,7 +89,7 @@ def _sums_reference(a: ndarray, b: ndarray, ends: ndarray) -> ndarray:
 def _case(sums: bool, rows: int, inner: int, columns: int, groups: int) -> Case:
     """Ends anywhere among the rows: some groups are empty, and some rows are no group's."""
     other = reals().of(rows, columns) if sums else reals().of(groups, inner, columns)
-    return case(reals().of(rows, inner), other, ascending(0, rows + 1, int32).of(groups))
+    return case(reals().of(rows, inner), other, ascending(0, rows, int32).of(groups))
 
 
 _SIZES = ((9, 4, 5, 3), (37, 18, 20, 4), (3, 2, 2, 6), (20, 16, 17, 1))

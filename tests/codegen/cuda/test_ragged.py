@@ -126,3 +126,14 @@ def test_experts_on_a_pretended_gpu_have_the_cpus_values() -> None:
         found = gradients("cuda")
     for got, expected in zip(found, want, strict=True):
         torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("ends", [[50, 60, 70], [5, 3, 90], [-4, -2, 9], [0, 0, 0]], ids=str)
+def test_nothing_is_read_outside_wherever_the_ends_are(ends: list[int]) -> None:
+    """The interpreter refuses what lies outside an operand; which numbers come out is not said."""
+    limits = torch.tensor(ends, dtype=torch.int32)
+    a, b, limit = an_input(0, (9, 18)), an_input(1, (3, 18, 20)), an_input(2, (3,), int32)
+    rows, = run_schedule(compiled((a, b, limit), ragged_matmul(a, b, limit)), [some(a), some(b), limits])
+    g = an_input(1, (9, 20))
+    sums, = run_schedule(compiled((a, g, limit), ragged_matmul_sums(a, g, limit)), [some(a), some(g), limits])
+    assert rows.shape == (9, 20) and sums.shape == (3, 18, 20)

@@ -147,7 +147,7 @@ class _LineSums:
     @staticmethod
     def of(at: int | str, lines: list[str], names: Iterable[str] = ("x", "x_mask")) -> list[str]:
         """Lines whose names end with a number: those of one of several blocks."""
-        known = re.compile(rf"\b({'|'.join(names)})\b(?!=)")
+        known = re.compile(rf"(?<!\.)\b({'|'.join(names)})\b(?!=)")
         return [known.sub(rf"\1_{at}", line) for line in lines]
 
     def each(self, lines: list[str]) -> list[str]:

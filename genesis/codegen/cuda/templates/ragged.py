@@ -1,7 +1,8 @@
 """Products of ragged groups in one launch: which group a tile is of is found on the GPU, from where the groups end.
 
 Rows of each group have tiles of their own, so that there are at most as many more as there are groups; programs of
-tiles that turn out not to be there end at once. Rows of no group get zeros.
+tiles that turn out not to be there end at once. Rows of no group get zeros. Nothing is read or written outside the
+operands, wherever the ends say that groups are.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _FIND_ROWS: Final = (
     "tile, tile_j = tl.program_id(0) // tiles_j, tl.program_id(0) % tiles_j",
     "start, before, batch, row, stop = 0, 0, 0, 0, 0",
     "for group in range(groups):",
-    "    end = tl.load(ends + group)",
+    "    end = tl.maximum(tl.minimum(tl.load(ends + group), rows), start)",
     "    after = before + tl.cdiv(end - start, I)",
     "    here = (tile >= before) & (tile < after)",
     "    batch = tl.where(here, group, batch)",
@@ -51,8 +52,8 @@ _FIND_SUMS: Final = (
     "tiles = tl.cdiv(rows, I) * tiles_j",
     "batch = tl.program_id(0) // tiles",
     "tile_i, tile_j = tl.program_id(0) % tiles // tiles_j, tl.program_id(0) % tiles % tiles_j",
-    "first = tl.load(ends + batch - 1, mask=batch > 0, other=0)",
-    "last = tl.load(ends + batch)",
+    "first = tl.maximum(tl.minimum(tl.load(ends + batch - 1, mask=batch > 0, other=0), depth), 0)",
+    "last = tl.minimum(tl.load(ends + batch), depth)",
     "stop = tl.maximum(last, first + 1)",
     "tl.assume(first < stop)",
 )
