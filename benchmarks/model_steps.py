@@ -77,12 +77,43 @@ def arrays_of(name: str, sizes: Sizes) -> list[tuple[np.ndarray, ...]]:
     return [ROWS[name].batch(rng, sizes) for _ in range(BATCHES)]
 
 
-class TorchSide:
+class Side:
+    """A library's model, its data and what it allocates.
+
+    Attributes:
+        library: torch or genesis.
+    """
+
+    library: Any
+    model: Any
+    device: str
+    data: list[tuple[Any, ...]]
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device == "cuda":
+            self.library.cuda.synchronize()
+
+    def above(self, step: Callable[[], Any]) -> float:
+        """Bytes that a step allocates beyond what its parameters have."""
+        if self.device != "cuda":
+            return 0.0
+        cuda = self.library.cuda
+        cuda.synchronize()
+        cuda.reset_peak_memory_stats()
+        step()
+        cuda.synchronize()
+        inputs = sum(x.nbytes for pair in self.data for x in pair)
+        buffers = sum(x.nbytes for x in self.model.buffers())
+        return float(cuda.max_memory_allocated() - inputs - buffers - _held_by(self.model))
+
+
+class TorchSide(Side):
     """torch's model, which eager and compiled steps share: each begins with the same weights and no moments."""
 
     def __init__(self, name: str, sizes: Sizes, device: str):
         import torch
-        self.torch, self.device = torch, device
+        self.library, self.device = torch, device
         torch.set_float32_matmul_precision("high")
         torch.manual_seed(0)
         with torch.device(device):
@@ -102,28 +133,10 @@ class TorchSide:
         if contestant == "eager":
             return self.eager
         if self.compiled_model is None:
-            self.compiled_model = self.torch.compile(self.model)
-            _, self.compiled = step_of(_WithOptimizer(self.torch, self.optimizer), self.model, self.compiled_model,
+            self.compiled_model = self.library.compile(self.model)
+            _, self.compiled = step_of(_WithOptimizer(self.library, self.optimizer), self.model, self.compiled_model,
                                        self.device)
         return self.compiled
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self.device == "cuda":
-            self.torch.cuda.synchronize()
-
-    def above(self, step: Callable[[], Any]) -> float:
-        """Bytes that a step allocates beyond what its parameters have."""
-        if self.device != "cuda":
-            return 0.0
-        cuda = self.torch.cuda
-        cuda.synchronize()
-        cuda.reset_peak_memory_stats()
-        step()
-        cuda.synchronize()
-        inputs = sum(x.nbytes for pair in self.data for x in pair)
-        buffers = sum(x.nbytes for x in self.model.buffers())
-        return float(cuda.max_memory_allocated() - inputs - buffers - _held_by(self.model))
 
 
 class _WithOptimizer:
@@ -141,12 +154,12 @@ def _held_by(model: Any) -> int:
     return BYTES_OF_A_PARAMETER * sum(x.numel() for x in model.parameters())
 
 
-class GenesisSide:
+class GenesisSide(Side):
     """Genesis' model and its compiled step."""
 
     def __init__(self, name: str, sizes: Sizes, device: str, weights: dict[str, Any] | None):
         import genesis
-        self.genesis, self.device = genesis, device
+        self.library, self.device = genesis, device
         genesis.set_float32_matmul_precision("high")
         genesis.manual_seed(0)
         self.model: Any = ROWS[name].make(genesis, sizes)
@@ -159,24 +172,6 @@ class GenesisSide:
         self.optimizer, step = step_of(genesis, self.model, self.model, device)
         self.run = genesis.compile(step)
         self.synchronize()
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self.device == "cuda":
-            self.genesis.cuda.synchronize()
-
-    def above(self, step: Callable[[], Any]) -> float:
-        """Bytes that a step allocates beyond what its parameters have."""
-        if self.device != "cuda":
-            return 0.0
-        cuda = self.genesis.cuda
-        cuda.synchronize()
-        cuda.reset_peak_memory_stats()
-        step()
-        cuda.synchronize()
-        inputs = sum(x.nbytes for pair in self.data for x in pair)
-        buffers = sum(x.nbytes for x in self.model.buffers())
-        return float(cuda.max_memory_allocated() - inputs - buffers - _held_by(self.model))
 
 
 def _value(weights: dict[str, Any], key: str) -> Any:
@@ -209,7 +204,7 @@ def measure(args: argparse.Namespace, name: str) -> dict[str, Any]:
                 print(f"{name}: {contestant} began in {found[contestant]['first_s']:.1f} s", flush=True)
         theirs.optimizer.zero_grad()
         if device == "cuda":
-            theirs.torch.cuda.empty_cache()
+            theirs.library.cuda.empty_cache()
     if "genesis" in wanted:
         ours = sides["genesis"] = GenesisSide(name, sizes, device, theirs.weights if theirs is not None else None)
         runs["genesis"] = lambda i, run=ours.run, data=ours.data: run(*data[i % BATCHES])  # type: ignore[misc]

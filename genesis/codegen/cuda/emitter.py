@@ -80,12 +80,12 @@ class Body:
     def _tiles(self) -> int:
         """How many blocks a row has; of long rows a number, as dividing by an argument takes long."""
         row = self.kernel.r_size
-        return rounds(row, self.blocks.r) if most(row) > LONG_ROW else -(-row // self.blocks.r)
+        return rounds(row, self.blocks.r) if most(row) > row_edges.LONG_ROW else -(-row // self.blocks.r)
 
     def inside_row(self) -> str:
         """Which elements of a block lie in the row."""
         whole = not self.kernel.r_leads and self.tiles == 1
-        return before_end(self.kernel.r_size, self.r_size, self.blocks.r if whole else 0)
+        return row_edges.before_end(self.kernel.r_size, self.r_size, self.blocks.r if whole else 0)
 
     # The order of things
 
@@ -200,7 +200,7 @@ class Body:
         pointer = self.pointer(s, s.out.vars if masks else self.vars_of(s.address))
         upcast = "" if held is s.out.dtype else f".to({lowerings.triton_type(held)})"
         if self.vector and s.out.vars == "xr":
-            lines = row_edges.load_lines(s.out.name, s.argument)
+            lines = row_edges.load_lines(s.out.name, s.argument, self.blocks.looped)
             return [*lines, f"{s.out.name} = {s.out.name}{upcast}"] if upcast else lines
         return [f"{s.out.name} = tl.load({pointer}{f', mask={masks}, other=0' if masks else ''}){upcast}"]
 
@@ -211,7 +211,7 @@ class Body:
         if not self.flat:
             value = f"tl.broadcast_to({value}, {self.shape(s.vars)})" if s.vars != s.value.vars else value
         if self.vector and s.vars == "xr":
-            return row_edges.store_lines(s.argument, value)
+            return row_edges.store_lines(s.argument, value, self.blocks.looped)
         masks = self.masks(s.vars, ())
         return [f"tl.store({self.pointer(s, s.vars, block=True)}, {value}{f', mask={masks}' if masks else ''})"]
 
@@ -424,23 +424,6 @@ class Body:
 
 REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
                "argmax": "max", "argmin": "min"}
-
-
-LONG_ROW: Final = 4096
-"""Elements of a block from which on it pays to know in which eighth a row ends: there is a plan for each."""
-
-
-def before_end(length: int, name: str, block: int) -> str:
-    """The mask of a block of r from 0 on that a row of this length is in; of other blocks where `block` is 0.
-
-    Of a long row whose length is an argument, the text says in which eighth of the block it ends: the compiler leaves
-    out what lies behind, as it does where the length is a number.
-    """
-    inside = f"r < {name}"
-    if block < LONG_ROW or literal_value(length) is not None:
-        return inside
-    end = rounds(length, block // 8) * (block // 8)
-    return f"r < {end}" if length == end else f"({inside}) & (r < {end})"
 
 
 FULL_ROW: Final = 8192

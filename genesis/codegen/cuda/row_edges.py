@@ -1,7 +1,8 @@
-"""Rows that begin anywhere: read and written in whole vectors all the same.
+"""Where long rows begin and end, when that is at no multiple of a vector, or not known when a kernel is compiled.
 
-A row of 50257 16-bit values begins at a multiple of 2 bytes, and a thread that loads 16 bytes at once wants a multiple
-of 16. So a program's blocks begin at the vector that the row's first element lies in, `shift` elements before it:
+Rows that begin anywhere are read and written in whole vectors all the same. A row of 50257 16-bit values begins at a
+multiple of 2 bytes, and a thread that loads 16 bytes at once wants a multiple of 16. So a program's blocks begin at the
+vector that the row's first element lies in, `shift` elements before it:
 
     row_start = x * 50257 // 8 * 8, shift = x * 50257 % 8          near = 0, 1, …, r = near - shift
 
@@ -15,15 +16,18 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import VECTOR, Blocks, in_rows_of_vectors
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Store
-from genesis.ir.sym_int import SymInt, rounds
+from genesis.ir.sym_int import SymInt, literal_value, rounds
 
 FEWEST: Final = 1024
 FEWEST_OF_SYMBOLIC: Final = 4096
-"""Elements of a block from which on it pays; more where the length may be an argument, as edges then cost a plan for
-each eighth of the block that a row can end in."""
+"""Elements of a block from which on rows are shifted so: reckoned, not timed against smaller ones. More where the
+length may be an argument, as edges then cost a plan for each eighth of the block that a row can end in."""
 
 WIDEST: Final = 2
 """Bytes of an element at most: wider ones fill lines of memory when each lane loads one."""
+
+LONG_ROW: Final = 4096
+"""Elements of a block from which on it pays to know in which eighth a row ends: there is a plan for each."""
 
 
 def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
@@ -71,17 +75,35 @@ def block_lines(kernel: Kernel, blocks: Blocks, length: str, vector: int, intege
     last = (rounds(kernel.r_size, eighth) - 1) * eighth - vector
     end = rounds(kernel.r_size + vector - 1, eighth) * eighth
     return [*lines, f"whole = whole & (near < {end})",
-            f"edge = edge & ((near < {vector}) | ((near >= {last}) & (near < {end})))", "has_edge = True"]
+            f"edge = edge & ((near < {vector}) | ((near >= {last}) & (near < {end})))"]
 
 
-def load_lines(name: str, argument: str) -> list[str]:
+def load_lines(name: str, argument: str, looped: bool) -> list[str]:
     """A load of the row's elements."""
     place = f"{argument} + row_start + near"
-    return [f"{name} = tl.load({place}, mask=whole, other=0)", "if has_edge:",
-            f"    {name} = tl.where(edge, tl.load({place}, mask=edge, other=0), {name})"]
+    return [f"{name} = tl.load({place}, mask=whole, other=0)",
+            *_at_edges(f"{name} = tl.where(edge, tl.load({place}, mask=edge, other=0), {name})", looped)]
 
 
-def store_lines(argument: str, value: str) -> list[str]:
+def store_lines(argument: str, value: str, looped: bool) -> list[str]:
     """A store of the row's elements."""
     place = f"{argument} + row_start + near"
-    return [f"tl.store({place}, {value}, mask=whole)", "if has_edge:", f"    tl.store({place}, {value}, mask=edge)"]
+    return [f"tl.store({place}, {value}, mask=whole)", *_at_edges(f"tl.store({place}, {value}, mask=edge)", looped)]
+
+
+def _at_edges(line: str, looped: bool) -> list[str]:
+    """What is done for edges: in a loop only by the blocks that have one."""
+    return ["if has_edge:", f"    {line}"] if looped else [line]
+
+
+def before_end(length: int, name: str, block: int) -> str:
+    """The mask of a block of r from 0 on that a row of this length is in; of other blocks where `block` is 0.
+
+    Of a long row whose length is an argument, the text says in which eighth of the block it ends: the compiler leaves
+    out what lies behind, as it does where the length is a number.
+    """
+    inside = f"r < {name}"
+    if block < LONG_ROW or literal_value(length) is not None:
+        return inside
+    end = rounds(length, block // 8) * (block // 8)
+    return f"r < {end}" if length == end else f"({inside}) & (r < {end})"
