@@ -83,11 +83,15 @@ def test_a_process_without_a_launcher_is_told_how_to_start() -> None:
 
 @pytest.mark.sweep
 def test_torchrun_serves_the_store(tmp_path: Path) -> None:
-    """Its agent has MASTER_PORT: ranks are clients, and meet there."""
+    """Its agent has MASTER_PORT: ranks are clients, and meet there.
+
+    Each tells its sum in a file of its own: what two print at once is mixed.
+    """
     script = tmp_path / "script.py"
-    script.write_text("import genesis\nfrom genesis import distributed as dist\ndist.init_process_group('gloo')\n"
-                      "x = genesis.ones(1)\ndist.all_reduce(x)\nprint('sum', x.item())\n")
+    script.write_text("import sys\nfrom pathlib import Path\nimport genesis\nfrom genesis import distributed as dist\n"
+                      "dist.init_process_group('gloo')\nx = genesis.ones(1)\ndist.all_reduce(x)\n"
+                      "Path(sys.argv[1], f'rank_{dist.get_rank()}').write_text(str(x.item()))\n")
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                           str(script)], capture_output=True, text=True, timeout=120)
+                           str(script), str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("sum 2.0") == 2
+    assert [(tmp_path / f"rank_{rank}").read_text() for rank in (0, 1)] == ["2.0", "2.0"]
