@@ -212,6 +212,8 @@ def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, boundary: Boundary, p
 class _Call(Boundary):
     """The boundary of one call of a function."""
 
+    owns_origins = True
+
     def __init__(self, function: type[Function], ctx: FunctionCtx, args: Sequence[Any], origins: list[Any],
                  outputs: Sequence[Any]):
         self.function, self.ctx, self.origins = function, ctx, origins

@@ -25,6 +25,7 @@ class _Collective(Boundary):
     """The boundary of a collective: its gradient is another."""
 
     records = True
+    owns_origins = True
 
     def __init__(self, origin: Tensor, pull: Callable[[Tensor], Tensor]):
         self.origins, self._pull = (origin,), pull

@@ -7,12 +7,14 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from genesis.engine.behind_boundaries import that_can_be_asked_for
 from genesis.engine.capture import Captured, Written, capture
 from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
+from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
 from genesis.frontend.threads import interrupts_op, others, others_record
 from genesis.ir.node import Node
@@ -74,7 +76,7 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     """
     ran = engine_state.ran
     try:
-        return _prepared(wanted, live, device, ran)
+        return _prepared(wanted, that_can_be_asked_for(live, wanted) if state.crossings else live, device, ran)
     except Exception:
         if ran != engine_state.ran:  # what it looked at has changed under its hands
             raise Superseded from None

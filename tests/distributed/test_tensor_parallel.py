@@ -228,3 +228,41 @@ def test_a_loss_needs_no_logits_of_other_ranks(two: Ranks, name: str) -> None:
     assert (first["logits"], second["logits"], alone["logits"]) == ((2, 8, 25), (2, 8, 24), (2, 8, 49))
     assert first["losses"] == second["losses"] == pytest.approx(alone["losses"], rel=1e-4)
     assert close(first["gradient"], alone["gradient"], 10)
+
+
+def replayed(rank: int, size: int, how: str) -> tuple[int, int, list[float], list[float]]:
+    """Captures and replays of a compiled training step, its losses, and those of the same step undecorated."""
+    from tests.distributed.test_fully_sharded import network, sharded
+
+    def run(compiled: bool) -> tuple[Any, list[float]]:
+        model = network()
+        if how == "fully_shard":
+            sharded(model)
+        elif how == "DistributedDataParallel":
+            model = nn.parallel.DistributedDataParallel(model)
+        else:
+            mesh = dist.init_device_mesh(device_type(), (size,))
+            for block in model.blocks:
+                parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-2)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        made = genesis.compile(step) if compiled else step
+        return made, [made(genesis.ones(4, 6) * (1 + i)).item() for i in range(5)]
+
+    function, losses = run(True)
+    found = function.explain()
+    return found.captures, found.hits, losses, run(False)[1]
+
+
+@pytest.mark.parametrize("how", ["parallelize_module", "fully_shard", "DistributedDataParallel"])
+def test_a_compiled_step_that_trains_is_replayed(two: Ranks, how: str) -> None:
+    """What a collective's gradient goes on from is held by its boundary alone, and by no one who could ask for it."""
+    for captures, hits, losses, plain in two(replayed, how):
+        assert (captures, hits) == (1, 4)
+        assert losses == plain

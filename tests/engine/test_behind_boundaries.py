@@ -1,0 +1,79 @@
+"""What only boundaries of autograd hold is computed for itself as long as a backward can come to it, and no longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import genesis
+from genesis import engine, nn
+from genesis.autograd import Function
+from genesis.frontend.state import state
+
+
+class Twice(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 2
+
+
+def model() -> tuple[Any, Any]:
+    genesis.manual_seed(1)
+    layers = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+    return layers, genesis.optim.SGD(layers.parameters(), lr=0.1)
+
+
+def forward(layers: Any) -> tuple[Any, Any]:
+    """What goes through the function, and a loss behind it."""
+    hidden = Twice.apply(layers[1](layers[0](genesis.ones(32, 64))))
+    return hidden, layers[2](hidden).square().mean()
+
+
+def plan_of_step(keeps: bool) -> tuple[int, int, list[float]]:
+    """The plan's outputs and the contents that are overwritten in it; the last loss."""
+    layers, optimizer = model()
+    kept = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        hidden, loss = forward(layers)
+        loss.backward()
+        if keeps:
+            kept.append(hidden)
+        del hidden
+        optimizer.step()
+        value = loss.item()
+    plan = engine.last_plan()
+    assert plan is not None
+    return len(plan.plan.outputs), len(plan.stages["capture"].updates), [value]
+
+
+def test_a_step_through_a_boundary_computes_and_copies_nothing_for_a_graph_that_was_released() -> None:
+    outputs, updates, loss = plan_of_step(keeps=False)
+    assert updates == 4
+    assert outputs == 1 + 4  # the loss and the gradients
+    more, _, same = plan_of_step(keeps=True)
+    assert more > outputs and same == loss, "a value that the user keeps was not kept"
+
+
+def test_boundaries_end_with_the_step() -> None:
+    before = len(state.crossings)
+    plan_of_step(keeps=False)
+    assert len(state.crossings) == before
+
+
+def test_a_loss_that_shares_a_boundary_can_be_differentiated_after_the_others_step() -> None:
+    """The other loss is alive: what the boundary was made from is computed before the step overwrites the weights."""
+    layers, optimizer = model()
+    hidden, loss = forward(layers)
+    other = hidden.sum()
+    expected = genesis.autograd.grad(other, layers[0].bias, retain_graph=True)[0].tolist()
+    del hidden
+    loss.backward()
+    with genesis.no_grad():
+        layers[2].weight.add_(1)
+    loss.item()
+    found = genesis.autograd.grad(other, layers[0].bias)[0].tolist()
+    assert found == expected
