@@ -64,9 +64,9 @@ def test_boundaries_end_with_the_step() -> None:
     assert len(state.crossings) == before
 
 
-def test_a_loss_that_shares_a_boundary_can_be_differentiated_after_the_others_step() -> None:
-    """The other loss is alive: what the boundary was made from is computed before the step overwrites the weights."""
-    layers, optimizer = model()
+def test_a_loss_that_shares_a_boundary_can_be_differentiated_after_the_others_weights_changed() -> None:
+    """The other loss is alive: what the boundary was made from is computed before weights are overwritten."""
+    layers, _ = model()
     hidden, loss = forward(layers)
     other = hidden.sum()
     expected = genesis.autograd.grad(other, layers[0].bias, retain_graph=True)[0].tolist()
