@@ -24,7 +24,7 @@ from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
-from genesis.ir.source import here
+from genesis.ir.source import here, here_in
 from genesis.ir.types import DType, TensorType, not_a_dtype
 
 if TYPE_CHECKING:
@@ -307,8 +307,12 @@ def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = ()) -> Node:
     try:
         return make(op, nodes, attrs, here(inside=2))  # our caller is no user's function, but may be called by one
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
-        operands = [(f"operand {i}", node) for i, node in enumerate(nodes)]
-        raise failure(op.name, str(error), operands, error=type(error)) from None
+        raise _unfit(op.name, nodes, error) from None
+
+
+def _unfit(called: str, nodes: Sequence[Node], error: Exception) -> Exception:
+    operands = [(f"operand {i}", node) for i, node in enumerate(nodes)]
+    return failure(called, str(error), operands, error=type(error))
 
 
 def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
@@ -320,6 +324,16 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
     if type(node.type) is tuple:
         return wrap_all([make(control.item, (node,), (i,), node.source) for i in range(len(node.type))])
     return wrap(node)
+
+
+def record_in(called: str, op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Tensor:
+    """`record` of an op with one result that is a part of a public function, for errors to name that function also
+    where the user's line calls a module."""
+    nodes = tuple([operand(x) for x in inputs])
+    try:
+        return wrap(make(op, nodes, attrs, here_in(called)))
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        raise _unfit(called, nodes, error) from None
 
 
 def wrap_all(nodes: Sequence[Node]) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.ir.errors import describe
-from genesis.ir.misplaced import place_of
+from genesis.ir.misplaced import line_of
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
@@ -75,4 +75,4 @@ def at_node(error: Exception, node: Node) -> Exception:
     """The same error, told of this node: the one of the program that ran, which may have come from another line."""
     found = failure_of(error)
     assert found is not None
-    return failed(type(error)(found.said), found.op, node.inputs, place_of(node))
+    return failed(type(error)(found.said), found.op, node.inputs, line_of(node.source).text)

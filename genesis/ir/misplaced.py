@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from genesis.ir.errors import describe
 from genesis.ir.node import Node, Op
@@ -28,6 +28,18 @@ class IndexOutOfRange(IndexError, RuntimeError):
     """An index, class or id that is outside of what it counts. torch raises the one error or the other, by the op."""
 
 
+class Line(NamedTuple):
+    """The user's line that recorded an op.
+
+    Attributes:
+        text: with its file; '' where it is not known.
+        called: the public function that recorded it, where the line need not name it; else ''.
+    """
+
+    text: str = ""
+    called: str = ""
+
+
 def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], ndarray]) -> tuple[Node, IndexOutOfRange] | None:
     """The first of these nodes, operands before users, whose index is outside, and what to say of it.
 
@@ -40,7 +52,7 @@ def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], ndarray]) -
         values = value_of(index_of(node.op, node.inputs))
         outside = is_outside(values, allowed)
         if outside.any():
-            return node, misplaced(node.op, node.inputs, int(values[outside].flat[0]), allowed, place_of(node))
+            return node, misplaced(node.op, node.inputs, int(values[outside].flat[0]), allowed, line_of(node.source))
     return None
 
 
@@ -80,20 +92,16 @@ def _least(allowed: Range) -> int:
     return -allowed.size if allowed.negative else 0
 
 
-def misplaced(op: Op, operands: Sequence[Typed], value: int, allowed: Range, place: str) -> IndexOutOfRange:
-    """The error for this value of the op's index.
-
-    Args:
-        place: the user's line; '' where it is not known.
-    """
-    name = called(op, place)
+def misplaced(op: Op, operands: Sequence[Typed], value: int, allowed: Range, line: Line) -> IndexOutOfRange:
+    """The error for this value of the op's index."""
+    name = called(op, line)
     what, where = ("class", "target") if "ignore_index" in op.attrs else ("index", "index")
     lines = [f"{name}: {what} {value} is out of bounds for dimension {allowed.dim} with size {allowed.size}",
              f"  {where}: {describe(index_of(op, operands))}"]
     if op is not row_number:
         lines.append(f"  input: {describe(operands[0])}")
-    if place:
-        lines.append(f"  at {place}")
+    if line.text:
+        lines.append(f"  at {line.text}")
     passes = "" if allowed.ignored is None else f", or {allowed.ignored}, which is ignored"
     lines.append(f"  try: {what} numbers from {_least(allowed)} to {allowed.size - 1}{passes}" if allowed.size else
                  "  try: no index: the dimension is empty")
@@ -101,7 +109,7 @@ def misplaced(op: Op, operands: Sequence[Typed], value: int, allowed: Range, pla
 
 
 CALLED: Final[dict[str, tuple[str, ...]]] = {
-    "take": ("index_select", "embedding_bag", "embedding"),
+    "take": ("index_select", "embedding"),
     "gather": ("take_along_dim", "gather"),
     "row_number": ("take_along_dim", "take", "index_fill", "index_put", "index_reduce", "put"),
     "scatter": ("one_hot", "scatter"),
@@ -113,24 +121,27 @@ _USUAL: Final = {"take": "embedding", "row_number": "indexing"}
 """Op → what a line calls that has none of these names: a module, or brackets."""
 
 
-def called(op: Op, place: str) -> str:
-    """What the user called on the line that recorded this op, as far as the line says it.
+def called(op: Op, line: Line) -> str:
+    """What the user called on the line that recorded this op, as far as that is known.
 
     >>> from genesis.ir.ops import indexing
-    >>> called(indexing.take, "a.py:3: y = x.index_select(0, i)"), called(indexing.take, "a.py:4: y = self.table(i)")
-    ('index_select', 'embedding')
+    >>> called(indexing.take, Line("a.py:3: y = x.index_select(0, i)"))
+    'index_select'
+    >>> called(indexing.take, Line("a.py:4: y = self.table(i)"))
+    'embedding'
+    >>> called(indexing.take, Line("a.py:4: y = self.table(i)", "embedding_bag"))
+    'embedding_bag'
     """
-    found = next((name for name in CALLED.get(op.name, ()) if re.search(rf"\b{name}_?\(", place)), "")
+    if line.called:
+        return line.called
+    found = next((name for name in CALLED.get(op.name, ()) if re.search(rf"\b{name}_?\(", line.text)), "")
     return found or _USUAL.get(op.name, op.name)
 
 
-def place_of(node: Node) -> str:
-    """The user's line that recorded a node, with its file and text; '' where it is not known."""
-    return line_with_text(node.source)
-
-
-def line_with_text(source: Source | TextSource | None) -> str:
-    """The user's line with its file and text; '' where it is not known."""
-    if source is None or not source.filename or source.filename.startswith("<"):
-        return ""
-    return f"{source.filename}:{source.line}: {source.text}"
+def line_of(source: Source | TextSource | None) -> Line:
+    """The user's line with its file and text, as far as they are known."""
+    if source is None:
+        return Line()
+    if not source.filename or source.filename.startswith("<"):
+        return Line("", source.called)
+    return Line(f"{source.filename}:{source.line}: {source.text}", source.called)

@@ -21,11 +21,14 @@ class Source:
 
     __slots__ = ("_code", "_offset")
 
+    called = ""
+    """The function that recorded the op, where the line need not name it."""
+
     def __init__(self, code: CodeType, offset: int):
         self._code, self._offset = code, offset
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Source and self._code is other._code and self._offset == other._offset
+        return type(other) is type(self) and self._code is other._code and self._offset == other._offset
 
     def __hash__(self) -> int:
         return hash((id(self._code), self._offset))
@@ -58,6 +61,16 @@ class Source:
         return f"{Path(self.filename).name}:{self.line} {self.function}".rstrip()
 
 
+class CalledSource(Source):
+    """A line of the user's program that calls a function without naming it, as one that calls a module does."""
+
+    __slots__ = ("called",)
+
+    def __init__(self, code: CodeType, offset: int, called: str):
+        super().__init__(code, offset)
+        self.called = called
+
+
 class TextSource:
     """A location that was read from IR text: only its printed form is known."""
 
@@ -66,6 +79,7 @@ class TextSource:
     line = 0
     function = ""
     text = ""
+    called = ""
 
     def __init__(self, printed: str):
         self._printed = printed
@@ -116,3 +130,9 @@ def here(inside: int = 0) -> Source | None:
             return found
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def here_in(called: str) -> Source | None:
+    """`here`, knowing the public function that records."""
+    found = here()
+    return None if found is None else CalledSource(found._code, found._offset, called)

@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, TensorType
+
+if TYPE_CHECKING:
+    from genesis.ir.misplaced import Line
 
 EARLY: Final = "# What follows is read before the wait: nothing in the program writes it."
 """Heads the lines of a kernel's text that read memory before it waits (`codegen/cuda/early_loads.py`)."""
@@ -234,7 +237,7 @@ class Call:
     `late(outs, *operands, **attributes)` returns the calls into C that do what an "out" call does. From the first call
     on that writes to an input's place, each has one; what it raises and allocates it does before.
     `direct(*operands, out=place)` is all that an "out" or "made" call of one result without attributes does.
-    `line()` is the user's line that it was first made for, with its text.
+    `line()` is the user's line that it was first made for.
     """
 
     function: Callable
@@ -245,7 +248,7 @@ class Call:
     label: str = ""
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
     direct: Callable[..., object] | None = None
-    line: Callable[[], str] | None = None
+    line: Callable[[], Line] | None = None
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,27 @@ def test_a_module_is_called_by_its_op() -> None:
         y.tolist()
 
 
+@pytest.mark.parametrize("options", [{}, {"mode": "sum"}, {"mode": "max"}, {"max_norm": 1.0}])
+def test_a_bag_behind_a_module_is_called_by_its_function(options: dict[str, Any]) -> None:
+    table, other = (genesis.nn.EmbeddingBag(3, 2, **options) for _ in range(2))  # a write that fails spoils a table
+    with pytest.raises(IndexError, match=r"^embedding_bag: index 5 is out of bounds for dimension 0 with size 3\n"):
+        table(genesis.tensor([ROWS])).tolist()
+    with pytest.raises(IndexError, match=r"^embedding_bag: index 7 is out of bounds for dimension 0 with size 3\n"):
+        other(genesis.tensor([0, 2]), genesis.tensor([0, 7])).tolist()
+
+
+@pytest.mark.parametrize(("layer", "name", "rows"), [("Embedding", "embedding", 17),
+                                                     ("EmbeddingBag", "embedding_bag", 19)])
+def test_in_a_compiled_call_it_is_called_so_too(layer: str, name: str, rows: int) -> None:
+    """Of a shape that no other test has: equal ops of two programs are one, with the line of the first."""
+    table = getattr(genesis.nn, layer)(rows, 2)
+    run = genesis.compile(lambda ids: table(ids) * 3)
+    for _ in range(3):
+        run(genesis.tensor([[0, 5]])).tolist()
+    with pytest.raises(IndexError, match=f"^{name}: index {rows} is out of bounds"):
+        run(genesis.tensor([[0, rows]])).tolist()
+
+
 def test_the_line_is_that_of_the_program_that_failed() -> None:
     """A plan is shared by equal programs of other lines."""
     x, line = table(), 0

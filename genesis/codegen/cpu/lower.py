@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
 from genesis.ir.graph import topological
-from genesis.ir.misplaced import line_with_text
+from genesis.ir.misplaced import line_of
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
@@ -164,7 +164,7 @@ class _Lowerer:
         args = tuple(self._operand(x) for x in inputs_read(node))
         row = _lowering(node)
         outs = tuple(self._value(output) for output in group.outputs)
-        line = partial(line_with_text, node.source)
+        line = partial(line_of, node.source)
         label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(

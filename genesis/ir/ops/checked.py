@@ -63,7 +63,7 @@ def with_check(op: Op, operands: Operands, attrs: tuple, source: Source | TextSo
 def _check(index: Node, allowed: Range, op: Op, source: Source | TextSource | None) -> Node:
     if index.op is in_range and index["size"] == allowed.size:
         return index
-    name = "indexing" if op is row_number else op.name
+    name = (source.called if source is not None else "") or ("indexing" if op is row_number else op.name)
     return make(in_range, (index,), (*allowed, name, line_of(source)), source)
 
 
@@ -79,7 +79,7 @@ def _counts_up_to(index: Node, size: int) -> bool:
 
 def line_of(source: Source | TextSource | None) -> str:
     """The user's line as text, '' if it is not known."""
-    return "" if source is None else _line(source._code, source._offset) if type(source) is Source else str(source)
+    return "" if source is None else _line(source._code, source._offset) if isinstance(source, Source) else str(source)
 
 
 @lru_cache(1 << 12)

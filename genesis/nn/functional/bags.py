@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from genesis.frontend.recording import record, require_tensors
+from genesis.frontend.recording import record, record_in, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing
@@ -50,8 +50,8 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     if padding_idx is not None:
         padding_idx = _row("embedding_bag", weight, padding_idx)
     if max_norm is not None:
-        _shorten(input, weight, float(max_norm), float(norm_type))
-    rows: Tensor = record(indexing.take, (weight, input), (0,))
+        _shorten("embedding_bag", input, weight, float(max_norm), float(norm_type))
+    rows = record_in("embedding_bag", indexing.take, (weight, input), (0,))
     rows = _scaled(rows, input, weight.spec.shape[0], padding_idx, scale_grad_by_freq)
     if rows.dtype.itemsize < 4:
         rows = rows.to(float32)
@@ -111,8 +111,8 @@ def _of_segments(rows: Tensor, counts: Tensor | None, offsets: Tensor, include_l
     n, size = rows.spec.shape
     marks, device = offsets.spec.shape[0], rows.device
     bags = marks - 1 if include_last else marks
-    starts: Tensor = record(indexing.index_add, (zeros(n + 1, dtype=int64, device=device), offsets,
-                                                 ones(marks, dtype=int64, device=device)), (0,))
+    marked = (zeros(n + 1, dtype=int64, device=device), offsets, ones(marks, dtype=int64, device=device))
+    starts = record_in("embedding_bag", indexing.index_add, marked, (0,))
     number = starts[:n].cumsum(0) - 1                                # the bag of each row
     weights = ones(n, dtype=float32, device=device) if counts is None else counts.to(float32)
     filled = _added(weights, number, marks)[:bags]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import record
+from genesis.frontend.recording import record, record_in
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite, indexing
@@ -44,7 +44,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     if padding_idx is not None:
         padding_idx = _row("embedding", weight, padding_idx)
     if max_norm is not None:
-        _shorten(input, weight, float(max_norm), float(norm_type))
+        _shorten("embedding", input, weight, float(max_norm), float(norm_type))
     rows: Tensor = record(indexing.take, (weight, input), (0,))
     return _scaled(rows, input, weight.spec.shape[0], padding_idx, scale_grad_by_freq)
 
@@ -57,11 +57,11 @@ def _row(op: str, weight: Tensor, row: int) -> int:
     return row % count
 
 
-def _shorten(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
+def _shorten(op: str, input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are read down to the largest norm that is allowed."""
     with no_grad():
         numbers = input.reshape(-1)
-        rows = weight.detach()[numbers]
+        rows = record_in(op, indexing.take, (weight.detach(), numbers), (0,))
         norms = rows.to(float32 if rows.dtype.itemsize < 4 else rows.dtype).norm(norm_type, -1, keepdim=True)
         factor = where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
         short = (rows * factor).to(rows.dtype)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import torch
 
 from genesis.ir.failed_op import failed
-from genesis.ir.misplaced import Typed, allowed_in, index_of, is_outside, misplaced
+from genesis.ir.misplaced import Line, Typed, allowed_in, index_of, is_outside, misplaced
 from genesis.ir.ops.checked import CHECKED
 from genesis.ir.types import TensorType, cpu, dtype_named, tensor_type
 from genesis.runtime.plan import Call
@@ -43,7 +43,8 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     if library not in ("builtins", "torch", "genesis") or not _is_of_torch(error.__traceback__):
         return error
     name, _, line = call.label.partition("  # ")
-    line = (call.line is not None and call.line()) or line
+    at = call.line() if call.line is not None else Line()
+    at = Line(at.text or line, at.called)
     shown = cast("list[Typed]", [_shown(x) for x in operands])
     op = _TAKING_AN_INDEX.get(name)
     if op is not None and isinstance(error, (IndexError, RuntimeError)):
@@ -51,8 +52,8 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
         assert allowed is not None and isinstance(index, torch.Tensor)
         outside = torch.as_tensor(is_outside(cast("ndarray", index), allowed))
         if outside.any():
-            return misplaced(op, shown, int(index[outside].flatten()[0]), allowed, line)
-    return failed(error, name, shown, line)
+            return misplaced(op, shown, int(index[outside].flatten()[0]), allowed, at)
+    return failed(error, name, shown, at.text)
 
 
 def _is_of_torch(traceback: TracebackType | None) -> bool:
