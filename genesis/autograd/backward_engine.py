@@ -230,6 +230,9 @@ class _Backward:
         for number in asked:
             if number in crossings and (renewal := crossings[number][0].renewal) is not None:
                 self._renew(renewal)
+        if state.renewals:
+            for renewal in _read_of_others(reached):
+                self._renew(renewal)
         recorded = iter(_record_grad(roots, [*asked.values(), *([n] for n in inside), *([n] for n in stops)],
                                      self._create_graph, len(stops), list(chain.from_iterable(self.renewed.values()))))
         for number in asked:
@@ -319,6 +322,24 @@ def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Nod
             seen.add(node)
             stack.extend(gradient_inputs(node))
     return {node for node, found in zip(asked, expanded[len(starts):], strict=True) if found in seen}
+
+
+def _read_of_others(reached: Iterable[Node]) -> list[Renewal]:
+    """What makes the values anew that the derivatives of these nodes read, and that no gradient goes to: a module's
+    frozen parameters, wherever they are read."""
+    from genesis.ir.backward_reads import places_read
+    from genesis.passes.graph.autodiff import is_shown_through
+    found: dict[Renewal, None] = {}
+    for node in reached:
+        for place, x in enumerate(node.inputs):
+            if x.needs_grad:
+                continue
+            while x not in state.renewals and is_shown_through(x):
+                x = x.inputs[0]
+            renewal = state.renewals.get(x)
+            if renewal is not None and (node.op.vjp is None or place in places_read(node)):
+                found[renewal] = None
+    return list(found)
 
 
 def reaches_outside(node: Node, own: Collection[int]) -> bool:

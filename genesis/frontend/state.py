@@ -51,6 +51,7 @@ class FrontendState:
         parameters, modules: all parameters, and the modules, whose buffers are as little data as these, by `id`.
         crossings: (boundary, number of its output) by the number in the `watch` node of that output
             (`genesis.frontend.boundaries`).
+        renewals: what makes a value anew that a forward has read and nothing keeps for a backward, by its node.
         regions: the regions that are being recorded (`genesis.checkpoint`), the outermost first.
         session: of the running capture, in whatever thread that runs (`session.active`).
         touched: how often any storage was read into the program, written, settled or shared: what holds only while
@@ -74,8 +75,8 @@ class FrontendState:
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
-                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released", "rewriting",
-                 "session", "touched", "tracked_writes", "turned", "undo", "volatile", "watched")
+                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released", "renewals",
+                 "rewriting", "session", "touched", "tracked_writes", "turned", "undo", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -88,6 +89,7 @@ class FrontendState:
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.crossings: dict[int, tuple[Any, int]] = {}
+        self.renewals: weakref.WeakKeyDictionary[Node, Any] = weakref.WeakKeyDictionary()
         self.regions: list[Region] = []
         self.turned: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
         self.rewriting = Rewriting()

@@ -277,6 +277,52 @@ def test_frozen_parameters_get_no_gradient_and_let_others_through(two: Ranks) ->
             assert first[name] is None
 
 
+class Table(nn.Module):
+    """Hands its frozen weight out, to be read elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(genesis.randn(8, 3), requires_grad=False)
+
+    def forward(self) -> Any:
+        return self.weight
+
+
+class Adapted(nn.Module):
+    """A frozen projection in front of what learns, and behind an adapter that does: backward has long had the
+    gradients of the module's own head when it comes to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapter, self.projection = nn.Linear(6, 6), nn.Linear(6, 8).requires_grad_(False)
+        self.block, self.head, self.table = nn.Linear(8, 8), nn.Linear(8, 8), Table()
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.block(self.projection(self.adapter(x))).tanh()).tanh() @ self.table()
+
+
+def frozen_between(rank: int, size: int) -> list[Any]:
+    """Gradients where the first rank alone reads the loss before backward."""
+    genesis.manual_seed(3)
+    model = Adapted()
+    if size > 1:
+        for part in (model.adapter, model.block, model.table):
+            fully_shard(part)
+        fully_shard(model, reshard_after_forward=True)
+    loss = model(genesis.ones(2, 6)).square().mean()
+    if rank == 0:
+        loss.item()
+    loss.backward()
+    return [p.grad.tolist() for p in model.parameters() if p.requires_grad]
+
+
+def test_frozen_parameters_are_gathered_again_wherever_backward_reads_them(two: Ranks) -> None:
+    """A gather of the forward that backward ran again would meet another collective on the other rank."""
+    for first, second, alone in zip(*two(frozen_between), two(by_one, frozen_between)[0], strict=True):
+        found, expected = genesis.tensor(first + second), genesis.tensor(alone)
+        assert (found - expected).abs().max().item() <= 1e-6 * expected.abs().max().item()
+
+
 def odd_ways(rank: int, size: int) -> dict[str, Any]:
     """What surrounds a forward: exceptions, whole parameters by hand, two backwards, evaluation."""
     model = network()

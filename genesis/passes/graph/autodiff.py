@@ -95,7 +95,7 @@ def _read_anew(found: Sequence[Node], forward: Iterable[Node], outer: Sequence[N
             if node in instead:
                 stack.pop()
                 continue
-            operands = node.inputs if node not in kept or _is_shown_through(node) else ()
+            operands = node.inputs if node not in kept or is_shown_through(node) else ()
             waiting = [x for x in operands if x not in instead]
             if waiting:
                 stack.extend(waiting)
@@ -106,7 +106,7 @@ def _read_anew(found: Sequence[Node], forward: Iterable[Node], outer: Sequence[N
     return [instead[node] for node in found]
 
 
-def _is_shown_through(node: Node) -> bool:
+def is_shown_through(node: Node) -> bool:
     """Whether it is made again of its operand wherever it is read: a view, a marker, a cast."""
     return len(node.inputs) == 1 and (node.op.kind == "movement" or node.op in MARKERS or node.op is pointwise.cast)
 

@@ -48,7 +48,13 @@ class Gathered(Renewal):
                 for at, (tensor, parameter) in enumerate(zip(self.tensors, group.parameters, strict=True)):
                     if parameter.requires_grad:
                         insert_boundary(tensor, boundary, at)
-            self._read = [read(x) for x in self.tensors]
+            self._read = [weakref.ref(read(x)) for x in self.tensors]
+
+    def end_forward(self) -> None:
+        """Let go of the whole parameters. What backward reads of them it finds this by, however it comes there."""
+        self.tensors = None
+        if self.reshard:
+            state.renewals.update({node: self for x in self._read if (node := x()) is not None})
 
     def renew(self) -> list[tuple[Node, Node]]:
         """Gather for backward, and what backward needs next, too: that gather comes before this group's gradients."""
@@ -71,7 +77,8 @@ class Gathered(Renewal):
 
     def _again(self) -> list[tuple[Node, Node]]:
         with _outside_of_regions():
-            return list(zip(self._read, self._group.gather(self._kept), strict=True))
+            pairs = zip(self._read, self._group.gather(self._kept), strict=True)
+            return [(node, again) for x, again in pairs if (node := x()) is not None]
 
 
 class _Scattered(Boundary):

@@ -74,7 +74,7 @@ class FSDPModule(Module):
         with group.in_place(found.tensors):
             result = super().__call__(*args, **kwargs)
         if found is not group.held:
-            found.tensors = None
+            found.end_forward()
         if policy.output_dtype is not None:
             result = _mapped(result, _caster(policy.output_dtype))
         return self._renewing(result, found) if found.reshard else result
