@@ -43,7 +43,8 @@ LOSSES, BATCHES = 20, 4
 BYTES_OF_A_PARAMETER: Final = 16
 """Its weight, its gradient and AdamW's two moments."""
 
-RESULT: Final = "RESULT "
+MOST_ROWS: Final = 16
+"""Lines that are printed of what is alive at a plan's peak."""
 
 
 def step_of(torch: Any, model: Any, forward: Callable[..., Any], device: str) -> tuple[Any, Callable[..., Any]]:
@@ -103,9 +104,12 @@ class Side:
         cuda.reset_peak_memory_stats()
         step()
         cuda.synchronize()
-        inputs = sum(x.nbytes for pair in self.data for x in pair)
-        buffers = sum(x.nbytes for x in self.model.buffers())
-        return float(cuda.max_memory_allocated() - inputs - buffers - _held_by(self.model))
+        return float(cuda.max_memory_allocated() - self.held(self.data))
+
+    def held(self, batches: list[tuple[Any, ...]]) -> int:
+        """Bytes of these batches, and of what the model holds: parameters, gradients, moments, buffers."""
+        return (sum(x.nbytes for batch in batches for x in batch) + sum(x.nbytes for x in self.model.buffers())
+                + BYTES_OF_A_PARAMETER * sum(x.numel() for x in self.model.parameters()))
 
 
 class TorchSide(Side):
@@ -148,10 +152,6 @@ class _WithOptimizer:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._library, name)
-
-
-def _held_by(model: Any) -> int:
-    return BYTES_OF_A_PARAMETER * sum(x.numel() for x in model.parameters())
 
 
 class GenesisSide(Side):
@@ -242,7 +242,9 @@ def _of_plan() -> dict[str, Any]:
     if made is None:
         return {}
     kernels = Counter(getattr(step, "label", type(step).__name__) for step in made.plan.steps)
+    memory = made.plan.arena_bytes + sum(x.nbytes for x in (*made.plan.inputs, *made.plan.outputs))
     return {"steps": len(made.plan.steps), "arena": made.plan.arena_bytes, "live": made.plan.max_live_bytes,
+            "memory": memory,
             "origin": made.origin, "plan_s": made.seconds, "kernels": dict(kernels.most_common())}
 
 
@@ -265,18 +267,31 @@ def warm(args: argparse.Namespace, name: str) -> dict[str, float]:
 
 
 def idle(args: argparse.Namespace, name: str) -> None:
-    """Print what Genesis would launch on an H200."""
+    """Print what Genesis would launch on an H200, and what is alive where that takes the most memory."""
     from idle_gpu import idle_gpu
+
+    from genesis.cli.inspect import last_step
+    from genesis.cli.peak import peak_text
     with idle_gpu():
         side = GenesisSide(name, sizes_of(args, name), "cuda", None)
         start = time.perf_counter()
         side.run(*side.data[0])
         side.synchronize()
-        plan = _of_plan()
+        plan, seconds = _of_plan(), time.perf_counter() - start
+        above, peak = plan["memory"] - side.held(side.data[:1]), peak_text(last_step())
     print(f"{name}: {plan['steps']} steps, arena {plan['arena'] / 1e9:.2f} GB (most alive {plan['live'] / 1e9:.2f}), "
-          f"made in {time.perf_counter() - start:.1f} s")
+          f"above {above / 1e9:.2f} GB{_beside_compile(name, above)}, made in {seconds:.1f} s")
     for label, count in plan["kernels"].items():
         print(f"  {count:5d}  {label}")
+    print("\n".join(peak.splitlines()[:MOST_ROWS]))
+
+
+def _beside_compile(name: str, above: float) -> str:
+    """The share of what torch.compile's step was measured to allocate."""
+    path = Path(__file__).parent / "results" / "model_steps.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else {}
+    theirs = rows.get(name, {}).get("contestants", {}).get("compile", {}).get("above")
+    return f" ({above / theirs:.2f} of torch.compile's)" if theirs else ""
 
 
 def report(name: str, found: dict[str, Any]) -> None:

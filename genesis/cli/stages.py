@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genesis.cli.inspect import Program, kernels_of, lines_of, name_of
+from genesis.cli.peak import peak_data, peak_text
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.place import Place
@@ -167,7 +168,8 @@ def plan_data(program: Program) -> dict[str, Any]:
 
 
 def _place(place: Place) -> str:
-    return f"arena+{place.offset}" if place.where == "arena" else f"{place.where}[{place.index}]"
+    offset = f"+{place.offset}" if place.offset else ""  # of a value in an output that is written later
+    return f"arena+{place.offset}" if place.where == "arena" else f"{place.where}[{place.index}]{offset}"
 
 
 def triton_text(program: Program) -> str:
@@ -224,6 +226,7 @@ STAGES = (
     Stage("groups", "what becomes one kernel, and why", groups_text, groups_data),
     Stage("kernels", "the kernels in order", kernels_text, kernels_data),
     Stage("plan", "where each value is in memory", plan_text, plan_data),
+    Stage("peak", "what is alive where the most memory is taken, by line", peak_text, peak_data),
     Stage("triton", "source of the generated kernels", triton_text, triton_data),
 )
 """A stage for each row of the pass list, then what the finished program is made of."""

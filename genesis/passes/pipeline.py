@@ -211,7 +211,7 @@ def _plan_memory(work: Work, target: Target) -> Work:
     assert work.schedule is not None
     schedule = replace(work.schedule, missed=(*work.notes, *work.schedule.missed))
     return replace(work, schedule=schedule, memory=plan_memory(schedule, target.may_overwrite,
-                                                               target.overwrites_late))
+                                                               target.overwrites_late, lend=target.gpu is not None))
 
 
 def _lower(work: Work, target: Target) -> Work:

@@ -38,9 +38,9 @@ CLASSES: Final[dict[str, Callable[..., object]]] = {cls.__name__: cls for cls in
 
 @dataclass(frozen=True)
 class PlannedMemory:
-    """Memory planning's result for some sizes: the offset of each moving place, and three fields of the plan."""
+    """Memory planning's result for some sizes: (where, index, offset) of each moving place; fields of the plan."""
 
-    offsets: Sequence[int]
+    starts: Sequence[tuple[str, int, int]]
     arena_bytes: int
     max_live_bytes: int
     larger: Plan | None = None
@@ -57,7 +57,7 @@ class PlanForm:
         open: (position among these numbers, value) for those that depend on the leading sizes.
         symbols: (symbol, position): where among the numbers a symbol stands for itself.
         types, objects: the types and objects that the plan is made of; the last object is the plan.
-        moving: numbers of the places whose offset memory planning decides for each size.
+        moving: numbers of the places that memory planning decides for each size.
         kernels: the kernels of its launches.
         entries: for each kernel the name of its entry in a `KernelCache`, '' if none has it.
     """
@@ -125,11 +125,11 @@ class PlanForm:
         for number in fixed.open_types:
             types[number] = made.type(self.types[number])
         table = [*fixed.objects, *types, *values, *self.kernels, *fixed.constants]
-        offsets = [None] * len(self.moving) if memory is None else memory.offsets
-        for (number, make), offset in zip(fixed.moving, offsets, strict=True):
+        starts = [None] * len(self.moving) if memory is None else memory.starts
+        for (number, make), start in zip(fixed.moving, starts, strict=True):
             place = make(table)
             assert isinstance(place, Place)
-            table[number] = place if offset is None else Place(place.where, place.index, offset, place.type)
+            table[number] = place if start is None else Place(*start, place.type)
         for number, make in fixed.open_objects:
             table[number] = make(table)
         plan = table[len(self.objects) - 1]

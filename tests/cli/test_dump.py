@@ -45,6 +45,7 @@ def dump(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> st
 @pytest.mark.parametrize("stage, expected", [
     ("capture", "grad("), ("grad", "softmax_backward("), ("canonical", "return"), ("legal", "return"),
     ("groups", "why"), ("kernels", "softmax"), ("plan", "arena"),
+    ("peak", "the most is alive at"),
 ])
 def test_stages_as_text_and_json(script: str, stage: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = dump(capsys, script, "--stage", stage, "--plan", "1")

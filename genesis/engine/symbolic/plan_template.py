@@ -58,10 +58,12 @@ class PlanTemplate(Template):
             forget_symbolic()
         self.made_for = trace.values
         self._requests = [(value, nbytes is None) for value, nbytes in memory.requests]
+        self._lent = memory.lent
         self._values = [memory.value_at[id(moving[i])] for i in moved]  # of the arena, for each moving place
         # Elements of each type, and the memory planned for them: what is no larger fits in as well.
         self._planned = [(self.form.elements(self.form.evaluate(self.made_for)),
-                          PlannedMemory([moving[i].offset for i in moved], memory.arena_bytes, memory.max_live_bytes))]
+                          PlannedMemory([(x.where, x.index, x.offset) for x in map(moving.__getitem__, moved)],
+                                        memory.arena_bytes, memory.max_live_bytes))]
 
     def plan(self, numbers: Sequence[int], tight: bool = False) -> Plan | None:
         """The plan of a program of the same shape-erased key with these numbers; None if the guards do not hold.
@@ -91,12 +93,14 @@ class PlanTemplate(Template):
         """Memory planned for the sizes that these values were computed from."""
         from genesis.passes.memory.arena import arranged
         nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]
-        arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests])
-        return PlannedMemory([arena.offsets[value] for value in self._values], arena.size, arena.peak)
+        arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests], self._lent)
+        starts = [("arena", 0, offset) if output is None else ("output", output, offset)
+                  for output, offset in zip(arena.lent_to, arena.offsets, strict=True)]
+        return PlannedMemory([starts[value] for value in self._values], arena.size, arena.peak)
 
 
 def _moving(memory: MemoryPlan) -> list[Place]:
-    """The places whose offsets depend on sizes: those in the arena, in an order that does not."""
+    """The places that depend on sizes: those of the arena's values, in an order that does not."""
     ends = (*memory.before, *memory.after)
     places = (*memory.places.values(), *(place for pair in ends for place in pair), *(x for _, _, x in memory.copies))
-    return [place for place in places if place.where == "arena"]
+    return [place for place in places if id(place) in memory.value_at]

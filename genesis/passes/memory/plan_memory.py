@@ -3,7 +3,8 @@
 Lifetimes follow from the order of the groups. An output is written where the caller gets it, an update straight into
 the memory it overwrites if nobody needs the old content any more and nothing comes after it that cannot be called late
 (`writes_last.py`), anything else into one arena: best fit among the blocks that are free at that point, in place where
-a group may write over an operand that dies in it.
+a group may write over an operand that dies in it. Where that is wanted, the memory of an output is lent to values that
+are gone before it is written.
 
 Where sizes are symbolic (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided
 here is right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but
@@ -14,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
 from genesis.passes.groups import Group, Late, Schedule
-from genesis.passes.memory.arena import ArenaLayout, Request
+from genesis.passes.memory.arena import Lent, Request, arranged
 from genesis.passes.memory.writes_last import LateOf, first_late
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""
+
+LEAST_LENT: Final = 1 << 20
+"""Bytes of the smallest output whose memory is lent: those of biases and norms are not worth what looking costs."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,9 @@ class MemoryPlan:
         arena_bytes: size of the arena.
         max_live_bytes: the most bytes of arena values that are alive at one point.
         requests: what the arena was asked for.
-        value_at: id of a place in the arena → the number of its value among the requests. Values that are made in
-            place share one.
+        lent: the outputs' memories that values of the arena may be in.
+        value_at: id of a place in the arena, or in lent memory → the number of its value among the requests. Values
+            that are made in place share one.
     """
 
     places: dict[Node, Place]
@@ -57,20 +62,26 @@ class MemoryPlan:
     requests: tuple[Request, ...]
     value_at: dict[int, int]
     starts: tuple[tuple[int, Place, Place], ...] = ()
+    lent: tuple[Lent, ...] = ()
 
 
 def plan_memory(schedule: Schedule, may_overwrite: MayOverwrite,
-                late_of: LateOf = lambda group: Late.ALWAYS) -> MemoryPlan:
-    """Give every group output a place. See the module's docstring for how."""
-    return _Planner(schedule, may_overwrite, late_of).run()
+                late_of: LateOf = lambda group: Late.ALWAYS, lend: bool = False) -> MemoryPlan:
+    """Give every group output a place. See the module's docstring for how.
+
+    Args:
+        lend: whether values may be in the memory of outputs that are written later.
+    """
+    return _Planner(schedule, may_overwrite, late_of, lend).run()
 
 
 class _Planner:
-    def __init__(self, schedule: Schedule, may_overwrite: MayOverwrite, late_of: LateOf):
+    def __init__(self, schedule: Schedule, may_overwrite: MayOverwrite, late_of: LateOf, lend: bool):
         self.graph: Graph = schedule.graph
         self.groups = schedule.groups
         self.may_overwrite = may_overwrite
         self.late_of = late_of
+        self.lend = lend
         self.first_late = 0
         self.base: dict[Node, Node] = {}  # a view → the value whose memory it shows
         self.made: dict[Node, int] = {}
@@ -82,8 +93,10 @@ class _Planner:
         self.after: list[tuple[Place, Place]] = []
         self.copies: list[tuple[int, Node, Place]] = []
         self.late: list[tuple[int, Node]] = []  # where in `after` a copy starts at this value, which has no place yet
-        self.arena = ArenaLayout()
-        self.value_at: dict[int, int] = {}  # id of a place → value of the arena
+        self.requests: list[Request] = []  # of the arena; what it answers is known when all are there
+        self.begun: list[int] = []  # for each group how many requests are made before its own
+        self.values = 0  # of the arena
+        self.open: dict[int, tuple[Place, int]] = {}  # id of a place that waits for the arena → itself, its value
 
     def run(self) -> MemoryPlan:
         for node in self.graph.inputs:
@@ -93,13 +106,51 @@ class _Planner:
         self._place_outputs()
         self._place_updates()
         self._place_rest()
-        return MemoryPlan(self.places, tuple(self.before), tuple(self.after), tuple(self.copies), self.arena.size,
-                          self.arena.peak, tuple(self.arena.requests), self.value_at, self._starts())
+        return self._arranged()
+
+    def _arranged(self) -> MemoryPlan:
+        """The plan, as the arena answers all that it was asked."""
+        lent = self._lent() if self.lend else ()
+        arena = arranged(self.requests, lent)
+        settled: dict[int, Place] = {}
+        value_at: dict[int, int] = {}
+        for key, (place, value) in self.open.items():
+            output = arena.lent_to[value]
+            settled[key] = found = Place("arena" if output is None else "output", output or 0, arena.offsets[value],
+                                         place.type)
+            value_at[id(found)] = value
+
+        def of(place: Place) -> Place:
+            return settled.get(id(place), place)
+
+        self.places = {node: of(place) for node, place in self.places.items()}
+        before, after = ([(of(source), of(target)) for source, target in pairs] for pairs in (self.before, self.after))
+        return MemoryPlan(self.places, tuple(before), tuple(after),
+                          tuple([(at, node, of(place)) for at, node, place in self.copies]), arena.size, arena.peak,
+                          tuple(self.requests), value_at, self._starts(), lent)
+
+    def _lent(self) -> tuple[Lent, ...]:
+        """The outputs of a size that is always the same, and when they are written."""
+        made = [(self.places[node], at) for node, at in self.made.items() if node in self.places]
+        written: dict[int, int] = {}  # output → the first group that writes to its memory
+        for place, at in (*made, *((place, at) for at, _, place in self.copies)):
+            if place.where == "output":
+                written[place.index] = min(at, written.get(place.index, at))
+        copied = {target.index for _, target in self.before if target.where == "output"}
+        sizes = {index: self.graph.outputs[index].type.nbytes for index in written if index not in copied}
+        return tuple([Lent(index, nbytes, self.begun[written[index]]) for index, nbytes in sizes.items()
+                      if isinstance(nbytes, int) and nbytes >= LEAST_LENT])
+
+    def _take(self, nbytes: Size) -> int:
+        """Room in the arena for another value; returns its number."""
+        self.requests.append((self.values, nbytes))
+        self.values += 1
+        return self.values - 1
 
     def _in_arena(self, value: int, node: Node) -> Place:
-        """The node's place, where that value of the arena is."""
-        place = Place("arena", 0, self.arena.offsets[value], node.type)
-        self.value_at[id(place)] = value
+        """The node's place, where that value of the arena will be."""
+        place = Place("arena", 0, 0, node.type)
+        self.open[id(place)] = place, value
         return place
 
     def _starts(self) -> tuple[tuple[int, Place, Place], ...]:
@@ -161,7 +212,7 @@ class _Planner:
 
     def _copy_at_end(self, value: Node, place: Place) -> None:
         """The value is in memory that may change before the end: keep a copy in the arena first."""
-        staged = self._in_arena(self.arena.take(value.type.nbytes), value)  # and never given back
+        staged = self._in_arena(self._take(value.type.nbytes), value)  # and never given back
         if value.op is leaves.input:
             self.before.append((self.places[value], staged))
         else:
@@ -176,6 +227,7 @@ class _Planner:
         started = {x: node for group in self.groups for node, x in group.starts_from if (node, x) in group.in_place}
         replaced = self._replaced_by_outputs()
         for at, group in enumerate(self.groups):
+            self.begun.append(len(self.requests))
             taken: set[Node] = set()
             for node in group.outputs:
                 if node in self.places or node in self.base:
@@ -192,11 +244,11 @@ class _Planner:
                     taken.add(over)
                     values[node] = values.pop(over)
                 else:
-                    values[node] = self.arena.take(node.type.nbytes)
+                    values[node] = self._take(node.type.nbytes)
                 self.places[node] = self._in_arena(values[node], node)
             for node in dying.get(at, ()):
                 if node in values:
-                    self.arena.give(values.pop(node))
+                    self.requests.append((values.pop(node), None))
         for index, value in self.late:
             self.after[index] = (self.places[value], self.after[index][1])
 

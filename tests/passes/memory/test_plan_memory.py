@@ -12,7 +12,8 @@ from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import group_per_op
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.memory.arena import ALIGNMENT, arranged
+from genesis.passes.memory import plan_memory as plan_memory_module
+from genesis.passes.memory.arena import ALIGNMENT, Lent, Request, arranged
 from genesis.passes.memory.plan_memory import MayOverwrite, MemoryPlan, plan_memory
 from tests.passes.memory.simulate import arena_places, check_plan, most_live_bytes
 from tests.passes.random_graphs import graphs
@@ -30,21 +31,27 @@ def nowhere(group: Group, output: Node, operand: Node) -> bool:
     return False
 
 
-def planned(graph: Graph, may_overwrite: MayOverwrite = lower.may_overwrite) -> tuple[Schedule, MemoryPlan]:
+def planned(graph: Graph, may_overwrite: MayOverwrite = lower.may_overwrite,
+            lend: bool = False) -> tuple[Schedule, MemoryPlan]:
     """The CPU's schedule of a graph, and its plan, checked."""
     schedule = group_per_op(graph, lower.is_view)
-    plan = plan_memory(schedule, may_overwrite)
+    plan = plan_memory(schedule, may_overwrite, lend=lend)
     check_plan(schedule, plan, may_overwrite)
     assert plan.max_live_bytes == most_live_bytes(schedule, plan) <= plan.arena_bytes
-    again = arranged(plan.requests)
+    again = arranged(plan.requests, plan.lent)
     assert (again.size, again.peak) == (plan.arena_bytes, plan.max_live_bytes)
-    assert all(again.offsets[plan.value_at[id(place)]] == place.offset for place in arena_places(plan))
+    assert plan.value_at.keys() >= set(map(id, arena_places(plan)))
+    for place in (*plan.places.values(), *arena_places(plan)):
+        value = plan.value_at.get(id(place))
+        if value is not None:
+            output = None if place.where == "arena" else place.index
+            assert (again.lent_to[value], again.offsets[value]) == (output, place.offset)
     return schedule, plan
 
 
-def plan_of(text: str, may_overwrite: MayOverwrite = lower.may_overwrite) -> MemoryPlan:
+def plan_of(text: str, may_overwrite: MayOverwrite = lower.may_overwrite, lend: bool = False) -> MemoryPlan:
     """The checked plan of a program."""
-    return planned(parse(text), may_overwrite)[1]
+    return planned(parse(text), may_overwrite, lend)[1]
 
 
 def where(plan: MemoryPlan, node: Node) -> tuple[str, int]:
@@ -56,6 +63,55 @@ def where(plan: MemoryPlan, node: Node) -> tuple[str, int]:
 @given(graph=graphs(), may=st.sampled_from([anywhere, nowhere, lower.may_overwrite]))
 def test_every_read_finds_its_value(graph: Graph, may: MayOverwrite) -> None:
     planned(graph, may)
+
+
+@pytest.fixture
+def lending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small outputs' memory is lent as well."""
+    monkeypatch.setattr(plan_memory_module, "LEAST_LENT", 1)
+
+
+@settings(max_examples=250, deadline=None,
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(graph=graphs(), may=st.sampled_from([anywhere, nowhere, lower.may_overwrite]))
+def test_every_read_finds_its_value_where_outputs_lend_their_memory(graph: Graph, may: MayOverwrite,
+                                                                    lending: None) -> None:
+    planned(graph, may, lend=True)
+
+
+CHAIN = parse("""graph(%x: f32[256]) { %a: f32[256] = exp(%x) %b: f32[256] = sin(%a) %c: f32[256] = cos(%b)
+                 %d: f32[256] = tan(%c) %e: f32[256] = neg(%d) return %e }""")
+"""Two neighbours are always alive together; only the last is returned."""
+
+
+def test_an_output_lends_its_memory_to_what_is_gone_before_it_is_written(lending: None) -> None:
+    values = [node for node in CHAIN.nodes if node.inputs]
+    assert planned(CHAIN, nowhere)[1].arena_bytes == 2 * KILOBYTE
+    plan = planned(CHAIN, nowhere, lend=True)[1]
+    assert [plan.places[node].where for node in values] == ["output", "arena", "output", "arena", "output"]
+    assert plan.arena_bytes == KILOBYTE, "%d is read while %e is written: it is not in its memory"
+
+
+def test_each_output_lends_its_memory_until_it_is_written_itself(lending: None) -> None:
+    graph = parse("""graph(%x: f32[256], %w: f32[256]) { %a: f32[256] = exp(%x) %b: f32[256] = sin(%a)
+                     %p: f32[256] = cos(%b) %q: f32[256] = neg(%w) %r: f32[256] = add(%p, %q)
+                     return %p, %r }""")
+    plan = planned(graph, nowhere, lend=True)[1]
+    a, b = (next(node for node in graph.nodes if node.op.name == name) for name in ("exp", "sin"))
+    assert where(plan, a)[0] == "output" and where(plan, b) == ("output", 1), "the other one is written of it"
+
+
+def test_small_outputs_lend_nothing() -> None:
+    assert planned(CHAIN, nowhere, lend=True)[1].lent == ()
+
+
+def test_lent_memory_goes_to_the_smallest_range_that_is_free_for_long_enough() -> None:
+    lent = [Lent(0, 4096, 2), Lent(1, 8192, 6), Lent(2, 4096, 6)]
+    asked: list[Request] = [(0, 4096), (0, None), (1, 4096), (2, 4096), (1, None), (2, None), (3, 4096), (3, None)]
+    found = arranged(asked, lent)
+    assert found.lent_to == [0, 2, 1, None], "%3 is alive when the last output is written"
+    assert found.size == found.peak == 4096
+    assert arranged([(0, 512), (0, None)], [Lent(0, 1 << 20, 2)]).lent_to == [None], "too small a part of it"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
