@@ -37,6 +37,12 @@ class Config:
             "bf16x3": each is the sum of two bfloat16 numbers, which is nearly as exact as float32, and between the
             two in speed. `set_float32_matmul_precision` and `backends.cuda.matmul.allow_tf32` set it.
         streamed_attention: let attention's forward on Hopper take the kernel whose blocks the copy engine moves.
+        prefetch_bytes: by how many bytes the most that a step has in memory at one time may grow so that collectives
+            run beside kernels: sharded parameters are gathered ahead of what reads them, and gradients are kept till
+            they have been reduced. Equal on all ranks, as it also says how far ahead of its use backward gathers a
+            large module. The default, 1 GiB, is two layers of a model of 8e9 parameters in 16 bits, and less than a
+            hundredth of an H200's memory. With 0 no module is gathered before it is needed, unless a step has room for
+            it below its peak.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward
@@ -66,6 +72,7 @@ class Config:
     loss_chunk_bytes: int = 128 << 20
     float32_products: str = "ieee"
     streamed_attention: bool = True
+    prefetch_bytes: int = 1 << 30
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
 
@@ -92,11 +99,11 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
         return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-                self.loss_chunk_bytes, self.float32_products, self.streamed_attention)
+                self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes)
 
     def _set(self, key: tuple[Any, ...]) -> None:
         (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-         self.loss_chunk_bytes, self.float32_products, self.streamed_attention) = key
+         self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes) = key
 
 
 def _renamed() -> None:

@@ -31,6 +31,7 @@ def collective_lines(schedule: Schedule, line: Callable[[Node], str]) -> list[st
     lines = []
     for at in numbers:
         lines += _placed(at, groups, needs, name, line)
+        lines += [f"    {why}" for call, why in schedule.placed if call is _call(groups[at])]
     return [*lines, *_held_up(groups, schedule, name, line), ""]
 
 

@@ -20,6 +20,10 @@ class Gpu(Protocol):
         """Bytes a second, read and written together, that a kernel reaches which copies memory."""
 
     @property
+    def bus_rate(self) -> float:
+        """Bytes a second that a collective moves between GPUs of one host, as NCCL's bus bandwidth counts."""
+
+    @property
     def dot_flops(self) -> int:
         """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
 

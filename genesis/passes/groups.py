@@ -35,6 +35,8 @@ class Group:
         starts_from: (output, input): the kernel writes only a part of this output; before it runs, the output's
             memory must have the input's content (the planner lets them share memory, or has it copied).
         after: values of other groups that it does not read and runs after all the same (`recompute`).
+        keeps: values that it does not read and that are in memory until it has run: a collective may still move them
+            (`overlap_collectives`).
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Group:
     in_place: tuple[tuple[Node, Node], ...] = ()
     starts_from: tuple[tuple[Node, Node], ...] = ()
     after: tuple[Node, ...] = ()
+    keeps: tuple[Node, ...] = ()
 
     @cached_property
     def scalars(self) -> tuple[Node, ...]:
@@ -77,8 +80,14 @@ class MissedFusion:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A graph and its groups in the order in which they run."""
+    """A graph and its groups in the order in which they run.
+
+    Attributes:
+        missed: what did not become one kernel.
+        placed: (collective, why it stands where it stands).
+    """
 
     graph: Graph
     groups: tuple[Group, ...]
     missed: tuple[MissedFusion, ...] = ()
+    placed: tuple[tuple[Node, str], ...] = ()

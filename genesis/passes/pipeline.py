@@ -39,6 +39,7 @@ from genesis.passes.graph.turn_operands import turn_operands
 from genesis.passes.graph.writes_apart import writes_apart
 from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.hold_updates import hold_updates
+from genesis.passes.memory.overlap_collectives import overlap_collectives
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
 from genesis.passes.memory.schedule import lower_peak
 from genesis.passes.memory.writes_last import writes_last
@@ -199,6 +200,11 @@ def _hold_updates(schedule: Schedule, target: Target) -> Schedule:
     return hold_updates(schedule)
 
 
+def _overlap_collectives(schedule: Schedule, target: Target) -> Schedule:
+    assert target.gpu is not None
+    return overlap_collectives(schedule, target.gpu, config.prefetch_bytes)
+
+
 def _writes_last(schedule: Schedule, target: Target) -> Schedule:
     return writes_last(schedule, target.overwrites_late)
 
@@ -269,6 +275,8 @@ PASSES: tuple[Pass, ...] = (
          on_schedule(_side_by_side), optional=True, wanted=lambda: config.fuse),
     Pass("hold_updates", "held", "with updates by what ranks have reduced at the end", on_schedule(_hold_updates),
          optional=True),
+    Pass("overlap_collectives", "overlapped", "with gathers ahead of what reads them",
+         on_schedule(_overlap_collectives), optional=True),
     Pass("writes_last", "settled", "with what overwrites memory at the end", on_schedule(_writes_last), optional=True),
     Pass("plan_memory", "memory", "where each value is in memory", _plan_memory),
     Pass("lower", "code", "what runs: calls, or the kernels' source", _lower),

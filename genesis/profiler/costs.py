@@ -7,25 +7,20 @@ Source: Williams, Waterman, Patterson, Roofline: an insightful visual performanc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from genesis.ir.flops import PRODUCTS, flops_of_nodes
 from genesis.runtime.plan import Copy, Launch, MatrixMap, Place, Table
 
 if TYPE_CHECKING:
-    from genesis.ir.node import Node
+    pass
 
 VECTOR_FLOPS: Final = 256
 """Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
-
-PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_sums", "linear", "convolution",
-                   "convolution_input", "convolution_weight",
-                   "sdpa", "flash_attention", "flash_attention_dq", "flash_attention_dkv", "linear_cross_entropy")
-
 
 @dataclass(frozen=True)
 class Peaks:
@@ -99,43 +94,6 @@ def _places(args: Iterable[Any]) -> Iterable[Place]:
 
 
 # Operations
-
-def flops_of_nodes(nodes: Iterable[Node]) -> int:
-    """Operations of a kernel that computes these nodes."""
-    return sum(map(flops_of, nodes))
-
-
-def flops_of(node: Node) -> int:
-    """Operations of one op: two for each multiplication of a product, of the others what an element weighs."""
-    if node.op.kind in ("leaf", "movement", "control", "index", "random"):
-        return 0
-    name, shapes = node.op.name, [tuple(map(int, x.type.shape)) for x in node.inputs if type(x.type) is not tuple]
-    results = node.types
-    out = tuple(map(int, results[0].shape))
-    if name in ("matmul", "matmul_split_k", "linear"):
-        return 2 * prod(out) * shapes[0][-1] if name != "matmul_split_k" else 2 * _inner(shapes, out)
-    if name in ("ragged_matmul", "ragged_matmul_sums"):
-        return 2 * prod(shapes[0]) * out[-1]
-    if name in ("sdpa", "flash_attention"):
-        *batch, queries, width = shapes[0]
-        return 2 * prod(batch) * queries * shapes[1][-2] * (width + shapes[2][-1]) // (2 if node["causal"] else 1)
-    if name in ("flash_attention_dq", "flash_attention_dkv"):
-        *batch, queries, width = shapes[0]
-        return 2 * prod(batch) * queries * shapes[1][-2] * width * (3 if name.endswith("q") else 4)
-    if name == "convolution":
-        return 2 * prod(out) * prod(shapes[1][1:])
-    if name == "convolution_input":
-        return 2 * prod(shapes[0]) * prod(shapes[1][1:])
-    if name == "convolution_weight":
-        return 2 * prod(shapes[-1]) * prod(out[1:])
-    return node.op.weight * max([prod(out), *map(prod, shapes)])
-
-
-def _inner(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...]) -> int:
-    """Multiplications of a product of two matrices whose parts are results."""
-    (*batch, rows, inner), (*_, columns) = shapes[0], shapes[1]
-    return prod(batch) * rows * inner * columns
-
 
 def flops_by_step(compiled: Any) -> dict[int, tuple[int, bool]]:
     """(operations, whether they are a product's) of the steps of a plan, by their number: its program's groups, found

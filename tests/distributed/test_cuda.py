@@ -176,3 +176,51 @@ def test_a_sharded_step_is_one_plan_of_gathers_and_scatters(two: Ranks) -> None:
     for found in two(sharded_on_both):
         assert found["losses"] == pytest.approx(found["expected"], rel=1e-5)  # sums in another order
         assert found["collectives"] == ["all_gather", "all_gather", "reduce_scatter", "all_gather", "reduce_scatter"]
+
+
+def layers_by_budget(rank: int, size: int) -> list[dict[str, Any]]:
+    """Two steps of a sharded network with and without memory for gathers ahead."""
+    found = []
+    StagedTransport.capturable = True
+    before = genesis.config.prefetch_bytes
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
+        for budget in (0, before):
+            genesis.config.prefetch_bytes = budget
+            genesis.manual_seed(0)
+            model: Any = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.GELU()) for _ in range(3)]).to("cuda")
+            group = dist.new_group([0, 1])
+            mesh = dist.DeviceMesh("cuda", [0, 1], _groups=[group])
+            for layer in model:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            losses, plan = steps_of(model, rank, "cuda", 2)
+            genesis.config.prefetch_bytes = before
+            steps, edges = plan.plan.steps, plan.plan.edges
+            calls = [at for at, step in enumerate(steps) if type(step).__name__ == "Collective"]
+            kernels = [len(_before(at, edges).difference(calls)) for at in calls]
+            found.append({"losses": losses, "order": [steps[at].op for at in calls], "kernels": kernels,
+                          "weights": [p.tolist() for p in model.parameters()],
+                          "said": [text for _, text in plan.schedule.placed]})
+    return found
+
+
+def _before(step: int, edges: Any) -> set[int]:
+    """The steps that have to be done before this one."""
+    found: set[int] = set()
+    stack = [step]
+    while stack:
+        for other in set(edges[stack.pop()]) - found:
+            found.add(other)
+            stack.append(other)
+    return found
+
+
+def test_gathers_run_beside_kernels_and_change_no_bit_and_no_order(two: Ranks) -> None:
+    results = two(layers_by_budget)
+    for without, ahead in results:
+        assert ahead["losses"] == without["losses"] and ahead["weights"] == without["weights"]
+        assert ahead["order"] == results[0][1]["order"] and without["order"] == results[0][0]["order"]
+        forward = slice(0, 3)
+        assert ahead["kernels"][forward] == [0, 0, 0], "a gather of the forward waits for a kernel"
+        assert sum(ahead["kernels"]) < sum(without["kernels"])
+        assert all(text.startswith(("begins ", "takes ")) for text in ahead["said"]) and ahead["said"]

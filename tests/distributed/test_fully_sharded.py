@@ -126,6 +126,41 @@ def test_a_step_gathers_each_group_once_in_forward_and_once_in_backward_and_scat
     assert kept == [*forward, block, block, block, ("reduce_scatter", padded_root // 2)]
 
 
+def uneven(rank: int, size: int, budget: int) -> list[int]:
+    """Of a backward through modules of unequal sizes: what is gathered (positive) and scattered (negative), in order.
+    The first rank has read its loss."""
+    before, genesis.config.prefetch_bytes = genesis.config.prefetch_bytes, budget
+    try:
+        shapes = (4, 4), (4, 64), (64, 4), (4, 4), (4, 2)
+        model: Any = nn.Sequential(*[nn.Linear(*shape, bias=False) for shape in shapes])
+        for layer in model:
+            fully_shard(layer)
+        fully_shard(model)
+        loss = model(genesis.ones(2, 4)).square().mean()
+        (loss.item if rank == 0 else loss.detach)()
+        loss.backward()
+        genesis.eval(*[p.grad for p in model.parameters()])
+    finally:
+        genesis.config.prefetch_bytes = before
+    last = engine.last_plan()
+    assert last is not None
+    found = [(node.op.name, node) for node in last.stages["legal"].nodes if node.op.kind == "collective"]
+    moved = [node.type[0].numel if name == "all_gather" else -size * node.type[0].numel for name, node in found]
+    return moved if rank == 0 else moved[5:]  # without the forward's gathers
+
+
+@pytest.mark.parametrize("budget, expected", [
+    # the next one; behind the small one the large one, too, whose kernels would be too few; then one at a time
+    (1 << 30, [8, 16, 256, -8, -16, 256, -256, 16, -256, -16]),
+    (4 * 256, [8, 16, -8, 256, -16, 256, -256, 16, -256, -16]),  # not both of them at a time
+    (0, [8, -8, 16, -16, 256, -256, 256, -256, 16, -16]),
+])
+def test_backward_gathers_a_large_module_ahead_of_small_ones(two: Ranks, budget: int, expected: list[int]) -> None:
+    first, second = two(uneven, budget)
+    assert first == second, "ranks that compute unequal parts of a step at once run unequal collectives"
+    assert first == expected
+
+
 def early(rank: int, size: int, reshard: bool) -> list[tuple[int, ...]]:
     """The shapes that a forward, read before its backward, keeps."""
     model = sharded(network(), reshard_after_forward=reshard)

@@ -17,6 +17,7 @@ import pytest
 import genesis
 from genesis import nn, optim
 from genesis.engine import compilation, plans
+from genesis.ir.flops import flops_of
 from genesis.passes import pipeline
 from genesis.profiler import (
     ProfilerAction,
@@ -28,7 +29,7 @@ from genesis.profiler import (
     tensorboard_trace_handler,
 )
 from genesis.profiler.averages import SORTS
-from genesis.profiler.costs import flops_of, peaks_of
+from genesis.profiler.costs import peaks_of
 from genesis.profiler.recorder import Recorder, line_of_frame
 from genesis.runtime.cpu.executor import CPUExecutor
 from genesis.runtime.cpu.one_call import OneCall

@@ -76,6 +76,11 @@ class GpuModel:
         return self.capability >= (9, 0)
 
     @property
+    def bus_rate(self) -> float:
+        """Bytes a second that a collective moves between GPUs of one host, as NCCL's bus bandwidth counts."""
+        return next((rate for capability, rate in BUS_RATES if self.capability == capability), PCIE_RATE)
+
+    @property
     def dot_flops(self) -> int:
         """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
         return next((flops for capability, flops in DOT_FLOPS if self.capability >= capability), 0)
@@ -83,6 +88,13 @@ class GpuModel:
 
 DOT_FLOPS: Final = (((12, 0), 1024), ((10, 0), 8192), ((9, 0), 4096), ((8, 6), 1024), ((8, 0), 2048))
 """(compute capability from which on it holds, `GpuModel.dot_flops`), from the peak rates in NVIDIA's data sheets."""
+
+BUS_RATES: Final = (((10, 0), 7.2e11), ((9, 0), 3.6e11), ((8, 0), 2.4e11))
+"""(compute capability, `GpuModel.bus_rate`) of the kinds that NVLink connects: 0.8 of the rate in one direction.
+That is what eight H200s of a host reach, of their 450 GB/s; the others' are in proportion to their data sheets."""
+
+PCIE_RATE: Final = 2e10
+"""`GpuModel.bus_rate` over PCIe 4 with 16 lanes: two thirds of its 32 GB/s."""
 
 COPY_SHARE: Final = 0.727
 """Part of the memory's peak rate that a kernel reaches: 3.5 of an H200's 4.8 TB/s."""

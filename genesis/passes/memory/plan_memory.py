@@ -168,6 +168,8 @@ class _Planner:
             for node in group.inputs:
                 self.last[self.root(node)] = at
                 shown.setdefault(self.root(node), []).append(node)
+            for node in group.keeps:
+                self.last[self.root(node)] = at
             self.reads.append(shown)
             for node in group.outputs:
                 self.made[node] = at

@@ -91,7 +91,8 @@ class Lives:
                 else:
                     self.size[node] = 0 if node in outside else aligned(hint(node.type.nbytes))
             self.made.append([node for node in group.outputs if node not in base])
-            self.read.append([x for x in dict.fromkeys(base.get(x, x) for x in group.inputs) if x not in self.made[i]])
+            self.read.append([x for x in dict.fromkeys(base.get(x, x) for x in (*group.inputs, *group.keeps))
+                              if x not in self.made[i]])
             for x in self.read[i]:
                 self.readers.setdefault(x, []).append(i)
             for x in (*group.inputs, *group.after):

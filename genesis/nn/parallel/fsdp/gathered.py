@@ -6,12 +6,14 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.config import config
 from genesis.frontend.boundaries import Boundary, Gradients, Renewal, insert_boundary
 from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.state import state
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
+from genesis.ir.sym_int import hint
 
 if TYPE_CHECKING:
     from genesis.nn.parallel.fsdp.group import ParameterGroup
@@ -29,12 +31,14 @@ class Gathered(Renewal):
     Attributes:
         tensors: the whole parameters, for forward to read; None once it has ended.
         before: what was gathered before this in the same forward: backward needs it next.
+        nbytes: of the whole parameters.
     """
 
     def __init__(self, group: ParameterGroup, values: Sequence[Node], reshard: bool,
                  kept: Sequence[Node] | None = None):
         self._group = group
         self.reshard = reshard
+        self.nbytes = sum(int(hint(x.type.nbytes)) for x in values)
         self.before: weakref.ref[Gathered] | None = None
         with no_grad():
             self._kept = None if kept is None or not reshard else [wrap(x) for x in kept]
@@ -70,10 +74,29 @@ class Gathered(Renewal):
         self._begun = False
 
     def _next(self) -> list[Gathered]:
-        before = None if self.before is None else self.before()
+        """What to gather ahead, before this group's gradients are reduced.
+
+        It is the group that backward needs next, whatever its size; and one behind that as soon as what lies between is
+        smaller than it: kernels take about as long as they have parameters to read, so by the next group's turn there
+        would be too few of them left to hide it. All of them together have `config.prefetch_bytes` at most. Sizes and
+        settings are equal on all ranks, and so is therefore the order of collectives.
+        """
         chosen = self._group.next_in_backward
-        return ([] if before is None else [before]) if chosen is None else [
-            found for group in chosen if (found := group.latest()) is not None]
+        if chosen is not None:
+            return [found for group in chosen if (found := group.latest()) is not None]
+        ahead: list[Gathered] = []
+        wanted = between = 0
+        other = self._used_before()
+        while other is not None and (not ahead or between + other.nbytes <= config.prefetch_bytes):
+            ahead.append(other)
+            if between < other.nbytes:
+                wanted = len(ahead)
+            between += other.nbytes
+            other = other._used_before()
+        return ahead[:wanted] if config.prefetch_bytes else []
+
+    def _used_before(self) -> Gathered | None:
+        return None if self.before is None else self.before()
 
     def _again(self) -> list[tuple[Node, Node]]:
         with _outside_of_regions():
