@@ -51,6 +51,52 @@ def layout_of(tensor: Any) -> Any:
     return found
 
 
+class Shown(NamedTuple):
+    """What a tensor over a rank's part of a parameter shows, as a part of what it would show of the whole.
+
+    Attributes:
+        shape: of that.
+        spans: first and last + 1 of this rank's elements along each dimension.
+    """
+
+    shape: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    def own(self, whole: Any) -> Any:
+        """This rank's elements of a tensor of the shape."""
+        return whole[tuple([slice(*span) for span in self.spans])] if self.spans else whole
+
+
+def shown_part(layout: Any, tensor: Any) -> Shown | None:
+    """What a view of a rank's part shows of the whole; None where that cannot be said: it shows a slice of the rows
+    that the ranks share out, say, and which rows of the whole would these be?
+
+    Dimensions that are shared out are there whole, once and in order; all others may be cut, split, turned, left out.
+    """
+    region = layout.region()
+    sizes = [last - first for first, last in region]
+    steps = [1] * len(sizes)
+    for dim in reversed(range(len(sizes) - 1)):
+        steps[dim] = steps[dim + 1] * max(sizes[dim + 1], 1)
+    rest, begins = tensor.storage_offset(), []
+    for step in steps:
+        begins.append(rest // step)
+        rest %= step
+    missing = {at for at, span in enumerate(region) if span != (0, layout.shape[at])}
+    shape, spans = list(tensor.shape), [(0, size) for size in tensor.shape]
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        at = next((i for i, step in enumerate(steps) if stride % step == 0 and step <= stride and (
+            begins[i] + (size - 1) * (stride // step) < max(sizes[i], 1))), None)
+        if at is not None and at in missing:
+            if stride != steps[at] or size != sizes[at] or begins[at]:
+                return None
+            missing.discard(at)
+            shape[dim], spans[dim] = layout.shape[at], region[at]
+        elif at is None and size != 1:
+            return None
+    return None if missing else Shown(tuple(shape), tuple(spans))
+
+
 state = _State()
 """Which parts tensors are, in this thread."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+from genesis.frontend.draw_parts import Shown, layout_of, sharded, shown_part
 from genesis.frontend.generator import Generator
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.public_functions import bind_own, bound
@@ -32,13 +33,19 @@ def _of_the_whole(fill: _Fill) -> _Fill:
 
     @wraps(fill)
     def filling(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
-        layout = getattr(tensor, "sharding", None)
-        if layout is None:
+        shown = _shown(tensor)
+        if shown is None:
             return fill(tensor, *args, **options)
-        whole = fill(empty(layout.shape, dtype=tensor.dtype, device=tensor.device), *args, **options)
+        whole = fill(empty(shown.shape, dtype=tensor.dtype, device=tensor.device), *args, **options)
         with no_grad():
-            return tensor.copy_(layout.own(whole))
+            return tensor.copy_(shown.own(whole))
     return filling  # type: ignore[return-value]
+
+
+def _shown(tensor: Tensor) -> Shown | None:
+    """What the tensor shows of a whole that ranks share out: a parameter, its `data`, or a view of these."""
+    layout = layout_of(tensor) if sharded else None
+    return None if layout is None else shown_part(layout, tensor)
 
 
 _GAINS = {"linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
@@ -79,8 +86,8 @@ def fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
         raise failure("init", "a fan can only be computed for two or more dimensions", [("tensor", tensor)],
                       hint="uniform_ or normal_ with bounds of your own", error=ValueError)
-    layout = getattr(tensor, "sharding", None)
-    outputs, inputs, *window = tensor.shape if layout is None else layout.shape
+    shown = _shown(tensor)
+    outputs, inputs, *window = tensor.shape if shown is None else shown.shape
     return inputs * math.prod(window), outputs * math.prod(window)
 
 

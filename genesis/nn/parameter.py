@@ -86,6 +86,11 @@ class ShardedParameter(Parameter):
         """This rank's part, which it is."""
         return self.detach()
 
+    def full_tensor(self) -> Tensor:
+        """The whole tensor, of shape `sharding.shape`: a collective, which all ranks of the mesh call. No gradient
+        flows through it."""
+        return self.sharding.gathered(self)  # type: ignore[no-any-return]
+
 
 class Buffer(Tensor):
     """A tensor that a module registers as a buffer where it is assigned to an attribute; over the memory of `data`.

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.draw_parts import layout_of, sharded
+from genesis.frontend.draw_parts import layout_of, sharded, shown_part
 from genesis.frontend.generator import Generator, draw_numbers
 from genesis.frontend.public_functions import bound
 from genesis.frontend.recording import TensorBase, emit, wrap
@@ -253,12 +253,21 @@ def _of_the_whole(draw: _Draw) -> _Draw:
         layout = layout_of(self) if sharded else None
         if layout is None:
             return own(self, *args, **options)  # type: ignore[no-any-return]
-        if tuple(self.spec.shape) != tuple(last - first for first, last in layout.region()):
-            raise failure(draw.__name__, "a view of a rank's part of a parameter: what the whole would get there is "
-                          "not known", [("tensor", self)], hint="draw the parameter itself, or nn.init")
-        whole = own(empty(layout.shape, dtype=self.spec.dtype, device=self.spec.device), *args, **options)
-        return overwrite(self, layout.own(whole))
+        shown = shown_part(layout, self)
+        if shown is None and not _is_all_in_order(self, layout):
+            raise failure(draw.__name__, "this view shows a slice of what ranks share out of a parameter of shape "
+                          f"{list(layout.shape)}: which elements of the whole these are is not known",
+                          [("tensor", self)], hint="draw the parameter itself, or slices of its other dimensions")
+        shape = layout.shape if shown is None else shown.shape
+        whole = own(empty(shape, dtype=self.spec.dtype, device=self.spec.device), *args, **options)
+        return overwrite(self, layout.own(whole).reshape(self.spec.shape) if shown is None else shown.own(whole))
     return drawing  # type: ignore[return-value]
+
+
+def _is_all_in_order(x: Any, layout: Any) -> bool:
+    """Whether a tensor shows all of a rank's part, in row-major order: the bits of an element follow from its number
+    alone, whatever the shape."""
+    return x.is_contiguous() and x.numel() == math.prod([last - first for first, last in layout.region()])
 
 
 class RandomMethods(TensorBase):

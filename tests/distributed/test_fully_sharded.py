@@ -369,6 +369,7 @@ def odd_ways(rank: int, size: int) -> dict[str, Any]:
         model(genesis.ones(2, 7))
     except RuntimeError:
         found["after an error"] = tuple(up.weight.shape)
+    found["full"] = bool((up.weight.full_tensor() == expected).all().item()), tuple(up.weight.sharding.shape)
     model.blocks[0].unshard()
     found["by hand"] = bool((up.weight == expected).all().item())
     model.blocks[0].reshard()
@@ -395,6 +396,7 @@ def test_what_surrounds_a_forward(two: Ranks) -> None:
     for rank, found in enumerate(two(odd_ways)):
         assert found["class"] == ("FSDPNet", True, True)
         assert found["after an error"] == found["again"] == (17 - rank, 16)
+        assert found["full"] == (True, (33, 16))
         assert found["by hand"] and found["twice"] and found["same"]
         assert "sharded already" in found["errors"][0] and "no factor of the 2 ranks" in found["errors"][1]
 
@@ -407,6 +409,7 @@ def by_one(rank: int, size: int, function: Any) -> Any:
 def filled(rank: int, size: int) -> dict[str, Any]:
     """A model that is initialised anew, after it was sharded where there are several ranks."""
     model = network()
+    model.first, model.last = nn.Embedding(5, 2, padding_idx=0), nn.Embedding(5, 2, padding_idx=4)
     if size > 1:
         sharded(model)
     genesis.manual_seed(11)
@@ -436,6 +439,14 @@ def drawn(rank: int, size: int) -> dict[str, Any]:
             getattr(weight, name)(*args)
             getattr(bias.data, name)(*args)
             found[name] = [weight.tolist(), bias.tolist()]
+        for name, view in {"columns": weight[:, 1:], "every other": weight.data[:, ::2], "turned": weight.t(),
+                           "one column": weight.select(1, 2), "row by row": weight.view(-1, 1, 3)}.items():
+            found[name] = [(view.normal_(), weight.tolist())[1], bias.tolist()]
+        found["flat"] = [(weight.view(-1).uniform_(), weight.tolist())[1], bias.tolist()]
+        for init in (nn.init.xavier_uniform_, nn.init.kaiming_normal_, nn.init.orthogonal_):
+            init(weight.data)
+            init(weight[:, :2])
+            found[init.__name__] = [weight.tolist(), bias.tolist()]
     said = ""
     try:
         weight.data[:1].normal_()
@@ -449,7 +460,9 @@ def test_draws_in_place_are_those_of_the_whole(two: Ranks) -> None:
     alone = two(by_one, drawn)[0]["drawn"]
     assert {name: [a + b for a, b in zip(values, second["drawn"][name], strict=True)]
             for name, values in first["drawn"].items()} == alone
-    assert "normal_: a view of a rank's part of a parameter" in first["said"]
+    for part in ("normal_: this view shows a slice of what ranks share out of a parameter of shape [5, 3]",
+                 "of shape (1, 3)", "test_fully_sharded.py", "or slices of its other dimensions"):
+        assert part in first["said"]
 
 
 def made_empty(rank: int, size: int) -> dict[str, Any]:
@@ -495,5 +508,9 @@ def refused_parts(rank: int, size: int) -> list[str]:
 
 def test_an_optimizer_whose_steps_depend_on_whole_parameters_refuses_parts(two: Ranks) -> None:
     for muon, lbfgs in two(refused_parts):
-        assert muon.startswith("Muon: a step depends on all of a parameter") and "of shape [4, 4]" in muon
-        assert lbfgs.startswith("LBFGS: ") and "DistributedDataParallel" in lbfgs
+        for name, said in (("Muon", muon), ("LBFGS", lbfgs)):
+            assert said.startswith(f"{name}: a step depends on all of a parameter, and this is a rank's part of one of "
+                                   "shape [4, 4]")
+            assert "genesis.float32 of shape (2, 4) on " in said, "the part is not described"
+            assert "test_fully_sharded.py:" in said and "make(model.parameters())" in said, "the line is not told"
+            assert f"DistributedDataParallel, with which {name} has whole parameters" in said

@@ -10,6 +10,7 @@ import torch
 import genesis
 from genesis import nn
 from genesis.distributed.tensor import Layout, Partial, Replicate, Shard
+from genesis.frontend.draw_parts import shown_part
 from genesis.nn.parameter import ShardedParameter
 
 
@@ -52,6 +53,22 @@ def test_a_layout_says_where_its_part_is() -> None:
     assert both.is_first_copy() and not Layout(mesh, (Replicate(), Shard(0)), (8,)).is_first_copy()
     assert Layout(mesh, (Replicate(), Shard(0)), (8,)).sharded_dims() == [1]
     assert Partial().is_partial() and Replicate().is_replicate() and Shard(1).is_shard(1)
+
+
+def test_a_view_of_a_part_shows_a_part_of_what_the_whole_shows() -> None:
+    mesh: Any = Mesh((2,), [1])
+    layout = Layout(mesh, (Shard(1),), (6, 10, 3))
+    part = genesis.zeros(6, 5, 3)
+    same, turned = shown_part(layout, part), shown_part(layout, part.permute(2, 1, 0)[1:])
+    assert same is not None and turned is not None
+    assert same == ((6, 10, 3), ((0, 6), (5, 10), (0, 3)))
+    assert turned == ((2, 10, 6), ((0, 2), (5, 10), (0, 6)))
+    assert turned.own(genesis.zeros(2, 10, 6)).shape == (2, 5, 6)
+    assert shown_part(layout, part[2]) == ((10, 3), ((5, 10), (0, 3)))
+    assert shown_part(layout, part.view(2, 3, 5, 1, 3)[:, ::2]) == (
+        (2, 2, 10, 1, 3), ((0, 2), (0, 2), (5, 10), (0, 1), (0, 3)))
+    for view in (part[:, 1:], part[:, ::2], part[:, 0], part.view(30, 3), part.flatten(), part[:, :4]):
+        assert shown_part(layout, view) is None
 
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:

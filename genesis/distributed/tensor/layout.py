@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from genesis.distributed.tensor.placement import Placement, Shard
+from genesis.distributed.collectives import all_gather
+from genesis.distributed.tensor.placement import Placement, Replicate, Shard
+from genesis.frontend.grad_mode import no_grad
 from genesis.ir.errors import failure
+from genesis.ops.creation import empty_like, zeros
+from genesis.ops.parts import cat
 
 if TYPE_CHECKING:
     from genesis.distributed.mesh import DeviceMesh
@@ -59,6 +63,25 @@ class Layout:
     def own(self, whole: Any) -> Any:
         """This rank's part of the whole tensor: a view."""
         return whole[tuple(slice(start, stop) for start, stop in self.region())] if self.shape else whole
+
+    def gathered(self, part: Any) -> Any:
+        """The whole tensor, given this rank's part; all ranks of the mesh call this. No gradient flows through it."""
+        x = part.detach()
+        with no_grad():
+            for at in reversed(self.sharded_dims()):
+                placement, ranks = self.placements[at], self.mesh.shape[at]
+                assert isinstance(placement, Shard)
+                dim, rest = placement.dim, (Replicate(),) * (self.mesh.ndim - at)
+                start, stop = Layout(self.mesh, (*self.placements[:at], *rest), self.shape).region()[dim]
+                bounds = [placement.part(stop - start, place, ranks) for place in range(ranks)]  # of what was left
+                missing = bounds[0][1] - bounds[0][0] - x.shape[dim]
+                if missing:
+                    shape = [*x.shape[:dim], missing, *x.shape[dim + 1:]]
+                    x = cat([x, zeros(shape, dtype=x.dtype, device=x.device)], dim)
+                parts = [empty_like(x) for _ in range(ranks)]
+                all_gather(parts, x.contiguous(), self.mesh.get_group(at))
+                x = cat([y.narrow(dim, 0, last - first) for y, (first, last) in zip(parts, bounds, strict=True)], dim)
+        return x
 
     def sharded_dims(self) -> list[int]:
         """The dimensions of the mesh along which ranks have different parts."""

@@ -45,8 +45,11 @@ class _Table(Module):
         """Draw new initial values."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].zero_()
+            layout = getattr(self.weight, "sharding", None)
+            first, last = (0, self.num_embeddings) if layout is None else layout.region()[0]
+            if first <= self.padding_idx < last:  # the row is this rank's
+                with no_grad():
+                    self.weight[self.padding_idx - first].zero_()
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Any:

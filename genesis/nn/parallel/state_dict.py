@@ -9,16 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.distributed.collectives import all_gather
 from genesis.distributed.run import get_rank, is_initialized
-from genesis.distributed.tensor import Layout, Replicate, Shard
+from genesis.distributed.tensor import Layout
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
-from genesis.ops.creation import empty_like, zeros
-from genesis.ops.parts import cat
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ def _put(found: dict[str, Any], name: str, x: Any, layout: Layout | None, option
     if not isinstance(x, Tensor):
         found[name] = x
         return
-    value = whole(x, layout) if options.full_state_dict and layout is not None else x
+    value = layout.gathered(x) if options.full_state_dict and layout is not None else x
     engine.materialize([value])
     if _left_to_the_first(options):
         return
@@ -146,29 +142,6 @@ def _put(found: dict[str, Any], name: str, x: Any, layout: Layout | None, option
 def _left_to_the_first(options: StateDictOptions) -> bool:
     """Whether another rank gets the state dict."""
     return options.full_state_dict and options.cpu_offload and is_initialized() and get_rank() != 0
-
-
-def whole(part: Tensor, layout: Layout) -> Tensor:
-    """The tensor that ranks have parts of; all of them call this."""
-    x = part.detach()
-    with no_grad():
-        for at in reversed(layout.sharded_dims()):
-            placement, ranks = layout.placements[at], layout.mesh.shape[at]
-            assert isinstance(placement, Shard)
-            rest = (Replicate(),) * (layout.mesh.ndim - at)
-            start, stop = Layout(layout.mesh, (*layout.placements[:at], *rest), layout.shape).region()[placement.dim]
-            size = stop - start  # what the placements before left
-            bounds = [placement.part(size, place, ranks) for place in range(ranks)]
-            most, dim = bounds[0][1] - bounds[0][0], placement.dim
-            missing = most - x.shape[dim]
-            if missing:
-                shape = list(x.shape)
-                shape[dim] = missing
-                x = cat([x, zeros(shape, dtype=x.dtype, device=x.device)], dim)
-            parts = [empty_like(x) for _ in range(ranks)]
-            all_gather(parts, x.contiguous(), layout.mesh.get_group(at))
-            x = cat([y.narrow(dim, 0, last - first) for y, (first, last) in zip(parts, bounds, strict=True)], dim)
-    return x
 
 
 def _part(name: str, x: Any, layout: Layout | None, options: StateDictOptions) -> Any:
