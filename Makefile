@@ -7,12 +7,13 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 PIP    := $(BIN)/python -m pip install --quiet -c constraints.txt
 JOBS   ?= 2
 PART   ?= 1/16
+SECONDS ?= 600
 
 # The oldest Triton that Genesis supports, which the default environment has, and the newest.
 TRITON        := 3.6.0
 TRITON_NEWEST := 3.9.0
 
-.PHONY: demo test test-fast test-sweep test-newest-triton test-wheel test-all mutate lint install clean
+.PHONY: demo test test-fast test-gpu test-sweep test-newest-triton test-wheel test-all mutate lint install clean
 
 demo: install
 	$(BIN)/genesis demo $(ARGS)
@@ -39,6 +40,10 @@ test-fast: install
 test-sweep: install
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow or sweep" --part $(PART) $(ARGS) \
 		|| { [ $$? = 1 ] && $(BIN)/python $(AGAIN) -m "slow or sweep" --part $(PART) $(ARGS); }
+
+# What wants a GPU, with an account however it ends. Without a GPU: ARGS="-- --pretend-gpu 60 tests/gpu".
+test-gpu: install
+	$(BIN)/python -m tests.on_gpu --jobs $(JOBS) --seconds $(SECONDS) $(ARGS)
 
 # Kernels with the newest Triton, in an environment of its own.
 test-newest-triton:

@@ -1,4 +1,6 @@
-"""What all tests share: those marked `gpu` are skipped where no GPU can be used; `--part 2/8` runs an eighth."""
+"""What all tests share: those marked `gpu` are skipped where no GPU can be used; `--part 2/8` runs an eighth.
+
+`--pretend-gpu 60` runs those marked `gpu` on a pretended one, a minute each (`pretended_gpu.py`)."""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from functools import cache
 from zlib import crc32
 
 import pytest
+
+from tests.pretended_gpu import pretend
 
 os.environ.setdefault("GENESIS_PLAN_CACHE", "0")  # a test is to see what it made, not what an earlier run left
 # The tests have a process for each processor: threads of torch's, there and in programs that tests start, would wait
@@ -37,8 +41,10 @@ def missing_gpu() -> str | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--part i/n`: the i-th of n parts of the tests."""
+    """`--part i/n`: the i-th of n parts of the tests. `--pretend-gpu seconds`: tests that want a GPU, without one."""
     parser.addoption("--part", type=part_of, help="i/n: run the i-th of n parts, about equal in number")
+    parser.addoption("--pretend-gpu", type=float, metavar="SECONDS",
+                     help="run tests that want a GPU on the host driver, each for so many seconds at most")
 
 
 def part_of(text: str) -> tuple[int, int]:
@@ -73,7 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if in_part(item.nodeid, part)]
     wanting = [item for item in items if item.get_closest_marker("gpu")]
-    if wanting and (reason := missing_gpu()) is not None:
+    if config.getoption("--pretend-gpu") is not None:
+        pretend(config, wanting)
+    elif wanting and (reason := missing_gpu()) is not None:
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -42,6 +42,19 @@ def test_one_kernel_forward(cuda, name, program, dtype):
     assert launches() == 1
 
 
+@pytest.fixture
+def left_by_another_test():
+    """What the traceback of a test that failed may hold: pending work, on whatever device."""
+    x = genesis.zeros(3)
+    x.add_(1)
+    return x
+
+
+def test_what_another_test_left_pending_is_not_counted(left_by_another_test, cuda):
+    genesis.eval(genesis.tensor(X, device="cuda") * 2)
+    assert engine.last_plan().plan.device.type == "cuda" and launches() == 1
+
+
 def test_unfused_programs_have_more_kernels(cuda, fuse):
     check(lambda x, w: F.layer_norm(x, (40,), w, w), X, W, tolerance=1e-5)
     assert launches() == 1 if fuse else launches() > 5
