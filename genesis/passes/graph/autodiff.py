@@ -37,8 +37,8 @@ def autodiff(graph: Graph) -> Graph:
             outputs, ends = request["outputs"], control.ends_of(request)
             ys, seeds = request.inputs[:outputs], request.inputs[outputs:2 * outputs]
             made = gradients(ys, seeds, control.asked_of(request), wrapped, ends)
-            expanded[request] = _read_anew(made, topological(ys, ends), (*seeds, *ends),
-                                             control.renewed_in(request))
+            renewed = control.renewed_in(request)
+            expanded[request] = _read_anew(made, topological(ys, ends), (*seeds, *ends), renewed) if renewed else made
         found = expanded[request][node["index"]]
         return found if request["create_graph"] or node.inputs[0] is last else control.stop_gradient(found)
 
@@ -52,7 +52,7 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
     `wrapped` maps a node to the `known` node that stands for its value in memory. The walk ends at
     `ends`: how one of them depends on another does not count.
     """
-    order, ends = topological(outputs, ends), frozenset(ends)
+    order, ends = _on_the_way(outputs, wrt, ends), frozenset(ends)
     active = _influenced(order, wrt)
     received: dict[Node, list[Node | None]] = {}
     for y, seed in zip(outputs, seeds, strict=True):
@@ -76,6 +76,28 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
     return [zeros_like(x) if g is None else g for x, g in zip(wrt, found, strict=True)]
 
 
+def _on_the_way(outputs: Sequence[Node], wrt: Sequence[Node], ends: Collection[Node]) -> tuple[Node, ...]:
+    """The nodes between the outputs and the ends, operands before users. Where all that is asked for has `needs_grad`,
+    so has all that depends on it, and the others are left out: a program of many requests has much below each."""
+    if not all(x.needs_grad for x in wrt):
+        return topological(outputs, ends)
+    order = dict.fromkeys(ends)
+    for output in outputs:
+        stack = [output]
+        while stack:
+            node = stack[-1]
+            if node in order or not node.needs_grad:
+                stack.pop()
+                continue
+            waiting = [x for x in reversed(node.inputs) if x.needs_grad and x not in order]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                order[node] = None
+                stack.pop()
+    return tuple(order)
+
+
 def _read_anew(found: Sequence[Node], forward: Iterable[Node], outer: Sequence[Node],
                renewed: Sequence[tuple[Node, Node]]) -> list[Node]:
     """The gradients, which read the renewed values, or views and casts of these, instead of the forward's.
@@ -85,8 +107,6 @@ def _read_anew(found: Sequence[Node], forward: Iterable[Node], outer: Sequence[N
         before: %1 = view(%0), %2 = f(%1), %3 = g(%1)        after: %1 = view(%0), %2 = f(%1)
                                                                     %4 = view(%renewed), %3 = g(%4)
     """
-    if not renewed:
-        return list(found)
     instead, kept = {**{x: x for x in outer}, **dict(renewed)}, frozenset(forward)
     for root in found:
         stack = [root]
