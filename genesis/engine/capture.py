@@ -48,6 +48,7 @@ class Captured:
         number_nodes: the `number` node of each.
         key: the structure, equal for equal programs; it begins with the types of the memories.
         moving: slices whose places are the last of the numbers (`moving_places.py`).
+        twins: nodes that are in memory where one of `order` is → that one (`Written`).
     """
 
     order: list[Node]
@@ -61,6 +62,7 @@ class Captured:
     updates: Sequence[tuple[Cell, Node]]
     snapshots: Sequence[tuple[Cell, TensorType]]
     moving: Moving = field(default_factory=dict)
+    twins: dict[Node, Node] = field(default_factory=dict)
 
     @property
     def memories(self) -> list[Memory]:
@@ -133,11 +135,18 @@ class Written:
         key: the structure so far.
         seen: how many nodes of the walk it has, numbers counted.
         differentiable: some of its nodes that are in memory have a history that gradients could go through.
+        twins: nodes that are in memory where another is → that one, whose position they share. Of what an op has
+            recorded when a loop is cut in its middle, the piece after the first cut reads the node that was computed,
+            where later ones read the leaf of the memory: they are one program.
+
+    Args:
+        piece: it is a piece of a loop: look for twins.
     """
 
-    __slots__ = ("_counted", "differentiable", "key", "number_nodes", "places", "position", "seen", "types")
+    __slots__ = ("_counted", "_leaf_at", "differentiable", "key", "number_nodes", "piece", "places", "position",
+                 "seen", "twins", "types")
 
-    def __init__(self) -> None:
+    def __init__(self, piece: bool = False) -> None:
         self.position: dict[Node, int] = {}
         self.places: dict[Cell, int] = {}
         self.types: list[TensorType] = []
@@ -146,6 +155,22 @@ class Written:
         self.seen = 0
         self.differentiable = False
         self._counted: dict[tuple[str, int], int] = {}
+        self.piece = piece
+        self._leaf_at: dict[int, Node] = {}
+        self.twins: dict[Node, Node] = {}
+
+    @property
+    def order(self) -> list[Node]:
+        """The nodes but for numbers and twins."""
+        return [node for node in self.position if node not in self.twins] if self.twins else list(self.position)
+
+    def _is_twin(self, node: Node, place: int) -> bool:
+        """Whether the content with this number, which no gradient flows through, was met as another node's."""
+        first = self._leaf_at.setdefault(place, node)
+        if first is node:
+            return False
+        self.twins[node] = first
+        return True
 
     def place_of(self, cell: Cell, type: TensorType) -> int:
         """The number of a content."""
@@ -158,18 +183,26 @@ class Written:
     def write(self, visited: Collection[Node], known: Container[Node] = ()) -> None:
         """Write down the nodes of a walk, operands before users, from the first that is not there yet."""
         position, counted, number_op, append = self.position, self._counted, leaves.number, self.key.append
+        piece, twins = self.piece, len(self.twins)
         every_line = _lines_matter()
         numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
         for node in islice(visited, self.seen, None) if self.seen else visited:
             op = node.op
             if op is number_op:  # whether two numbers are equal is not structure
                 continue
-            position[node] = len(position)
             cell, inputs = node.buffer, node.inputs
-            if cell is not None and cell.memory is not None:
+            if cell is None or cell.memory is None:
+                position[node] = len(position) - twins
+            else:
                 if inputs and node.needs_grad:
                     self.differentiable = True
-                append(self.place_of(cell, node.type))
+                place = self.place_of(cell, node.type)
+                if piece and not node.needs_grad and self._is_twin(node, place):
+                    position[node] = position[self.twins[node]]
+                    twins += 1
+                    continue
+                position[node] = len(position) - twins
+                append(place)
                 if node not in known:
                     continue
             append(op)
@@ -206,7 +239,7 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     before = visited
     visited, known = program([*outputs, *(node for _, node in updates)], before)
     if written is None or visited is not before:  # it goes through nodes in memory
-        written = Written()
+        written = Written(written is not None and written.piece)
     written.write(visited, known)
     position, place_of, key, number_nodes = written.position, written.place_of, written.key, written.number_nodes
     append = key.append
@@ -217,8 +250,8 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     append("|")
     for cell, type in snapshots:
         append(place_of(cell, type))
-    return Captured(list(position), known, list(written.places), written.types, [x.attrs[0] for x in number_nodes],
-                    number_nodes, (*written.types, "|", *key), outputs, updates, snapshots)
+    return Captured(written.order, known, list(written.places), written.types, [x.attrs[0] for x in number_nodes],
+                    number_nodes, (*written.types, "|", *key), outputs, updates, snapshots, twins=written.twins)
 
 
 def _kernel_checks(node: Node) -> bool:
@@ -247,9 +280,9 @@ def graph_of(captured: Captured, inputs: Sequence[Node], built: Mapping[Node, No
     return Graph(tuple(inputs), outputs + kept, updates, len(captured.numbers))
 
 
-def input_nodes(types: Sequence[TensorType]) -> list[Node]:
-    """An `input` node for each memory."""
-    return [make(leaves.input, (), (i, type)) for i, type in enumerate(types)]
+def input_nodes(types: Sequence[TensorType], first: int = 0) -> list[Node]:
+    """An `input` node for each memory, numbered from the first on."""
+    return [make(leaves.input, (), (i, type)) for i, type in enumerate(types, first)]
 
 
 Attributes = Callable[[Node, tuple[Node, ...]], tuple]
@@ -274,6 +307,9 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     counted: dict[tuple[str, int | Node], int] = {}
     every_line = _lines_matter()
     asked = asked_values(captured.order) if asked is None else asked
+    twins: dict[Node, list[Node]] = {}
+    for twin, first in captured.twins.items():
+        twins.setdefault(first, []).append(twin)
     numbers = 0
     moving = captured.moving
     if moving:
@@ -290,6 +326,8 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         if has_value and node not in captured.known:
             leaf = inputs[index_of[node.buffer]]
             built[node] = leaf if node not in asked else _asked(leaf, node, counted)
+            if node in twins:
+                built.update(dict.fromkeys(twins[node], leaf))
             continue
         operands = []
         for x in node.inputs:

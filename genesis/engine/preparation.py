@@ -94,7 +94,8 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
     order = walk([*[content[s] for s in outputs], *written])
     from genesis.engine.situations import captured_again, situation_of  # what records imports this module
 
-    text = Written()
+    cuts = engine_state.cuts
+    text = Written(cuts.cutting or cuts.ran == engine_state.ran)  # what follows a cut was begun before it
     text.write(order)
     situation = situation_of(text, outputs, live, updates, content, device) if updates else None
     answer = engine_state.plans.situations.get(situation) if situation is not None else None
@@ -119,7 +120,7 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
         saved = save_for_backward(captured)
         if saved[1] is not None:  # what is saved also depends on what became of it the last time
             situation = None
-    doubtful = bool(updates) and (engine_state.cuts.in_op or interrupts_op() or (
+    doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content))))
     return Flush(device, outputs, updates, snapshots, live, captured, saved, content,
                  {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful, compiled,

@@ -11,10 +11,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
-from genesis.engine.capture import Captured, build_nodes, constants
+from genesis.engine.capture import Captured, build_nodes, constants, input_nodes
 from genesis.engine.state import engine_state
 from genesis.frontend.storage import Cell
-from genesis.ir.node import Node
+from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.passes.graph.autodiff import read_by_backward
 
@@ -62,13 +62,14 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
     """Make the program return what a backward of its outputs would read.
 
     Returns the nodes of the added outputs, and who is to know about them. Programs that hold their
-    own backward, and those without gradients, stay as they are.
+    own backward, and those without gradients, stay as they are. A piece of a loop has the backwards of
+    the turns before: what is pending of the last turn is read by one that comes.
     """
+    cuts = engine_state.cuts
     wanted = [node for node in captured.outputs if node.needs_grad and node.op is not control.watch]
-    if not wanted or any(node.op is control.grad for node in captured.order):
+    if not wanted or any(node.op is control.grad and (node.needs_grad or not cuts.cutting) for node in captured.order):
         return [], None
     usage = engine_state.usages.get(captured.key)
-    cuts = engine_state.cuts
     if usage is None:
         usage = engine_state.usages.add(captured.key, Usage())
         if cuts.cutting and cuts.usage is not None:  # the piece before, of the same program
@@ -87,8 +88,14 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
 
 
 def _positions_read(captured: Captured, wanted: list[Node]) -> tuple[int, ...]:
-    """Positions, in the program's order, of the values that a backward of the wanted ones reads."""
-    built = build_nodes(captured)
+    """Positions, in the program's order, of the values that a backward of the wanted ones reads.
+
+    No gradient flows through those that the program has computed: each is a value like those in memory.
+    """
+    gradients = [node for node in captured.order if node.op is control.item and node.inputs[0].op is control.grad]
+    inputs = input_nodes([node.type for node in gradients], len(captured.memory_types))
+    built = build_nodes(captured, known={
+        node: make(control.known, (x, x)) for node, x in zip(gradients, inputs, strict=True)})
     read = read_by_backward([built[node] for node in wanted])
     kept = {*captured.outputs, *constants(captured.order)}
     found: dict[Node, int] = {}

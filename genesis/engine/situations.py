@@ -113,9 +113,9 @@ def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], up
             position[node] = len(position)
     for cell, _ in updates:
         places.setdefault(cell, len(places))
-    return Captured(list(position), set(), list(places), answer.memory_types,
+    return Captured(written.order, set(), list(places), answer.memory_types,
                     [x.attrs[0] for x in written.number_nodes], written.number_nodes, answer.key, outputs, updates,
-                    snapshots)
+                    snapshots, twins=written.twins)
 
 
 def remember(flush: Flush, situation: tuple[Hashable, ...], compiled: Compiled) -> None:
