@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import chain, islice
 from operator import add
-from typing import Any
+from typing import Any, Final
 
-from genesis.autograd.pieces import Arrived, below, piece_of
+from genesis.autograd.pieces import LATEST, MOST_SUMS, Arrived, below, empty_sum, piece_of
 from genesis.config import config
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary, Renewal, Renewing
 from genesis.frontend.grad_mode import enable_grad, tracking
 from genesis.frontend.recording import FREED, emit, read, wrap, wrap_as
 from genesis.frontend.state import state
+from genesis.frontend.storage import Storage
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
@@ -38,16 +39,25 @@ Stop = Boundary | Node
 retaining: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Computed tensors that keep their gradient (`retain_grad`), by the order of the calls."""
 
+MANY: Final = 16
+"""Part of `config.pending_nodes` that gradients of leaf tensors are at the most to wait for their step with the last
+piece of a backward: a step by hand records a few ops for each."""
+
 at_end: list[Callable[[], None]] = []
 """Functions that hooks asked to have called when the backward that runs the hooks has ended."""
 
 
 @dataclass(eq=False, repr=False)
 class FoundGradients:
-    """The gradients found so far: by the number of a leaf tensor, and by the node of another value."""
+    """The gradients found so far: by the number of a leaf tensor, and by the node of another value.
+
+    Attributes:
+        storages: those whose memory the gradients are in that were computed piece by piece: one tensor may have each.
+    """
 
     leaves: dict[int, Node] = field(default_factory=dict)
     nodes: dict[Node, Node] = field(default_factory=dict)
+    storages: dict[Node, Storage] = field(default_factory=dict)
 
 
 def content(tensor: Any) -> Node:
@@ -256,8 +266,8 @@ class _Backward:
                 and not any(node.op is control.grad for node in reached))
 
     def _piecewise(self, roots: Pairs) -> None:
-        """Record and compute the gradients of one piece of the forward after the other; those of the last stay
-        pending."""
+        """Record and compute the gradients of one piece of the forward after the other. Those of the last stay pending,
+        unless there are many: a step of thousands of parameters that a loop writes is cut if it waits for none."""
         waiting = Arrived(roots)
         while True:
             piece, pairs = waiting.latest()
@@ -265,13 +275,18 @@ class _Backward:
             wanted = {number: several for number, several in watches.items() if self._wanted(number)}
             if wanted or ends:
                 recorded = iter(_record_grad(pairs, [*wanted.values(), *([n] for n in ends)], False, len(ends)))
-                for number in wanted:
+                goes_on = ends and piece != LATEST and len(wanted) <= MOST_SUMS
+                for number, several in wanted.items():
+                    if goes_on and number not in self.found.leaves and several[0].type.numel:
+                        self.found.leaves[number] = empty_sum(several[0])
                     _add(self.found.leaves, number, next(recorded))
                 for end in ends:
                     waiting.add(end, next(recorded))
+            if not waiting and len(self.found.leaves) <= config.pending_nodes // MANY:
+                return
+            self.found.storages.update(waiting.compute(self.found.leaves))
             if not waiting:
                 return
-            waiting.compute(self.found.leaves)
 
     def _arrive(self, stop: Stop, output: int, outputs: int, gradient: Node) -> None:
         slots = self.arrived.setdefault(stop, [None] * outputs)

@@ -15,7 +15,7 @@ from genesis.autograd.graph_release import release_graph
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
-from genesis.frontend.recording import TensorBase, content_of, read, wrap, wrap_as
+from genesis.frontend.recording import TensorBase, content_of, over, read, wrap, wrap_as
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.threads import unlocked_after_fork
@@ -72,7 +72,7 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
             reached.append((leaf, node))
     reached += [(others[other], node) for other, node in found.nodes.items()
                 if not others[other].retains_grad]  # a retained gradient is in place already
-    _accumulate_all(reached, create_graph)
+    _accumulate_all(reached, create_graph, found.storages)
     if not (create_graph if retain_graph is None else retain_graph):
         for y in ys:
             release_graph(y)
@@ -132,11 +132,11 @@ _accumulating = threading.RLock()
 unlocked_after_fork(sys.modules[__name__], "_accumulating")
 
 
-def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool) -> None:
+def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, storages: dict[Node, Storage]) -> None:
     """Give tensors their gradients, or add to those that they have: all, or none where an exception comes. Then their
     hooks are called."""
     with _accumulating:
-        while not _Gradients(reached, create_graph).accumulated():  # another thread wrote to a gradient meanwhile
+        while not _Gradients(reached, create_graph, storages).accumulated():  # another thread wrote to a gradient meanwhile
             pass
     for tensor, _ in reached:
         if tensor._after_hooks:
@@ -173,9 +173,12 @@ class _Gradients:
         tensors: those that get new gradients, and `made`, these.
         storages: those of gradients that are added to; `contents` is what they get.
         expected: what these are computed of.
+
+    Args:
+        computed: gradients that are in memory → the storages of that, which one tensor may have; those are taken out.
     """
 
-    def __init__(self, reached: Sequence[tuple[Any, Node]], create_graph: bool):
+    def __init__(self, reached: Sequence[tuple[Any, Node]], create_graph: bool, computed: dict[Node, Storage]):
         self.tensors: list[Any] = []
         self.made: list[Any] = []
         self.storages: dict[Storage, None] = {}
@@ -184,7 +187,10 @@ class _Gradients:
         captured = state.session is not None  # which notes each look; without, `accumulated` counts them all
         for tensor, node in reached:
             before = tensor.grad if captured else tensor._grad
-            if before is None or create_graph:
+            storage = computed.pop(node, None) if computed else None
+            if before is None and storage is not None and tensor.part is None:
+                self._replace(tensor, over(storage, node.type, None))
+            elif before is None or create_graph:
                 self._replace(tensor, wrap_as(tensor, node if before is None else read(before) + node))
             else:
                 self._add(before, node)

@@ -8,12 +8,18 @@ stands for the outermost loop that turns there.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import lru_cache
+from opcode import opmap
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from genesis.engine.saved_values import Usage
     from genesis.engine.unlike_turns import UnlikeTurns
+
+_RETURN: Final = opmap["RETURN_VALUE"]
+_CACHE: Final = 0
+"""The opcode of what the interpreter keeps behind an instruction."""
 
 DEEPEST: Final = 64
 """Frames, from the innermost on, that a position is told by: a recursion has no others."""
@@ -36,6 +42,26 @@ def position(frame: FrameType | None) -> int:
         append(frame.f_lasti)
         frame = frame.f_back
     return hash(tuple(found))
+
+
+@lru_cache(1 << 12)
+def _returns_after(code: CodeType, place: int) -> bool:
+    return next((op for op in code.co_code[place + 2::2] if op != _CACHE), None) == _RETURN
+
+
+def returns_next(frame: FrameType) -> bool:
+    """Whether a function returns what it calls: it reads none of its variables any more.
+
+    >>> def returns():
+    ...     return returns_next(sys._getframe())
+    >>> def goes_on():
+    ...     found = returns_next(sys._getframe())
+    ...     return found
+    >>> import sys
+    >>> returns(), goes_on()
+    (True, False)
+    """
+    return _returns_after(frame.f_code, frame.f_lasti)
 
 
 class Turns:
@@ -95,6 +121,7 @@ class Cuts:
         usage: what the last cut kept for a backward.
         apart: equal numbers are recorded as two, since what is recorded is the turns of a loop.
         turns: the turns that are followed, where a program may be a loop of short ones.
+        patience: the number of the value at which the first cut of a loop waits no longer, 0 while none waits.
         misses: how many pieces in a row had to be compiled.
         unlike: the loop whose turns are pieces by themselves, or which is looked for: long pieces were not alike.
         ran_to: the number of the last value that was recorded before a program ran.
@@ -115,6 +142,7 @@ class Cuts:
     usage: Usage | None = None
     apart: bool = False
     turns: Turns | None = None
+    patience: int = 0
     misses: int = 0
     unlike: UnlikeTurns | None = None
     ran_to: int = 0

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from genesis.config import config
-from genesis.engine.cuts import Turns, position
+from genesis.engine.cuts import Turns, position, returns_next
 from genesis.engine.interruption import left_behind
 from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
@@ -171,7 +171,7 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
             return max(began + every(), number + 1)
         if number - began >= every() or not any(s.needs_grad for s in live):  # else it may be a step
             turns.piece = _whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
-    if not turns.piece or not _cut(storage, number, frame):
+    if not turns.piece or _waits(number, frame, period) or not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at, cuts.turns, cuts.spacing = position(frame), None, turns.piece
     return number + cuts.spacing
@@ -236,12 +236,23 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
     if _one_step(number, found[1] if found is not None else number):
         cuts.forget_watched()
         return number + every()
+    if found is not None and _waits(number, frame, found[1]):
+        return number + 1
     if not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at = place
     if found is not None:
         cuts.spacing = _whole_turns(cuts.spacing, found[1])
     return number + cuts.spacing
+
+
+def _waits(number: int, frame: FrameType, period: int) -> bool:
+    """Whether the first cut of a loop waits for the end of an op, which a turn has. What an op has recorded when it is
+    cut in its middle has read what was no memory yet: the next piece would be another program than those after it."""
+    cuts = engine_state.cuts
+    if not cuts.patience or number > cuts.patience + period:  # another loop's
+        cuts.patience = number + period
+    return number < cuts.patience and not _is_ending(frame)
 
 
 def _one_step(number: int, period: int) -> bool:
@@ -275,7 +286,7 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
         cuts.cutting = cuts.in_op = False
         cuts.forget_watched()
     cuts.misses = cuts.misses + 1 if engine_state.plans.compiled != compiled else min(cuts.misses, 0)
-    cuts.last, cuts.ran, cuts.apart = number, engine_state.ran, True
+    cuts.last, cuts.ran, cuts.apart, cuts.patience = number, engine_state.ran, True, 0
     set_numbers_apart(True)
     state.bytes_mark = state.fresh_bytes + config.pending_bytes
     return True
@@ -290,7 +301,7 @@ def _is_ending(frame: FrameType | None) -> bool | None:
             name = code.co_name
             if name == "assign_all" or code.co_filename.startswith(_WHOLE):
                 return None
-            ending = ending and (name in _ENDING or name.endswith("_") or name in _CALLING)
+            ending = ending and (name in _ENDING or name.endswith("_") or name in _CALLING or returns_next(frame))
         frame = frame.f_back
     return ending
 
@@ -300,8 +311,9 @@ def _live() -> list[Storage]:
 
 
 def _is_gradient(storage: Storage) -> bool:
+    """Whether it waits for a gradient; what a backward of pieces has left is in memory, though no storage was told."""
     node = storage.node
-    return storage.persistent or (node.op is control.item and node.inputs[0].op is control.grad)
+    return not computed(node) and (storage.persistent or (node.op is control.item and node.inputs[0].op is control.grad))
 
 
 def held_bytes(order: Iterable[Node]) -> int:
