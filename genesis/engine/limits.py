@@ -313,7 +313,9 @@ def _live() -> list[Storage]:
 def _is_gradient(storage: Storage) -> bool:
     """Whether it waits for a gradient; what a backward of pieces has left is in memory, though no storage was told."""
     node = storage.node
-    return not computed(node) and (storage.persistent or (node.op is control.item and node.inputs[0].op is control.grad))
+    if computed(node):
+        return False
+    return storage.persistent or (node.op is control.item and node.inputs[0].op is control.grad)
 
 
 def held_bytes(order: Iterable[Node]) -> int:

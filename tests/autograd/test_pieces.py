@@ -61,6 +61,16 @@ def test_no_program_of_the_backward_is_longer_than_the_pieces_of_the_forward(pla
     close(b.grad, expected[1].grad)
 
 
+@pytest.mark.parametrize("over", [0, 3, 5, 6])
+def test_the_backward_of_equal_turns_is_one_program_wherever_the_loop_ends(over: int, plans: list[Any]) -> None:
+    """Where the last piece has no gradient of a leaf in it, the next is the first to have one."""
+    w, _, h = unrolled(genesis, TURNS + over)
+    forward = len(plans)
+    h.sum().backward()
+    w.grad.tolist()
+    assert len(plans) - forward <= 3
+
+
 def test_gradients_that_wait_at_many_ends_are_computed_once(plans: list[Any]) -> None:
     """A piece of the backward gives the gradients of its own ends; those that were there before are no part of it."""
     w, kept = genesis.full((4,), 0.9, requires_grad=True), list[Any]()
