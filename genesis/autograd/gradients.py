@@ -136,7 +136,7 @@ def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, sto
     """Give tensors their gradients, or add to those that they have: all, or none where an exception comes. Then their
     hooks are called."""
     with _accumulating:
-        while not _Gradients(reached, create_graph, storages).accumulated():  # another thread wrote to a gradient meanwhile
+        while not _Gradients(reached, create_graph, storages).accumulated():  # another thread wrote to one meanwhile
             pass
     for tensor, _ in reached:
         if tensor._after_hooks:

@@ -6,7 +6,7 @@ eager torch would have done already. Cuts are where the recorded code repeats (`
 takes one plan for what leads to it, one for its turns, and one for the rest.
 
 Nothing is cut between a backward and its step. A value that gradients flow through, recorded after a backward, belongs
-to the next forward (gradients accumulate): there a cut may be.
+to the next forward (gradients accumulate): there a cut may be, and after one also where the last gradients are read.
 """
 
 from __future__ import annotations
@@ -271,10 +271,11 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
     ending = _is_ending(frame)
     if ending is None:
         return False
-    if cuts.blocked == engine_state.ran and not storage.needs_grad:
+    goes_on = storage.needs_grad or cuts.ran == engine_state.ran  # what was cut already is no step of one plan
+    if cuts.blocked == engine_state.ran and not goes_on:
         return False
     live = _live()
-    if not storage.needs_grad and any(map(_is_gradient, live)):
+    if not goes_on and any(map(_is_gradient, live)):
         cuts.blocked = engine_state.ran
         return False
     cuts.cutting, cuts.in_op = True, not ending
