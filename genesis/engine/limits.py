@@ -271,7 +271,8 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
     ending = _is_ending(frame)
     if ending is None:
         return False
-    goes_on = storage.needs_grad or cuts.ran == engine_state.ran  # what was cut already is no step of one plan
+    cut_before = cuts.apart and cuts.ran == engine_state.ran  # then it is no step of one plan anyway
+    goes_on = storage.needs_grad or cut_before
     if cuts.blocked == engine_state.ran and not goes_on:
         return False
     live = _live()
