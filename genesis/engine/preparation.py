@@ -76,14 +76,15 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     """
     ran = engine_state.ran
     try:
-        return _prepared(wanted, that_can_be_asked_for(live, wanted) if state.crossings else live, device, ran)
+        return _prepared(wanted, live, device, ran)
     except Exception:
         if ran != engine_state.ran:  # what it looked at has changed under its hands
             raise Superseded from None
         raise
 
 
-def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: int) -> Flush | None:
+def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: int) -> Flush | None:
+    live = that_can_be_asked_for(there, wanted) if state.crossings else there
     updates = [s for s in live if s.cell is not None]
     outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
                                   *[s for s in live if s.writes and s.cell is None]]))
@@ -121,16 +122,18 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: i
         if saved[1] is not None:  # what is saved also depends on what became of it the last time
             situation = None
     doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
-        others() > 0 and (others_record() or _moved_on(live, content))))
+        others() > 0 and (others_record() or _moved_on(live, content, there))))
     return Flush(device, outputs, updates, snapshots, live, captured, saved, content,
                  {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful, compiled,
                  situation=situation)
 
 
-def _moved_on(live: list[Storage], content: dict[Storage, Node]) -> bool:
-    """Whether another thread has recorded something since these contents were looked at."""
+def _moved_on(live: list[Storage], content: dict[Storage, Node], there: list[Storage]) -> bool:
+    """Whether another thread has recorded something since these contents were looked at: of the live storages, of all
+    that were there."""
     return any(s._node is not content[s] for s in live) or any(
-        not s.settled and s not in content for s in live_pending() if s.type.device is live[0].type.device)
+        not s.settled and s not in content and s not in there for s in live_pending()
+        if s.type.device is live[0].type.device)
 
 
 def _still_needed(computed_here: dict[Node, None], updates: list[Storage],

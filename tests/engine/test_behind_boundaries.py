@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
+
+import pytest
 
 import genesis
 from genesis import engine, nn
 from genesis.autograd import Function
 from genesis.frontend.state import state
+from genesis.runtime.cpu.storage import CPUStorage
 
 
 class Twice(Function):
@@ -56,6 +60,22 @@ def test_a_step_through_a_boundary_computes_and_copies_nothing_for_a_graph_that_
     assert outputs == 1 + 4  # the loss and the gradients
     more, _, same = plan_of_step(keeps=True)
     assert more > outputs and same == loss, "a value that the user keeps was not kept"
+
+
+def test_beside_another_thread_no_weights_are_copied_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has recorded nothing: what is not computed for itself was there when the step was looked at."""
+    copied: list[int] = []
+    clone = CPUStorage.clone
+    monkeypatch.setattr(CPUStorage, "clone", lambda self: (copied.append(self.nbytes), clone(self))[1])
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    try:
+        plan_of_step(keeps=False)
+    finally:
+        end.set()
+        other.join()
+    assert copied == []
 
 
 def test_boundaries_end_with_the_step() -> None:
