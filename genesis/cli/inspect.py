@@ -149,7 +149,7 @@ def on_device(graph: Graph, device: Device) -> Graph:
 
 def kernels_of(program: Program) -> list[tuple[Any, Any]]:
     """(group, its `codegen.source.KernelSource`) for all groups but views; None for it where groups are calls."""
-    groups = [group for group in program.schedule.groups if group.kind != "view"]
+    groups = [group for group in program.schedule.groups if not group.runs_nothing]
     graph = program.schedule.graph
     settled = frozenset(graph.inputs).difference(target for target, _ in graph.updates)
     return [(group, program.backend.kernel_source(group, settled)) for group in groups]
@@ -170,7 +170,7 @@ def kernel_rows(groups: Iterable[Any]) -> list[KernelRow]:
     """
     rows: dict[tuple, KernelRow] = {}
     for group in groups:
-        if group.kind == "view":
+        if group.runs_nothing:
             continue
         ops, lines = work_of(group), lines_of(group)
         key = (group.kind, ops, lines)
@@ -192,7 +192,7 @@ def step_boxes(schedule: Any) -> list[StepBox]:
     made_by: dict[Any, frozenset[int]] = {}
     for group in schedule.groups:
         sources = frozenset[int]().union(*(made_by.get(x, ()) for x in group.inputs))
-        if group.kind == "view":
+        if group.runs_nothing:
             made_by.update(dict.fromkeys(group.outputs, sources))
             continue
         lines, phase = lines_of(group), phase_of(group)

@@ -23,7 +23,7 @@ def collective_lines(schedule: Schedule, line: Callable[[Node], str]) -> list[st
         schedule: groups in the order in which they stand.
         line: a node's line in the script.
     """
-    groups = [group for group in schedule.groups if group.kind != "view"]
+    groups = [group for group in schedule.groups if not group.runs_nothing]
     numbers = [at for at, group in enumerate(groups) if _is_collective(group)]
     if not numbers:
         return []

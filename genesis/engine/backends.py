@@ -186,7 +186,7 @@ class CUDABackend(Backend):
 
     def kernel_source(self, group: Group, settled: frozenset[Node] = frozenset()) -> KernelSource | None:
         from genesis.codegen.cuda.emit import emit
-        if group.kind == "collective":
+        if group.kind in ("collective", "joined"):
             return None
         return emit(group, self.gpu, settled)
 

@@ -9,9 +9,26 @@ from functools import cached_property
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
+from genesis.ir.types import TensorType
+from genesis.passes.fusion.index_map import Expr, replaced_by
 
 Space = tuple[tuple[int, str], ...]
 """An iteration space: sizes in row-major order, each "x" (kept) or "r" (reduced)."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Where a kernel's result lies in a larger value, of which other kernels write the other parts.
+
+    Attributes:
+        part: the result.
+        whole: the larger value. It is written when all its parts are.
+        address: the element of the whole that has the result's element `e`, both counted row-major.
+    """
+
+    part: Node
+    whole: Node
+    address: Expr
 
 
 @dataclass(frozen=True)
@@ -21,12 +38,13 @@ class Group:
     Attributes:
         kind: "loop" (pointwise ops and reductions over one iteration space), "matmul", "attention",
             "attention_backward", "scan", "scatter", "foreach" (one pointwise program over many tensors), "norm_parts"
-            (what many tensors add to a norm), "side_by_side" (small loops in one launch); on the CPU "call" (one op or
-            composite) and "view" (movement that moves nothing).
+            (what many tensors add to a norm), "side_by_side" (small loops in one launch), "joined" (a concatenation
+            whose parts were written where it lies: no kernel); on the CPU "call" (one op or composite) and "view"
+            (movement that moves nothing).
         nodes: what it computes, operands before users. Leaves (`const`, `iota`, `scalar`) and
             movement nodes that feed it are among them.
         inputs: values it reads from memory, row-major and contiguous; no leaves but `input`.
-        outputs: its nodes that are written to memory, row-major and contiguous.
+        outputs: its nodes that are written to memory, row-major and contiguous unless they are `slices`.
         reason: why these nodes are together, in words (`genesis why` prints it).
         space: of a loop: each output covers all of it, or its kept part.
         members: the loop groups that it runs: of a foreach of equal structure, side by side any.
@@ -37,6 +55,7 @@ class Group:
         after: values of other groups that it does not read and runs after all the same (`recompute`).
         keeps: values that it does not read and that are in memory until it has run: a collective may still move them
             (`overlap_collectives`).
+        slices: outputs that lie in larger values.
     """
 
     kind: str
@@ -50,11 +69,31 @@ class Group:
     starts_from: tuple[tuple[Node, Node], ...] = ()
     after: tuple[Node, ...] = ()
     keeps: tuple[Node, ...] = ()
+    slices: tuple[Slice, ...] = ()
 
     @cached_property
     def scalars(self) -> tuple[Node, ...]:
         """The plan's numbers that the kernel reads, in order of first use."""
         return tuple(node for node in self.nodes if node.op is leaves.scalar)
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether it only says where a value is."""
+        return self.kind in ("view", "joined")
+
+    def slice_of(self, output: Node) -> Slice | None:
+        """The slice that an output is; None if its memory is its own."""
+        return next((x for x in self.slices if x.part is output), None)
+
+    def address(self, output: Node, position: Expr) -> Expr:
+        """The element of its memory where an output's element at a row-major position is written."""
+        found = self.slice_of(output)
+        return position if found is None else replaced_by(found.address, position)
+
+    def memory_type(self, output: Node) -> TensorType:
+        """The type of what lies in an output's memory: the larger value's, of a slice."""
+        found = self.slice_of(output)
+        return output.type if found is None else found.whole.type
 
 
 class Late(Enum):

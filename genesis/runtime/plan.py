@@ -66,7 +66,8 @@ class Launch:
     (as int64 where it does not fit), `Table` as a pointer to a device array, and a `MatrixMap` as CUDA's tensor
     map with its shape and strides behind it. The two hidden scratch pointers that Triton adds are the executor's
     business. `writes` are the places that it may write to;
-    None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward".
+    None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward". Of the places
+    `shared` it writes a part, as other launches write the others: these need not wait for each other.
     """
 
     kernel: KernelImage
@@ -75,6 +76,7 @@ class Launch:
     label: str = ""
     writes: tuple[Place, ...] | None = None
     origin: str = ""
+    shared: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)

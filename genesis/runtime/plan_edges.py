@@ -2,7 +2,8 @@
 
 A step waits for whoever wrote what it reads (read after write), and for whoever read or wrote what it
 overwrites (write after read, write after write). Memory is compared by ranges of bytes, since the planner
-gives one part of the arena to many values in turn. What follows from other edges is left out.
+gives one part of the arena to many values in turn. What follows from other edges is left out. Steps that write parts
+of one value (`Launch.shared`) do not wait for each other, though all parts have the value's range.
 
     0: a → t        after: ()
     1: b → u               ()          nothing of step 0: they may overlap
@@ -26,6 +27,7 @@ def edges_of(steps: Sequence[Step]) -> Edges:
     found: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):
         conflicts: set[int] = set()
+        shared = set(map(id, step.shared)) if isinstance(step, Launch) else ()
         for places, overwrites in zip(_accesses(step), (False, True), strict=True):
             for place in places:
                 nbytes = place.type.nbytes
@@ -34,7 +36,10 @@ def edges_of(steps: Sequence[Step]) -> Edges:
                     spans = memories.get(memory)
                     if spans is None:
                         spans = memories[memory] = _Spans()
-                    spans.access(place.offset, place.offset + nbytes, number, overwrites, conflicts)
+                    if overwrites and id(place) in shared:
+                        spans.write_part(place.offset, place.offset + nbytes, number, conflicts)
+                    else:
+                        spans.access(place.offset, place.offset + nbytes, number, overwrites, conflicts)
         conflicts.discard(number)
         covered, kept = 0, []
         for other in sorted(conflicts, reverse=True):
@@ -73,12 +78,17 @@ def places_of(step: Launch) -> Iterator[Place]:
 
 
 class _Span:
-    """Bytes with one history: the last step that wrote them, and the steps that have read them since."""
+    """Bytes with one history: the last steps that wrote them, and the steps that have read them since.
 
-    __slots__ = ("end", "readers", "start", "writer")
+    Attributes:
+        writers: the last step that wrote them, or those that wrote the parts of one value.
+        before: what the first writer of a part waited for, and all others do; None where the writer is alone.
+    """
 
-    def __init__(self, start: int, end: int, writer: int | None, readers: list[int]):
-        self.start, self.end, self.writer, self.readers = start, end, writer, readers
+    __slots__ = ("before", "end", "readers", "start", "writers")
+
+    def __init__(self, start: int, end: int, writers: list[int], readers: list[int], before: list[int] | None = None):
+        self.start, self.end, self.writers, self.readers, self.before = start, end, writers, readers, before
 
 
 class _Spans:
@@ -93,16 +103,26 @@ class _Spans:
         low, high = self._between(start, end)
         touched = self._spans[low:high]
         for span in touched:
-            if span.writer is not None:
-                before.add(span.writer)
+            before.update(span.writers)
             if overwrites:
                 before.update(span.readers)
             else:
                 span.readers.append(step)
         if overwrites:
-            touched[0].end, touched[0].writer, touched[0].readers = end, step, []
+            touched[0].end, touched[0].writers, touched[0].readers, touched[0].before = end, [step], [], None
             if len(touched) > 1:
                 self._replace(low, high, touched[:1])
+
+    def write_part(self, start: int, end: int, step: int, before: set[int]) -> None:
+        """Note that a step writes a part of the value that these bytes are. Once that was read, what comes there is
+        another value."""
+        low, high = self._between(start, end)
+        for span in self._spans[low:high]:
+            if span.before is None or span.readers:
+                span.before = [*span.writers, *span.readers]
+                span.writers, span.readers = [], []
+            before.update(span.before)
+            span.writers.append(step)
 
     def _between(self, start: int, end: int) -> tuple[int, int]:
         """The numbers of the first span of these bytes and of the one behind them; together the spans are the bytes."""
@@ -121,11 +141,11 @@ class _Spans:
         found = []
         for span in spans:
             if start < span.start:
-                found.append(_Span(start, span.start, None, []))
+                found.append(_Span(start, span.start, [], []))
             found.append(span)
             start = span.end
         if start < end:
-            found.append(_Span(start, end, None, []))
+            found.append(_Span(start, end, [], []))
         return found
 
     def _replace(self, low: int, high: int, spans: list[_Span]) -> None:
@@ -138,7 +158,7 @@ class _Spans:
         if index:
             span = self._spans[index - 1]
             if at < span.end:
-                self._spans.insert(index, _Span(at, span.end, span.writer, span.readers.copy()))
+                self._spans.insert(index, _Span(at, span.end, span.writers.copy(), span.readers.copy(), span.before))
                 self._starts.insert(index, at)
                 span.end = at
         return index

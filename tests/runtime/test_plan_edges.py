@@ -18,8 +18,8 @@ def part(start: int, end: int, where: str = "arena", index: int = 0) -> Place:
     return Place(where, index, 4 * start, tensor_type((end - start,), float32, Device("cuda")))
 
 
-def launch(reads: list[Place], writes: list[Place]) -> Launch:
-    return Launch(KERNEL, (*reads, *writes), (1, 1, 1), writes=tuple(writes))
+def launch(reads: list[Place], writes: list[Place], shared: tuple[Place, ...] = ()) -> Launch:
+    return Launch(KERNEL, (*reads, *writes, *shared), (1, 1, 1), writes=(*writes, *shared), shared=shared)
 
 
 A, B, C, D = (part(10 * i, 10 * i + 10) for i in range(4))
@@ -46,6 +46,25 @@ def test_ranges_that_overlap_in_part():
     steps = [launch([], [part(0, 8)]), launch([], [part(8, 16)]), launch([], [part(4, 12)]), launch([part(0, 4)], [C]),
              launch([part(7, 9)], [D])]
     assert edges_of(steps) == ((), (), (0, 1), (0,), (2,))
+
+
+def test_parts_of_one_value_do_not_wait_for_each_other():
+    steps = [launch([], [A]), launch([A], [B]),  # what was there before
+             launch([C], [], (A,)), launch([D], [], (A,)), launch([A], [C]), launch([A], [D])]
+    assert edges_of(steps) == ((), (0,), (1,), (1,), (2, 3), (2, 3))
+
+
+def test_what_was_read_is_another_value():
+    """Parts of a value that takes the memory of one that was made of parts wait for its readers."""
+    steps = [launch([], [], (A,)), launch([], [], (A,)), launch([A], [B]), launch([], [], (A,)), launch([], [], (A,)),
+             launch([A], [C]), launch([], [A])]
+    assert edges_of(steps) == ((), (), (0, 1), (2,), (2,), (3, 4), (5,))
+
+
+def test_parts_in_memory_that_several_values_had():
+    steps = [launch([], [part(0, 8)]), launch([], [part(8, 20)]), launch([], [], (part(4, 12),)),
+             launch([], [], (part(4, 12),)), launch([part(0, 8)], [C]), launch([], [part(10, 12)])]
+    assert edges_of(steps) == ((), (), (0, 1), (0, 1), (2, 3), (2, 3))
 
 
 def test_in_place_is_no_edge_to_itself():

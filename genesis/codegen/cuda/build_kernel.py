@@ -146,7 +146,7 @@ class _Builder:
         else:
             position, variables = self.x, self.vars_of(self.x)
         value = self.value(node, unflatten(position, node.shape), ())
-        self.statements.append(Store(self.outputs[node].name, position, value, variables))
+        self.statements.append(Store(self.outputs[node].name, self.group.address(node, position), value, variables))
 
     def store_row(self, node: Node, put: Node) -> None:
         """Compute a row and write it where the index says; the rest of the memory is what it was."""

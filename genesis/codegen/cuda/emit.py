@@ -88,7 +88,8 @@ def _structure(group: Group, gpu: GpuModel, early: frozenset[Node]) -> tuple[Has
     members = tuple([(x.space, *(tuple([place[y] for y in nodes]) for nodes in (x.inputs, x.outputs, x.nodes)))
                      for x in group.members])
     return (("kernel", gpu, config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
-             tuple([place[x] for x in group.outputs]), members, tuple([x in early for x in group.inputs])),
+             tuple([place[x] for x in group.outputs]), members, tuple([x in early for x in group.inputs]),
+             tuple([(place[x.part], x.whole.type, x.address) for x in group.slices])),
             [*group.inputs, *group.nodes])
 
 

@@ -57,7 +57,7 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     kernel = build(group)
     if blocks is None:
         kernel, blocks = tile(group, kernel, gpu) or (kernel, choose_blocks(kernel, gpu))
-    index64 = needs_int64(kernel)
+    index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body = Program(kernel, blocks, index64)
     lines = [*_x_lines(body), *_r_lines(body), *body.lines()]

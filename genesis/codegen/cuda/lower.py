@@ -107,13 +107,13 @@ def lower(schedule: Schedule, memory: MemoryPlan, compile: Compile,
 
 
 Kernels = Sequence[tuple[KernelSource | None, KernelImage | None]]
-"""(source, image) of each group's kernel; the image is None where the grid is empty, both where it is a collective."""
+"""(source, image) of each group's kernel; the image is None where the grid is empty, both where there is none."""
 
 
 def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
     settled = settled_in(schedule.graph)
-    sources = [None if group.kind == "collective" else emit(group, gpu, settled if place else frozenset())
+    sources = [None if group.kind in ("collective", "joined") else emit(group, gpu, settled if place else frozenset())
                for place, group in enumerate(schedule.groups)]
     if gpu.dependent_launch:
         sources = [source if source is None or after is None else letting_next_begin(source, after, gpu)
@@ -139,13 +139,14 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
     steps: list[Step] = [Copy(source, destination) for source, destination in memory.before]
     for index, (group, (source, image)) in enumerate(zip(schedule.groups, kernels, strict=True)):
         steps += starts.get(index, ())
-        if source is None:
+        if group.kind == "collective":
             steps.append(_collective(group, memory))
-        elif image is not None:
+        elif source is not None and image is not None:
             arguments = tuple(_argument(x, memory) for x in source.args)
             exchanged = [x for x in arguments if isinstance(x, Place) and x.where == "exchange"]
             steps.append(Launch(image, arguments, source.grid, source.label,
-                                (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group)))
+                                (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group),
+                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices))))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 

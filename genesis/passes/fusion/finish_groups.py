@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -16,7 +16,7 @@ from genesis.ir.sym_int import hint
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, weight
 from genesis.passes.fusion.views import stored_as
-from genesis.passes.groups import Group, Space
+from genesis.passes.groups import Group, Slice, Space
 
 LONGEST = 160
 """Maximum weighted ops of a pointwise kernel: compile time grows faster than its length. A search among 2^17 sorted
@@ -25,11 +25,20 @@ elements is still one kernel."""
 Levels = dict[Node, str]
 
 
-def make_groups(graph: Graph, values: MemoryValues, clusters: Iterable[tuple[str, Space, Levels]]) -> list[Group]:
-    """The groups of clusters, in the clusters' order."""
+Piece = tuple[str, Space, Levels]
+"""What one kernel computes: a group's kind, its space, and the level of each node."""
+
+
+def make_groups(graph: Graph, values: MemoryValues, clusters: Iterable[Piece],
+                slices: Mapping[Node, Slice] = {}) -> list[Group]:
+    """The groups of clusters, in the clusters' order.
+
+    Args:
+        slices: values that are written where their concatenation lies.
+    """
     place = {node: position for position, node in enumerate(graph.nodes)}
-    pieces: list[tuple[str, Space, Levels]] = []
-    for kind, space, levels in clusters:
+    pieces: list[Piece] = []
+    for kind, space, levels in _with_joined(clusters, values, {x.whole for x in slices.values()}):
         ordered = sorted(levels, key=place.__getitem__)
         whole = kind == "loop" and all(level == "pointwise" for level in levels.values())
         for part in cut(ordered, values) if whole and not any(k == "r" for _, k in space) else [ordered]:
@@ -38,11 +47,26 @@ def make_groups(graph: Graph, values: MemoryValues, clusters: Iterable[tuple[str
     stored = {values.name[node] for node in owner} & set(graph.roots)
     stored |= {values.name[x] for node, number in owner.items() for x in values.reads[node]
                if x in owner and owner[x] != number}
-    groups = [_group(piece, values, place, stored) for piece in pieces]
+    groups = [_with_slices(_group(piece, values, place, stored), slices) for piece in pieces]
     return groups if not values.waits else [
         replace(group, after=tuple(dict.fromkeys(
             groups[owner[x]].outputs[0] for node in levels for x in values.waits.get(node, ()) if x not in levels)))
         for group, (_, _, levels) in zip(groups, pieces, strict=True)]
+
+
+def _with_joined(clusters: Iterable[Piece], values: MemoryValues, wholes: set[Node]) -> Iterator[Piece]:
+    """The clusters, those that concatenate without what need not be copied."""
+    for kind, space, levels in clusters:
+        joined = [node for node in levels if values.name[node] in wholes]
+        yield from (("joined", space, {node: "pointwise"}) for node in joined)
+        if len(joined) < len(levels):
+            yield kind, space, {node: level for node, level in levels.items() if node not in joined}
+
+
+def _with_slices(group: Group, slices: Mapping[Node, Slice]) -> Group:
+    found = tuple([slices[x] for x in group.outputs if x in slices])
+    return replace(group, slices=found, reason=f"{group.reason}; {len(found)} of its results are written where their "
+                   "concatenation lies") if found else group
 
 
 def cut(nodes: list[Node], values: MemoryValues) -> list[list[Node]]:
@@ -234,6 +258,8 @@ def _inputs_behind(levels: Levels, values: MemoryValues) -> dict[Node, set[Node]
 
 def _reason(kind: str, space: Space, levels: Levels) -> str:
     """Why these nodes are together, in words."""
+    if kind == "joined":
+        return "its parts were written where it lies: nothing is left to do"
     if kind != "loop":
         more = f", with {len(levels) - 1} pointwise ops on its tiles" if kind == "matmul" and len(levels) > 1 else ""
         return f"{kind} has a kernel of its own{more}"

@@ -81,7 +81,7 @@ def pointwise_structure(group: Group) -> tuple[tuple, tuple[int, ...] | None] | 
         The program, and the positions of the inputs that are one number in memory, which all elements read; None for
         these in a group of a single element, where every input is.
     """
-    if group.kind != "loop" or len(group.space) != 1 or group.space[0][1] != "x":
+    if group.kind != "loop" or group.slices or len(group.space) != 1 or group.space[0][1] != "x":
         return None
     size = group.space[0][0]
     if any(node.type.numel != size and node.type.numel != 1 for node in group.inputs) or any(

@@ -43,6 +43,7 @@ from genesis.passes.fusion.index_map import Expr, share_within
 from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values
 from genesis.passes.fusion.other_points import in_row, points_read, same_row, weight_again
+from genesis.passes.fusion.slices import computed_apart, slices_of
 from genesis.passes.fusion.updates_alone import for_updates_alone
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.gpu import Gpu
@@ -72,19 +73,23 @@ MOST_BETWEEN = 8
 TOGETHER = "another kernel puts together what the splits gave, when all of them are done"
 """Why a partial reduction's result is not read in the kernel that makes it."""
 
+COMPUTED_APART = "a kernel that there is anyway computes this part, and may write it where the concatenation lies"
+"""Why a part of a concatenation is not computed by the kernel that concatenates."""
+
 
 def fuse(graph: Graph, merge: bool = True, gpu: Gpu | None = None) -> Schedule:
     """The kernels of a graph for CUDA, in order. Without `merge` each materialized node has one of its own."""
     fuser = _Fuser(graph, memory_values(graph), gpu)
     if merge:
         fuser.run()
+    slices = slices_of(fuser) if merge else {}
     clusters = [(c.kind, c.space or ((c.size, "x"),), c.levels)
                 for c in map(fuser.clusters.__getitem__, fuser.dag.order())]
-    groups = make_groups(graph, fuser.values, clusters)
+    groups = make_groups(graph, fuser.values, clusters, slices)
     if merge:
         groups = join_equal_groups(groups)
     missed = tuple(MissedFusion(p, c, why) for (p, c), why in fuser.refused.items()
-                   if fuser.dag.of[p] != fuser.dag.of[c])
+                   if fuser.dag.of.get(p) != fuser.dag.of[c])
     return Schedule(graph, order_groups(groups), missed)
 
 
@@ -103,6 +108,7 @@ class _Fuser:
         self.refused: dict[tuple[Node, Node], str] = {}
         self.outputs = set(graph.roots)
         self.known: dict[Node, object] = dict.fromkeys(materialized) | dict.fromkeys(graph.inputs)
+        self.apart: set[tuple[Node, Node]] = set()
         self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
         self.join_results()
 
@@ -127,6 +133,7 @@ class _Fuser:
         of the logits out of the kernel that reads them.) Then values that are computed where a view reads them, and
         last what those read.
         """
+        self.apart = computed_apart(self)
         edges = [(producer, consumer) for consumer in self.values.materialized
                  for producer in sorted(self.reads[consumer], key=lambda node: -hint(node.type.nbytes))]
         for producer, consumer in sorted(edges, key=lambda edge: -_magnitude(edge[0])):
@@ -146,6 +153,9 @@ class _Fuser:
             return
         first, second = self.clusters[a], self.clusters[b]
         if first.kind != "loop" or second.kind != "loop":
+            return
+        if (producer, consumer) in self.apart:
+            self.refused[(producer, consumer)] = COMPUTED_APART
             return
         if producer.op is reduce_splits:
             self.refused[(producer, consumer)] = TOGETHER

@@ -297,6 +297,23 @@ def atoms(expressions: Iterable[Expr]) -> Iterable[Atom]:
                 yield from atoms((atom.inner,))
 
 
+def replaced_by(e: Expr, position: Expr) -> Expr:
+    """The expression of one variable with another expression in its place.
+
+    >>> f = variable("f", 24)
+    >>> str(replaced_by(add(floordiv(f, 6), scale(mod_(f, 6), 4)), add(scale(variable("i", 4), 6), variable("j", 6))))
+    'i + j*4'
+    """
+    parts = [constant(e.constant)]
+    for atom, k in e.terms:
+        if atom.inner is None:
+            parts.append(scale(position, k))
+        else:
+            inner = replaced_by(atom.inner, position)
+            parts.append(scale(floordiv(inner, atom.number) if atom.kind == "div" else mod_(inner, atom.number), k))
+    return add(*parts)
+
+
 @dataclass(frozen=True)
 class Bound:
     """The predicate low ≤ e < high."""

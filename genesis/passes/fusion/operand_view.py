@@ -58,7 +58,7 @@ def operand_view(node: Node, inputs: Collection[Node] = ()) -> OperandView:
 def _operand_view(node: Node, stops: Collection[Node]) -> OperandView:
     *batches, rows, columns = node.shape
     point = (*unflatten(variable("b", prod(batches)), batches), variable("i", rows), variable("j", columns))
-    found = _separate(node, flatten(point, node.shape))
+    found = separated(node, flatten(point, node.shape))
     assert found is not None
     base = node
     while base.op.kind == "movement" and not (base is found.base and base in stops):
@@ -66,13 +66,13 @@ def _operand_view(node: Node, stops: Collection[Node]) -> OperandView:
         if len(parts) != 1 or parts[0].operand is None:
             break
         base, point = parts[0].operand, parts[0].point
-        better = _separate(base, flatten(point, base.shape))
+        better = separated(base, flatten(point, base.shape))
         if better is not None:
             found = better
     return found
 
 
-def _separate(base: Node, address: Expr) -> OperandView | None:
+def separated(base: Node, address: Expr) -> OperandView | None:
     """The address in three parts, None when a term mixes two variables."""
     terms: dict[str, list] = {"b": [], "i": [], "j": []}
     for atom, k in address.terms:

@@ -54,7 +54,7 @@ def side_by_side(schedule: Schedule, gpu: Gpu) -> Schedule:
 
 def _kind(group: Group, most: int) -> Hashable | None:
     """What groups of one kernel have in common; None for a group that is not put beside others."""
-    if group.kind != "loop" or group.after or any(node.op is reduce_splits for node in group.nodes):
+    if group.kind != "loop" or group.after or group.slices or any(node.op is reduce_splits for node in group.nodes):
         return None
     if prod(hint(size) for size, _ in group.space) > most or not all(x.type.numel for x in group.outputs):
         return None

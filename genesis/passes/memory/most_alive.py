@@ -57,12 +57,13 @@ def _spans(schedule: Schedule, memory: MemoryPlan) -> dict[int, list[Alive]]:
     for at, group in enumerate(schedule.groups):
         for x in group.inputs:
             last[base.get(x, x)] = at
+        base.update((x.part, x.whole) for x in group.slices)
         for y in group.outputs:
             if group.kind == "view":
                 base[y] = base.get(group.inputs[0], group.inputs[0])
-            else:
-                made[y] = at
-                last.setdefault(y, at)
+            else:  # the memory of a whole is there from its first part on
+                made.setdefault(base.get(y, y), at)
+                last.setdefault(base.get(y, y), at)
     end = len(schedule.groups) - 1
     kept = {id(source) for source, _ in memory.after}  # until the end, when they are copied
     found: dict[int, list[Alive]] = {}

@@ -270,7 +270,7 @@ def _call(group: Group) -> Node | None:
 
 def _seconds(group: Group, gpu: Gpu) -> float:
     """The least time of a group's kernel; collectives run beside kernels, and views take none."""
-    if group.kind == "view" or _call(group) is not None:
+    if group.runs_nothing or _call(group) is not None:
         return 0.0
     moved = sum(int(hint(x.type.nbytes)) for x in (*group.inputs, *group.outputs))
     product = any(map(is_product, group.nodes))

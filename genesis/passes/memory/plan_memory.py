@@ -4,7 +4,8 @@ Lifetimes follow from the order of the groups. An output is written where the ca
 the memory it overwrites if nobody needs the old content any more and nothing comes after it that cannot be called late
 (`writes_last.py`), anything else into one arena: best fit among the blocks that are free at that point, in place where
 a group may write over an operand that dies in it. Where that is wanted, the memory of an output is lent to values that
-are gone before it is written.
+are gone before it is written. A slice (`Group.slices`) is in the memory of the value that it is a part of, which is
+there from its first part on.
 
 Where sizes are symbolic (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided
 here is right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but
@@ -40,7 +41,7 @@ class MemoryPlan:
     """Where each value is.
 
     Attributes:
-        places: value → place. On the CPU a view has none: it shows its operand's.
+        places: value → place. On the CPU a view has none: it shows its operand's. A slice has that of the whole value.
         before: values to copy to a place before anything runs (inputs that are outputs as well).
         after: (from, to): copies when all has run, of updates that could not be written in place.
         copies: (group index, from, output place): copies right after a group.
@@ -83,7 +84,8 @@ class _Planner:
         self.late_of = late_of
         self.lend = lend
         self.first_late = 0
-        self.base: dict[Node, Node] = {}  # a view → the value whose memory it shows
+        self.base: dict[Node, Node] = {}  # a view, or a slice → the value whose memory it shows
+        self.slices = {x.part: x.whole for group in schedule.groups for x in group.slices}
         self.made: dict[Node, int] = {}
         self.last: dict[Node, int] = {}
         self.reads: list[dict[Node, list[Node]]] = []  # for each group: value → the operands that show its memory
@@ -175,6 +177,8 @@ class _Planner:
                 self.made[node] = at
                 if group.kind == "view":
                     self.base[node] = self.root(group.inputs[0])
+                elif node in self.slices:
+                    self.base[node] = self.slices[node]
                 self.last.setdefault(self.root(node), at)
         self.returned = {self.root(out) for out in self.graph.outputs if out.op is not leaves.input}
 
@@ -231,28 +235,35 @@ class _Planner:
         for at, group in enumerate(self.groups):
             self.begun.append(len(self.requests))
             taken: set[Node] = set()
-            for node in group.outputs:
-                if node in self.places or node in self.base:
-                    continue
-                follower = started.get(node)
-                if follower is not None and self._starts_output(node, follower):
-                    self.places[node] = replace(self.places[follower], type=node.type)
-                    continue
-                if node in replaced:
-                    self.places[node] = self.places[replaced[node]]
-                    continue
-                over = self._dying_operand(group, node, at, values, taken)
-                if over is not None:
-                    taken.add(over)
-                    values[node] = values.pop(over)
-                else:
-                    values[node] = self._take(node.type.nbytes)
-                self.places[node] = self._in_arena(values[node], node)
+            for output in group.outputs:
+                node = self.slices.get(output, output)  # memory of a whole is there from its first part on
+                if node not in self.places and node not in self.base:
+                    self.places[node] = self._place_inside(node, started, replaced) or self._in_arena_over(
+                        self._dying_operand(group, node, at, values, taken) if node is output else None, node, values,
+                        taken)
+                if node is not output:
+                    self.places[output] = self.places[node]
             for node in dying.get(at, ()):
                 if node in values:
                     self.requests.append((values.pop(node), None))
         for index, value in self.late:
             self.after[index] = (self.places[value], self.after[index][1])
+
+    def _place_inside(self, node: Node, started: dict[Node, Node], replaced: dict[Node, Node]) -> Place | None:
+        """The place of a value that is made in an output's memory; None for others."""
+        follower = started.get(node)
+        if follower is not None and self._starts_output(node, follower):
+            return replace(self.places[follower], type=node.type)
+        return self.places[replaced[node]] if node in replaced else None
+
+    def _in_arena_over(self, over: Node | None, node: Node, values: dict[Node, int], taken: set[Node]) -> Place:
+        """A place in the arena, over an operand that dies if there is one."""
+        if over is not None:
+            taken.add(over)
+            values[node] = values.pop(over)
+        else:
+            values[node] = self._take(node.type.nbytes)
+        return self._in_arena(values[node], node)
 
     def _replaced_by_outputs(self) -> dict[Node, Node]:
         """Values that end where an output of their type may be written over them: they are made in the output's memory,

@@ -66,7 +66,8 @@ class Lives:
     """Which group makes and reads which value, and what must keep its order.
 
     Attributes:
-        size: bytes of each value that has memory of this program's own; views have that of their base.
+        size: bytes of each value that has memory of this program's own; views have that of their base, and what is
+            joined that of its parts.
         made, read: the values that each group makes and reads.
         readers: value → the groups that read it.
         before, after: group → the groups that must run before it, and after it.
@@ -75,6 +76,7 @@ class Lives:
     def __init__(self, schedule: Schedule):
         groups, graph = schedule.groups, schedule.graph
         base: dict[Node, Node] = {}
+        parts: dict[Node, tuple[Node, ...]] = {}
         writer: dict[Node, int] = {}
         outside = {*graph.outputs, *(value for _, value in graph.updates)}
         self.size: dict[Node, int] = {}
@@ -88,11 +90,14 @@ class Lives:
                 writer[node] = i
                 if group.kind == "view":
                     base[node] = base.get(group.inputs[0], group.inputs[0])
+                elif group.kind == "joined":
+                    parts[node] = group.inputs
+                    self.size |= dict.fromkeys((node, *(group.inputs if node in outside else ())), 0)
                 else:
                     self.size[node] = 0 if node in outside else aligned(hint(node.type.nbytes))
             self.made.append([node for node in group.outputs if node not in base])
-            self.read.append([x for x in dict.fromkeys(base.get(x, x) for x in (*group.inputs, *group.keeps))
-                              if x not in self.made[i]])
+            shown = (y for x in (*group.inputs, *group.keeps) for y in parts.get(base.get(x, x), (base.get(x, x),)))
+            self.read.append([x for x in dict.fromkeys(shown) if x not in self.made[i]])
             for x in self.read[i]:
                 self.readers.setdefault(x, []).append(i)
             for x in (*group.inputs, *group.after):

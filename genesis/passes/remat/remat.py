@@ -63,7 +63,7 @@ def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = L
 
 def moved_bytes(schedule: Schedule) -> int:
     """Bytes that the groups read and write, each value once a group."""
-    return sum(hint(x.type.nbytes) for group in schedule.groups if group.kind != "view"
+    return sum(hint(x.type.nbytes) for group in schedule.groups if not group.runs_nothing
                for x in (*group.inputs, *group.outputs))
 
 

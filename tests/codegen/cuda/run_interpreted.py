@@ -67,10 +67,16 @@ def _memory(node: Node, memory: dict[Node, torch.Tensor]) -> torch.Tensor:
 
 
 def run_group(group: Group, memory: dict[Node, torch.Tensor], **limits: Any) -> None:
-    """Interpret a group; its outputs are added to the memory."""
+    """Interpret a group; its outputs are added to the memory. A slice is in that of the whole, poisoned as well."""
+    if group.kind == "joined":
+        return
     for node in group.outputs:
-        memory[node] = empty(node)
-        memory.setdefault(stored_as(node), memory[node])
+        found = group.slice_of(node)
+        whole = node if found is None else found.whole
+        if found is None or whole not in memory:
+            memory[whole] = empty(whole)
+            memory.setdefault(stored_as(whole), memory[whole])
+        memory[node] = memory[whole]
     for node, origin in group.starts_from:
         memory[node].view(-1).copy_(_memory(origin, memory).reshape(-1))
     run_source(emit(group), memory, **limits)

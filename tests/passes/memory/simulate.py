@@ -18,6 +18,7 @@ class Memory:
     """Which value each range of bytes holds; a value that was written over in part is gone."""
 
     held: dict[Block, list[tuple[int, int, Node]]] = field(default_factory=dict)
+    parts: dict[Node, set[Node]] = field(default_factory=dict)
 
     def write(self, place: Place, value: Node) -> None:
         """Put a value there; whatever it overlaps is lost."""
@@ -25,6 +26,13 @@ class Memory:
         block = self.held.setdefault((place.where, place.index), [])
         block[:] = [(a, b, old) for a, b, old in block if b <= start or end <= a]
         block.append((start, end, value))
+
+    def write_part(self, place: Place, part: Node, whole: Node) -> None:
+        """Put a part of a value there: the first one takes all of its memory, the others must find it so."""
+        if whole not in self.parts:
+            self.write(place, whole)
+        assert self.read(place) is whole, f"other values were written over the parts of {whole}"
+        self.parts.setdefault(whole, set()).add(part)
 
     def read(self, place: Place) -> Node | None:
         """The value that is exactly there."""
@@ -61,12 +69,19 @@ def check_plan(schedule: Schedule, plan: MemoryPlan, may_overwrite: MayOverwrite
     for at, group in enumerate(schedule.groups):
         if group.kind == "view":
             base[group.outputs[0]] = base.get(group.inputs[0], group.inputs[0])
+        base.update((x.part, x.whole) for x in group.slices)
+        if group.kind == "joined":
+            assert memory.parts[group.outputs[0]] == set(group.inputs), "a part is missing"
         for x in group.inputs:
             root = base.get(x, x)
             assert memory.read(plan.places[root]) is root, f"group {at} does not find {root}"
         _check_writes(group, plan, base, may_overwrite)
         for y in group.outputs:
-            if y not in base:
+            if y in memory.parts:
+                assert group.kind == "joined" and memory.read(plan.places[y]) is y
+            elif group.slice_of(y) is not None:
+                memory.write_part(plan.places[y], y, base[y])
+            elif y not in base:
                 memory.write(plan.places[y], y)
         for after, value, place in plan.copies:
             if after == at:
@@ -86,11 +101,12 @@ def check_plan(schedule: Schedule, plan: MemoryPlan, may_overwrite: MayOverwrite
 
 def _check_writes(group: Group, plan: MemoryPlan, base: dict[Node, Node], may_overwrite: MayOverwrite) -> None:
     """Results are apart, and over an operand only where the group may: not where a view shows it as well."""
-    if group.kind == "view":
+    if group.runs_nothing:
         return
     for y in group.outputs:
         place = plan.places[y]
-        assert not any(other is not y and overlap(place, plan.places[other]) for other in group.outputs)
+        assert not any(other is not y and overlap(place, plan.places[other])
+                       and base.get(y, y) is not base.get(other, other) for other in group.outputs)
         under = [x for x in group.inputs if overlap(place, plan.places[base.get(x, x)])]
         for x in under:
             assert x not in base, "an operand that is read through a view is written over"

@@ -45,8 +45,9 @@ from genesis.ir.ops.attention import group_size
 from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType, bool_, float32
 from genesis.passes.fusion.operand_view import OperandView, operand_view
+from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
-from genesis.passes.groups import Group
+from genesis.passes.groups import Group, Slice
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Attention:
         for name in rows:
             self.memory[name] = next(x for x in group.inputs if stored_as(x) is stored_as(operands[name]))
         self.index64 = any_needs_int64(*(view.base.type.numel for view in self.views.values()),
-                                       *(x.type.numel for x in group.outputs))
+                                       *(group.memory_type(x).numel for x in group.outputs))
         self.precision = rounding(q.dtype)
         tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
         self.tile = self._with_room(tile, q.dtype.itemsize, gpu)
@@ -218,18 +219,30 @@ class Attention:
         mask = f", mask=i < queries, other={other}" if masked else ""
         return f"{name}_row = tl.load({name} + (batch * queries + i){mask})"
 
-    def store(self, name: str, axis: str, value: str) -> str:
-        """The line that stores a tile of a result, contiguous in its own shape or, with `beside`, token by token."""
+    def store(self, name: str, axis: str, value: str, output: Node | None = None) -> str:
+        """The line that stores a tile of a result: contiguous in its own shape, with `beside` token by token, or where
+        the slice lies that the output is."""
         length = "queries" if axis == "i" else "keys"
         column, size = ("d", self.head) if name in ("dq", "dk") else ("e", self.value_head)
         mask = f"({axis} < {length})[:, None]" + (
             f" & ({column} < {size})[None, :]" if self.padded(size) != size else "")
         number = "heads" if name in ("dk", "dv") else "batch"
+        found = None if output is None else self.group.slice_of(output)
+        if found is not None:
+            return self._store_slice(name, found, (number, axis, column), value, mask)
         row = f"{number} * {length} + {axis}[:, None]"
         if self.beside:
             heads = self.heads // (self.shared if number == "heads" else 1)
             row = f"({number} // {heads} * {length} + {axis}[:, None]) * {heads} + {number} % {heads}"
         at = f"({row}) * {size} + {column}[None, :]"
+        return f"tl.store({name} + ({at}), ({value}).to({self.dtype}), mask={mask})"
+
+    def _store_slice(self, name: str, found: Slice, names: tuple[str, str, str], value: str, mask: str) -> str:
+        view = slice_view(found, self.beside)
+        assert view is not None, "`slices_of` has asked"
+        batch, row, column = (address(part, variable) for part, variable in zip(
+            (view.batch, view.row, view.column), names, strict=True))
+        at = f"{batch} + ({row})[:, None] + ({column})[None, :]"
         return f"tl.store({name} + ({at}), ({value}).to({self.dtype}), mask={mask})"
 
     @staticmethod

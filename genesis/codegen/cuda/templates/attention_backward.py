@@ -31,7 +31,7 @@ def _by_queries(a: Attention) -> KernelSource:
              *a.key_ranges(), "for start in range(0, full, J):", *indented(_keys_of_a_query(a, masked=False))]
     if a.causal or a.ragged_keys:
         lines += ["for start in range(full, end, J):", *indented(_keys_of_a_query(a, masked=True))]
-    lines.append(a.store("dq", "i", f"dq_sum * {a.scale}"))
+    lines.append(a.store("dq", "i", f"dq_sum * {a.scale}", a.output(0)))
     return a.source("attention_dq", lines, {"dq": a.output(0)}, "i")
 
 
@@ -83,8 +83,8 @@ def _by_keys(a: Attention) -> KernelSource:
                   *indented([f"batch = heads * {a.shared} + head", *a.starts("j", "gq"), *walk])]
     else:
         lines += ["batch = heads", *a.starts("j", "gq"), *walk]
-    lines += [a.store("dk", "j", f"dk_sum * {a.scale}")] if dk is not None else []
-    lines += [a.store("dv", "j", "dv_sum")] if dv is not None else []
+    lines += [a.store("dk", "j", f"dk_sum * {a.scale}", dk)] if dk is not None else []
+    lines += [a.store("dv", "j", "dv_sum", dv)] if dv is not None else []
     return a.source("attention_dkv", lines, {"dk": dk, "dv": dv}, "j")
 
 

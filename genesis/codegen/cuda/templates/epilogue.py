@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.build_kernel import build
@@ -23,6 +24,14 @@ PRODUCT = "in0"
 """What the loop kernel calls the product."""
 
 
+class Result(NamedTuple):
+    """A kernel's result as a matrix in its memory: rows `stride` elements apart, from element `start` on."""
+
+    node: Node
+    stride: int
+    start: int
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """The text of an epilogue.
@@ -32,14 +41,14 @@ class Epilogue:
         pointers: parameter → Triton type, for what they read and write.
         args: the nodes of these parameters, in order.
         aligned: those of the parameters that are tensors.
-        tiles: parameter → node, of results that are written a piece at a time, by `put`.
+        tiles: parameter → matrix, of results that are written a piece at a time, by `put`.
     """
 
     lines: tuple[str, ...]
     pointers: dict[str, str]
     args: tuple[Node, ...]
     aligned: tuple[str, ...]
-    tiles: dict[str, Node] = field(default_factory=dict)
+    tiles: dict[str, Result] = field(default_factory=dict)
 
 
 def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int],
@@ -58,12 +67,13 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
     batch, rows, columns = shape
     outputs = tuple(x for x in group.outputs if x is not product)
     read = (product, *(x for x in group.inputs if x is not product))
-    kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r"))))
+    kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r")),
+                         slices=group.slices))
     tiles = {x.name: x.node for x in kernel.arguments
              if by_tiles is not None and x.name != PRODUCT and x.node in outputs and by_tiles(x.node)}
-    body = _Body(kernel, tile, index64, product in group.outputs, {
-        s.argument: f"{s.argument}_map" for s in kernel.statements
-        if isinstance(s, Store) and s.argument in tiles and _is_a_tile(s, columns)}, also_put)
+    stored = {s.argument: Result(tiles[s.argument], *place) for s in kernel.statements
+              if isinstance(s, Store) and s.argument in tiles and (place := _tile_at(s)) is not None}
+    body = _Body(kernel, tile, index64, product in group.outputs, {x: f"{x}_map" for x in stored}, also_put)
     if by_tiles is not None:
         body.total, body.first = "part", "at"
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
@@ -75,14 +85,16 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
              "r_mask = j[None, :] < columns", *body.lines()]
     return Epilogue(tuple(lines), {x.name: POINTER[x.node.dtype.name] for x in arguments},
                     tuple(x.node for x in arguments), tuple(x.name for x in arguments if x.role != "number"),
-                    {body.maps[name]: tiles[name] for name in body.maps})
+                    {body.maps[name]: stored[name] for name in body.maps})
 
 
-def _is_a_tile(s: Store, columns: int) -> bool:
-    """Does it write element (x, r) of a row-major matrix?"""
+def _tile_at(s: Store) -> tuple[int, int] | None:
+    """(stride, start) of the matrix of which it writes element (x, r); None if that is none."""
     terms = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
-    return (not s.address.constant and len(s.address.terms) == 2 and terms == {"x": columns, "r": 1}
-            and s.vars == s.value.vars)
+    if len(s.address.terms) != 2 or set(terms) != {"x", "r"} or s.vars != s.value.vars:
+        return None
+    unit = terms["r"].__class__ is int and terms["r"] == 1
+    return (terms["x"], s.address.constant) if unit else None
 
 
 def put(parameter: str, value: str, number: int, count: int) -> str:

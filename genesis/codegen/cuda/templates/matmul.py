@@ -16,7 +16,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
-from genesis.codegen.cuda.templates.epilogue import epilogue, put
+from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.codegen.cuda.templates.streamed_matmul import (
@@ -38,8 +38,9 @@ from genesis.ir.sym_int import gcd, hint, is_multiple
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
+from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
-from genesis.passes.groups import Group
+from genesis.passes.groups import Group, Slice
 
 PRODUCTS: Final = (matmul, matmul_split_k)
 
@@ -83,7 +84,8 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
     else:
         tile = tile_of(dtype, batch, rows, columns, depth, gpu) if dots else shrunk(PLAIN, rows, columns, depth, 1)
-    index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
+    index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
+                              *(x.whole.type.numel for x in group.slices))
     if few is None and splits == 1 and worth_it(dtype, batch, rows, columns, depth, gpu):
         streamed = _streamed(group, node, a, b, gpu, index64)
         if streamed is not None:
@@ -103,7 +105,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), index64)
         lines += more.lines
     if stored:
-        out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
+        out = _slice_address(group, stored[0]) or "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
         inside = mask_of({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
         lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}){inside})")
     sizes = {"rows": rows, "columns": columns, "depth": depth}
@@ -150,13 +152,14 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
     value = f"part.to({triton_type(node.dtype)})"
     if stored and by_tiles(node):
         lines.append(put("out_map", value, len(tiles), len(tiles) + 1))
-        tiles["out_map"] = stored[0]
+        tiles["out_map"] = _result(group, stored[0], columns)
     elif stored:
         memory["out"] = stored[0]
-        lines.append(f"tl.store(out + (i[:, None] * columns + j[None, :]), {value}, "
-                     "mask=(i[:, None] < rows) & (j[None, :] < columns))")
+        out = _slice_address(group, stored[0]) or "i[:, None] * columns + j[None, :]"
+        lines.append(f"tl.store(out + ({out}), {value}, mask=(i[:, None] < rows) & (j[None, :] < columns))")
     maps = {"a_map": left.map, "b_map": right.map,
-            **{name: MatrixMap(x, (rows, columns), columns, 0, (tile.i, PIECE)) for name, x in tiles.items()}}
+            **{name: MatrixMap(x.node, (rows, columns), x.stride, x.start, (tile.i, PIECE))
+               for name, x in tiles.items()}}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors, "STAGES": tile.num_stages,
@@ -173,6 +176,32 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
         (*memory, *exchanged, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name,
         plain=plain_module(name, signature, left, right, lines, index64, form))
+
+
+def _slice_address(group: Group, stored: Node) -> str:
+    """The address of a product's element (batch, i, j) in the memory that it is a slice of; "" if it is none."""
+    found = group.slice_of(stored)
+    if found is None:
+        return ""
+    view = _view_of(found)
+    parts = [address(view.batch, "batch"), *(f"({address(part, name)}){axes}" for part, name, axes in (
+        (view.row, "i", "[:, None]"), (view.column, "j", "[None, :]")) if part.terms)]
+    return " + ".join(parts)
+
+
+def _result(group: Group, stored: Node, columns: int) -> Result:
+    """A product's matrix in its memory."""
+    found = group.slice_of(stored)
+    if found is None:
+        return Result(stored, columns, 0)
+    view = _view_of(found)
+    return Result(stored, view.row.terms[0][1], view.batch.constant)
+
+
+def _view_of(found: Slice) -> OperandView:
+    view = slice_view(found)
+    assert view is not None, "`slices_of` has asked"
+    return view
 
 
 def epilogue_name(group: Group, product: Node) -> str:
