@@ -281,8 +281,9 @@ def test_more_random_programs() -> None:
 def test_slices_compile() -> None:
     """The packed gradient's kernels and streamed products, for a Hopper GPU."""
     passed = _passed(*_packed(2, 12, 12, 256, 64, bfloat16, beside=False))
-    operands, made = products(768, 768, rows=16384, dtype=bfloat16)
-    groups = [*passed.schedule.groups, *_passed(operands, (movement.concat(*made, axis=1),)).schedule.groups]
+    x, *weights = (an_input(i, shape, bfloat16) for i, shape in enumerate([(16384, 768), (768, 768), (768, 3072)]))
+    whole = movement.concat(*(matmul(x, w) for w in weights), axis=1)
+    groups = [*passed.schedule.groups, *_passed((x, *weights), (whole,)).schedule.groups]
     sliced = [emit(group) for group in groups if group.slices]
     assert {source.name for source in sliced} == {"attention_dq", "attention_dkv", "streamed_matmul"}
     assert all(compile_cubin(source) for source in sliced)
