@@ -222,6 +222,8 @@ class _Placement:
 
     def _said(self, at: int, wanted: int) -> str:
         slot, read = self.slot[at], self._is_read_at(at)
+        if read == len(self.fixed):
+            return f"nothing reads it: it takes {_time(self.takes[at])}, for which the next collective waits"
         hidden, takes = self.begins[read] - self.begins[slot], self.takes[at]
         text = f"begins {_kernels(read - slot)} before it is read, which take {_time(hidden)} of its {_time(takes)}"
         if slot > wanted:

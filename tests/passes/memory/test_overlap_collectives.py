@@ -170,6 +170,17 @@ def test_why_says_it_of_each_gather() -> None:
     assert [line for line in lines if line.startswith("    begins ")] == [f"    {text}" for _, text in found.placed]
 
 
+def test_a_gather_that_nothing_reads_is_done_before_the_next_one_has_to_begin() -> None:
+    program = Program(2)
+    program.kernels(20)
+    program.gather("%w0")
+    program.multiply(program.gather("%w1"))
+    found = overlapped(program.schedule())
+    assert names(found).index("all_gather") == 20 - 2 * KERNELS + 1  # 30 µs are 15 kernels
+    assert [text.partition(":")[0] for _, text in found.placed] == [
+        "nothing reads it", f"begins {KERNELS} kernels before it is read, which take 16 µs of its 15 µs"]
+
+
 def test_what_is_cast_for_a_gather_moves_with_it() -> None:
     program = Program(2)
     program.multiply(program.gather("%w0"))
