@@ -6,11 +6,12 @@ seconds is skipped and says so, and so is one that takes no fixture `cuda`: it a
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -32,12 +33,14 @@ def on_pretended_gpu(request: pytest.FixtureRequest) -> AbstractContextManager[o
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Inside, a test that takes longer is skipped. What raises is no `Exception`: nothing takes it for an error.
+    """Inside, a test that takes longer is skipped. What raises is no `Exception`: nothing takes it for an error, but
+    numpy, which tells an error of its own where it calls back.
 
     Not while the interpreter changes Triton's modules, or changes them back: later tests would find half of that.
     """
     from genesis.runtime.fake_cuda.interpreter import interpreting
     changing = interpreting.__wrapped__.__code__  # type: ignore[attr-defined]
+    late: list[bool] = []
 
     def told(number: int, frame: FrameType | None) -> None:
         while frame is not None:
@@ -45,14 +48,24 @@ def at_most(seconds: float) -> Iterator[None]:
                 signal.setitimer(signal.ITIMER_REAL, SOON)
                 return
             frame = frame.f_back
+        late.append(True)
+        raise_late()
+
+    def raise_late() -> NoReturn:
         pytest.skip(f"takes more than {seconds:g} s in the interpreter")
     before = signal.signal(signal.SIGALRM, told)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except Exception:
+        if late:
+            raise_late()
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if late:  # else the next test would find what this one left pending, on a GPU that is gone
+            gc.collect()
 
 
 def pretend(config: pytest.Config, wanting: list[pytest.Item]) -> None:

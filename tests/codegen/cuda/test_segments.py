@@ -305,6 +305,17 @@ def test_lines_compile() -> None:
     assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_added")
 
 
+def test_lines_that_are_taken_in_turns_wait_until_the_last_sums_are_read() -> None:
+    """The lanes of a warp run as far ahead of each other as they like, between two of its barriers."""
+    schedule = scheduled("scatter_add", (200_000, 9), 1, (200_000, 40), "float32")
+    source, = (emit(group) for group in schedule.groups if emit(group).name == "lines_summed")
+    turns, _, of_a_turn = source.source.rpartition("for turn in ")[2].partition("\n")
+    assert not turns.endswith("range(0, 1):")
+    last_read = max(number for number, line in enumerate(of_a_turn.splitlines()) if "g_get_" in line)
+    assert any("debug_barrier" in line for line in of_a_turn.splitlines()[last_read:])
+    assert compile_cubin(source)
+
+
 @pytest.mark.parametrize(("rows", "count"), [(9, 9), (75, 75), (900, 20), (900, 900)])
 def test_sums_of_lines_of_any_length_compile(rows: int, count: int) -> None:
     """With symbolic sizes the loops over a line's sums are loops, whatever stands before them."""

@@ -124,6 +124,8 @@ class _LineSums:
         body = [line for at in range(self.beside) for line in self.of(at, self.rows.x_lines(
             f"(tl.program_id(0) * {self.turns} + turn) * {self.beside} + {at}"))]
         body += [*self.loaded("0"), *self.begun(), *(self.looped() if self.loops else self.added("")), *self.ended()]
+        if self.turns > 1:  # lanes still read the sums that the next turn writes over
+            body.append("tl.debug_barrier()")
         text = ["words = g_words()", f"line = tl.arange(0, XBLOCK)[:, None] * {self.padded}",
                 *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
                 f"for turn in tl.range(0, {self.turns}):", *(f"    {line}" for line in body)]
