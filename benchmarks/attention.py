@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,9 @@ import genesis
 CASES = "16x12x1024x64,4x16x4096x64,4x16x4096x128"
 TOLERANCE = 2e-2
 """Of the largest value: bf16 inputs are exact in the reference, probabilities and results are rounded to 8 bits."""
+
+CHOSEN = ExitStack()
+"""The tiles that are in use."""
 
 SWEPT = {"i": (64, 128), "j": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
 REPEATS = 20
@@ -175,11 +179,15 @@ def run_torch(case: tuple[int, ...], backend: str) -> dict[str, Any]:
 
 
 def use_tiles(text: str) -> None:
-    """Replace rows of the kernels' table of tiles: "op=i,j,warps,stages;…". Plans on disk were made with others."""
-    from genesis.codegen.cuda.templates import attention
-    for row in filter(None, text.split(";")):
-        op, _, numbers = row.partition("=")
-        attention.TILES[op] = ((1 << 30, attention.AttentionTile(*map(int, numbers.split(",")))),)
+    """Make kernels with these tiles: "op=i,j,warps,stages;…". Plans on disk were made with others."""
+    from genesis.codegen.cuda.choice_table import Key, Row, Rows
+    from genesis.codegen.cuda.choices import deciding
+    from genesis.codegen.cuda.templates.attention_choice import AttentionTile
+    rows = [Row(Key(op, ""), AttentionTile(*map(int, numbers.split(","))).name)
+            for op, _, numbers in (row.partition("=") for row in filter(None, text.split(";")))]
+    CHOSEN.close()
+    if rows:
+        CHOSEN.enter_context(deciding(Rows(rows)))
         os.environ["GENESIS_PLAN_CACHE"] = "0"
 
 

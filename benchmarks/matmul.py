@@ -57,14 +57,14 @@ def use_tile(text: str) -> None:
     "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded.
     """
     from genesis import engine
-    from genesis.codegen.cuda.templates import matmul, streamed_matmul
+    from genesis.codegen.cuda.templates import product_choice, streamed_matmul
     from genesis.codegen.cuda.templates.tile import Tile
     from genesis.ir.types import float32
     from genesis.passes import structural_memo
     os.environ["GENESIS_PLAN_CACHE"] = "0"
     streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = ()  # type: ignore[misc]
     if text.startswith("plain"):
-        matmul._ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),  # type: ignore[assignment]
+        product_choice.ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),
     elif text != "none":
         which, *numbers = text.split(",")
         forms = (streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",

@@ -43,6 +43,11 @@ class Config:
             large module. The default, 1 GiB, is two layers of a model of 8e9 parameters in 16 bits, and less than a
             hundredth of an H200's memory. With 0 no module is gathered before it is needed, unless a step has room for
             it below its peak.
+        tune: who decides which tile or form a GPU's kernel is made with. "model": a table that comes with Genesis, and
+            a model where it has no row. "max": when products, attention and reductions of rows are first compiled, the
+            best candidates are timed on the GPU, and the fastest are kept in a table of the user's own beside the
+            compiled kernels: later processes take what it says, and have the same bits. It costs seconds for each
+            new kernel. In a job of several ranks, which all have to choose alike, nothing is timed.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward
@@ -73,6 +78,7 @@ class Config:
     float32_products: str = "ieee"
     streamed_attention: bool = True
     prefetch_bytes: int = 1 << 30
+    tune: str = "model"
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
 
@@ -99,18 +105,18 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
         return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-                self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes)
+                self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes, self.tune)
 
     def _set(self, key: tuple[Any, ...]) -> None:
         (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-         self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes) = key
+         self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes, self.tune) = key
 
 
 def _renamed() -> None:
     warnings.warn("genesis.config.keep_copies is called keep_shadow_weights now", DeprecationWarning, stacklevel=3)
 
 
-_CHOICES: Final = {"float32_products": ("ieee", "tf32", "bf16x3")}
+_CHOICES: Final = {"float32_products": ("ieee", "tf32", "bf16x3"), "tune": ("model", "max")}
 
 
 config = Config()

@@ -1,11 +1,12 @@
 """Compiled kernels and plans on disk: what there is, how much, and how to be rid of it.
 
 Everything here can be removed at any time: it is compiled again when it is wanted. `GENESIS_CACHE_DIR` says where
-the cache is, GENESIS_PLAN_CACHE=0 keeps plans out of it.
+the cache is, GENESIS_PLAN_CACHE=0 keeps plans out of it. Tables of measured choices (`genesis tune`) are beside them.
 
     genesis cache
     genesis cache list
     genesis cache clear --plans
+    genesis cache clear --tuned
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HELP = "show or clear the compiled kernels and plans on disk"
-KINDS = ("kernel", "plan")
+KINDS = {"kernel": "kernels", "plan": "plans", "table": "tuned"}
+"""What is kept → the flag that asks for it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="size: how much there is (default); list: every entry, the newest first; clear: remove it")
     parser.add_argument("--kernels", action="store_true", help="kernels only")
     parser.add_argument("--plans", action="store_true", help="plans only")
+    parser.add_argument("--tuned", action="store_true", help="tables of measured choices only")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or clear. 0, or 1 for a directory that is not used."""
+    from genesis.engine.tuning import tables
     from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
-    asked = [kind for kind in KINDS if getattr(arguments, f"{kind}s")] or KINDS
-    stores = {"kernel": KernelCache().store, "plan": PlanCache().store}
+    stores = {"kernel": KernelCache().store, "plan": PlanCache().store, "table": tables()}
+    asked = [kind for kind, flag in KINDS.items() if getattr(arguments, flag)] or [
+        kind for kind in KINDS if kind != "table" or any(stores[kind].files())]
     unused = stores["kernel"].why_unused()
     if unused is not None:
         print(f"not used: {unused}\n  try: look at what is in it, then `chmod go-w` it or remove it; or set "
@@ -64,14 +69,18 @@ def _rows(files: Sequence[tuple[str, Path]]) -> list[str]:
 
 
 def _what(kind: str, file: Path) -> str:
-    """A kernel's name, or how many launches a plan has."""
+    """A kernel's name, how many launches a plan has, or what a table is about."""
+    from genesis.engine.tuning import tables
     from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
-    store = KernelCache(file.parent).store if kind == "kernel" else PlanCache(file.parent).store
-    found = store.read(file.stem)
+    stores = {"kernel": KernelCache(file.parent).store, "plan": PlanCache(file.parent).store,
+              "table": tables(file.parent)}
+    found = stores[kind].read(file.stem)
     if found is None:
         return "damaged, or of another version"
     if kind == "kernel":
         return str(found.meta.get("name", "?"))
+    if kind == "table":
+        return f"measured choices of {found.meta.get('gpu', '?')}"
     launches = sum(entry[0] == "Launch" for entry in found.meta.get("objects", ()))
     return f"{launches} launches of {len(found.meta.get('entries', ()))} kernels"

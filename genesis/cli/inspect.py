@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.graph import Graph, rewrite_nodes, topological
 from genesis.ir.node import make
 from genesis.ir.types import Device, TensorType, tensor_type
+from genesis.runtime.plan import Launch
 
 if TYPE_CHECKING:
     from genesis.codegen.base import Backend
+    from genesis.codegen.cuda.source import KernelSource
     from genesis.passes.groups import Schedule
     from genesis.passes.memory.plan_memory import MemoryPlan
     from genesis.passes.pipeline import Passed, PassReport, Work
@@ -71,6 +73,7 @@ class Program:
         memory: where its values are.
         ran: whether this is how it ran.
         fixed_sizes: why the plan serves no other batch size, or None.
+        made: what the kernel of a group (by its `id`) was made with as it ran, where there was a choice.
     """
 
     backend: Backend
@@ -80,6 +83,7 @@ class Program:
     memory: MemoryPlan
     ran: bool
     fixed_sizes: str | None = None
+    made: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def target(self) -> str:
@@ -105,7 +109,11 @@ def last_step() -> Program:
 
 def program_of(compiled: Any) -> Program:
     """What the engine compiled (`compiler.Compiled`), for the backend that ran it."""
-    return replace(_program(compiled.backend, compiled.passed, ran=True), fixed_sizes=compiled.fixed_sizes)
+    found = _program(compiled.backend, compiled.passed, ran=True)
+    launches = [step for step in compiled.plan.steps if isinstance(step, Launch)]
+    groups = [group for group in found.schedule.groups if group.kind != "collective"]
+    made = {id(group): launch.choices for group, launch in zip(groups, launches, strict=False)}
+    return replace(found, fixed_sizes=compiled.fixed_sizes, made=made if len(groups) == len(launches) else {})
 
 
 def program_for(compiled: Any, target: str) -> Program:
@@ -153,6 +161,11 @@ def kernels_of(program: Program) -> list[tuple[Any, Any]]:
     graph = program.schedule.graph
     settled = frozenset(graph.inputs).difference(target for target, _ in graph.updates)
     return [(group, program.backend.kernel_source(group, settled)) for group in groups]
+
+
+def made_as(program: Program, group: Any, kernel: KernelSource) -> tuple[str, ...]:
+    """What a kernel was made with where there was a choice, and who said so: as it ran, or as it would be made."""
+    return program.made.get(id(group), tuple(taken.text for taken in kernel.choices))
 
 
 def name_of(group: Any) -> str:

@@ -9,7 +9,7 @@ from importlib import import_module
 
 # A subcommand is a module here with `HELP`, `add_arguments(parser)` and `run(arguments) -> exit status`.
 COMMANDS = ("cache", "cache_prompt", "chat", "data", "demo", "dump", "eval", "finetune", "generate", "launch", "ops",
-            "passes", "profile", "train", "why")
+            "passes", "profile", "train", "tune", "why")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.cli.inspect import Program, kernels_of, lines_of, name_of
+from genesis.cli.inspect import Program, kernels_of, lines_of, made_as, name_of
 from genesis.cli.peak import peak_data, peak_text
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -114,11 +114,13 @@ def schedule_data(schedule: Schedule) -> list[dict[str, Any]]:
 # Kernels and their memory
 
 def kernels_text(program: Program) -> str:
-    """One line a kernel, in the order in which they run."""
+    """One line a kernel, in the order in which they run, and what it was made as where there was a choice."""
     rows = kernels_data(program)
     width = max((len(row["name"]) for row in rows), default=0)
     shape = [f"{row['name']:<{width}}  {_launch(row)}{', '.join(row['lines'])}".rstrip() for row in rows]
-    return "\n".join(f"{position:4d}  {line}" for position, line in enumerate(shape))
+    made = ["".join(f"\n      made as {text}" for text in row.get("choices", ())) for row in rows]
+    lines = [line + more for line, more in zip(shape, made, strict=True)]
+    return "\n".join(f"{position:4d}  {line}" for position, line in enumerate(lines))
 
 
 def kernels_data(program: Program) -> list[dict[str, Any]]:
@@ -127,7 +129,8 @@ def kernels_data(program: Program) -> list[dict[str, Any]]:
     for group, kernel in kernels_of(program):
         row: dict[str, Any] = {"name": name_of(group), "kind": group.kind, "lines": list(lines_of(group))}
         if kernel is not None:
-            row |= {"name": kernel.name, "grid": list(kernel.grid), "num_warps": kernel.num_warps}
+            row |= {"name": kernel.name, "grid": list(kernel.grid), "num_warps": kernel.num_warps,
+                    "choices": list(made_as(program, group, kernel))}
         rows.append(row)
     return rows
 

@@ -1,8 +1,10 @@
 """Run a script and say why its ops are in the kernels they are in, and why two of them are not in one.
 
-Each kernel's reason comes first, then the fusions that were tried and refused, by reason, with the lines of the
-script on both sides. Between them, of a program of many ranks: where each collective was placed, the kernels beside it,
-which hide it, and those that wait for it. By default for CUDA, which needs no GPU: the CPU fuses nothing.
+Each kernel's reason comes first, with the tile or form that it was made in and who says so (the model, the shipped
+table, or one that was tuned here: `genesis tune`), then the fusions that were tried and refused, by reason, with the
+lines of the script on both sides. Between them, of a program of many ranks: where each collective was placed, the
+kernels beside it, which hide it, and those that wait for it. By default for CUDA, which needs no GPU: the CPU fuses
+nothing.
 
     genesis why train.py
     genesis why train.py --op softmax -- --steps 1
@@ -22,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from genesis.cli.dump import Nothing, about_targets, chosen_plans, program, refuse
-from genesis.cli.inspect import Program, name_of
+from genesis.cli.inspect import Program, made_as, name_of
 from genesis.cli.why_collectives import collective_lines
 from genesis.ir.node import Node
 from genesis.ir.suggest import did_you_mean
@@ -112,6 +114,8 @@ def _together(found: Program, asked: Asked) -> list[str]:
             kernel = found.backend.kernel_source(group)
             if kernel is not None and kernel.note:
                 lines.append(f"    {kernel.name}: {kernel.note}")
+            if kernel is not None:
+                lines += [f"    made as {text}" for text in made_as(found, group, kernel)]
             lines += [f"    {place}" for place in dict.fromkeys(_line(node) for node in group.nodes if node.source)]
     return lines
 

@@ -129,6 +129,12 @@ class Backend(ABC):
         """
         return None
 
+    @property
+    def decided_by(self) -> str:
+        """What decides its kernels beside the program, the settings and what comes with Genesis: part of the names of
+        plans on disk."""
+        return ""
+
     # Running
 
     @abstractmethod

@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.ir.errors import failure
-
-_LAUNCHERS: Final = (
-    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH's and Intel MPI's
-)
-"""(launcher, its variables for rank, world size and local rank), in the order in which they are looked for."""
+from genesis.runtime.collectives import LAUNCHERS
 
 DEFAULT_PORT: Final = 29500
 """torch's port of the store where the launcher names none."""
@@ -56,7 +49,7 @@ def place(environment: Mapping[str, str] | None = None, rank: int = -1, world_si
     (1, 2, 1, 1234)
     """
     env = os.environ if environment is None else environment
-    found = next(((r, s, local) for _, r, s, local in _LAUNCHERS if r in env and s in env), None)
+    found = next(((r, s, local) for _, r, s, local in LAUNCHERS if r in env and s in env), None)
     if found is None and (rank < 0 or world_size < 0):
         raise failure("init_process_group", "environment variable RANK expected, but not set",
                       hint="start the script with torchrun, srun, mpirun or `genesis launch -n 2 script.py`, or pass "

@@ -6,7 +6,7 @@ Each imports what it needs when it is asked: making a tensor on the CPU needs no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
@@ -20,6 +20,7 @@ from genesis.ir.types import Device, DeviceKind, add_device_kind
 if TYPE_CHECKING:
     from genesis.codegen.cuda.gpu_model import GpuModel
     from genesis.codegen.cuda.source import KernelSource
+    from genesis.codegen.cuda.tuning import Timer, Trial
     from genesis.ir.graph import Graph
     from genesis.ir.node import Node
     from genesis.passes.groups import Group, Late, Schedule
@@ -176,7 +177,35 @@ class CUDABackend(Backend):
 
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         from genesis.codegen.cuda.lower import lower
-        return lower(schedule, memory, self.compile, self.gpu), ()
+        if config.tune == "max" and self.device_count():
+            from genesis.engine.tuning import tune_schedule
+            tune_schedule(schedule, self.compile, self.microseconds, self.gpu)
+        with self.deciding():
+            return lower(schedule, memory, self.compile, self.gpu), ()
+
+    def deciding(self) -> AbstractContextManager[None]:
+        """Inside, the user's table of measured choices decides, where `config.tune` says so."""
+        if config.tune != "max":
+            return nullcontext()
+        from genesis.codegen.cuda.choices import deciding
+        from genesis.engine.tuning import user_rows
+        return deciding(user_rows(self.gpu))
+
+    def microseconds(self, trial: Trial) -> float:
+        """How long a kernel takes on the GPU at hand.
+
+        Raises:
+            NotTimed: it cannot be started, or there is no room for its operands.
+        """
+        from genesis.engine.tuning import timed
+        return timed(trial.plan)
+
+    @property
+    def decided_by(self) -> str:
+        if config.tune != "max":
+            return ""
+        from genesis.engine.tuning import digest
+        return digest(self.gpu)
 
     def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
         """Kernels as the driver loads them: from the disk, or by Triton in worker processes."""
@@ -188,7 +217,8 @@ class CUDABackend(Backend):
         from genesis.codegen.cuda.emit import emit
         if group.kind in ("collective", "joined"):
             return None
-        return emit(group, self.gpu, settled)
+        with self.deciding():
+            return emit(group, self.gpu, settled)
 
     def executor(self, plan: Plan) -> Executor:
         if plan.kept:
@@ -212,6 +242,11 @@ class CUDABackend(Backend):
 class FakeCUDABackend(CUDABackend):
     """CUDA without a GPU: the same plans and kernels, run by Triton's interpreter on host memory. Slow; for tests.
 
+    Args:
+        driver: the pretended GPU.
+        timer: how long a kernel takes (`config.tune`), as an interpreter's times say nothing; by default what the model
+            thinks.
+
     >>> import genesis
     >>> from genesis.runtime.fake_cuda.driver import HostDriver
     >>> with FakeCUDABackend(HostDriver(memory_bytes=1 << 20)):
@@ -219,10 +254,15 @@ class FakeCUDABackend(CUDABackend):
     (1, [2.0, 2.0, 2.0])
     """
 
-    def __init__(self, driver: Driver):
+    def __init__(self, driver: Driver, timer: Timer | None = None):
         from genesis.codegen.cuda.gpu_model import model_of
         super().__init__(model_of(driver.properties(0)))
         self.driver = driver
+        self.timer = timer
+
+    def microseconds(self, trial: Trial) -> float:
+        """What the model thinks, or what the test says."""
+        return trial.taken.candidate.microseconds if self.timer is None else self.timer(trial)
 
     def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
         """Kernels as the interpreter takes them: their text, and the values of its constants."""

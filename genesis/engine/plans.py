@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from genesis.config import config
+from genesis.config import config, settings
 from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
@@ -41,6 +41,9 @@ MAKING_FOLDERS: Final = ("ir", "passes", "codegen", "runtime", "engine")
 MAKING_MODULES: Final = ("config.py",)
 """Folders and files whose code decides which plan a program gets. The rest of Genesis decides which program it is, and
 that is part of a plan's name on disk anyway."""
+
+MAKING_FILES: Final = (".py", "choices.txt")
+"""Endings of their names: code, and the shipped table of choices."""
 
 MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
@@ -235,6 +238,9 @@ def _fixed_inputs(captured: Captured) -> set[int]:
 # The disk
 
 _unsaved: deque[tuple[tuple, Member, PlanTemplate, Device]] = deque(maxlen=MOST_UNSAVED)
+_tuned: deque[tuple[tuple, Member, Plan, tuple]] = deque(maxlen=MOST_UNSAVED)
+"""Plans made while times decide, with their settings: their names hold the whole table, which the next plan may add
+to, so they are written when the process ends."""
 
 
 def _save_later(erased: tuple, member: Member, template: PlanTemplate, device: Device) -> None:
@@ -245,16 +251,27 @@ def _save_later(erased: tuple, member: Member, template: PlanTemplate, device: D
 @atexit.register
 def _save_all() -> None:
     stored = _stored()
+    while _tuned and stored is not None:
+        erased, member, made, key = _tuned.popleft()
+        with settings(key):
+            _save_now(erased, member, made)
     while _unsaved and stored is not None:
         erased, member, template, device = _unsaved.popleft()
         if not stored.has(_name(erased, member, device)):
             plan = template.plan(member.numbers, tight=True)
             if plan is not None:
-                _save(erased, member, plan)
+                _save_now(erased, member, plan)
 
 
 def _save(erased: tuple, member: Member, plan: Plan) -> None:
-    """Write a plan if its kernels are on disk."""
+    """Write a plan if its kernels are on disk, or have it written at the end."""
+    if config.tune == "max":
+        _tuned.append((erased, member, plan, config.key()))
+    else:
+        _save_now(erased, member, plan)
+
+
+def _save_now(erased: tuple, member: Member, plan: Plan) -> None:
     stored = _stored()
     steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
     if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
@@ -273,7 +290,8 @@ def _cache_in(directory: Path) -> PlanCache:
 def _name(erased: tuple, member: Member, device: Device) -> str:
     """All that a plan depends on, as text."""
     fixed = sorted(member.fixed)
-    return repr((erased, member.numbers, fixed, config.key(), backend_of(device).gpu, *_environment()))
+    return repr((erased, member.numbers, fixed, config.key(), backend_of(device).gpu, backend_of(device).decided_by,
+                 *_environment()))
 
 
 @cache
@@ -303,7 +321,7 @@ def _sources() -> tuple[tuple[str, int, int], ...]:
         if folder == root:
             folders[:], names = list(MAKING_FOLDERS), list(MAKING_MODULES)
         for name in sorted(names):
-            if name.endswith(".py"):
+            if name.endswith(MAKING_FILES):
                 stat = os.stat(os.path.join(folder, name))
                 found.append((os.path.join(folder[len(root):], name), stat.st_size, stat.st_mtime_ns))
     return tuple(found)

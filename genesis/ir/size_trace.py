@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Atoms, Terms, sorted_terms, without_factors
@@ -135,6 +136,17 @@ class Trace:
             size.range = sum_of([product_of([(k, k), *[self._atom_range[atom] for atom in atoms]])
                                  for atoms, k in size.terms])
         return size.range
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """A context whose questions become no guards, nor are their answers remembered: what is tried there is thrown
+        away."""
+        before = self.noting, self._computed, self._compared
+        self.noting, self._computed, self._compared = False, {}, {}
+        try:
+            yield
+        finally:
+            self.noting, self._computed, self._compared = before
 
     # Arithmetic: memoized, because passes ask the same again and again.
 

@@ -13,7 +13,8 @@ An answer about symbolic sizes holds within one `Trace` (`ir/sym_int.py`), which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -48,6 +49,21 @@ def memoized(key: Hashable, answer: Callable[[], A]) -> A:
     if key not in kept:
         kept[key] = answer()
     return kept[key]
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """A context for what is tried and thrown away: it leaves neither answers nor guards (`Trace.aside`)."""
+    trace = tracing()
+    if trace is None:
+        yield
+        return
+    kept = _of_traces.pop(trace, {})
+    try:
+        with trace.aside():
+            yield
+    finally:
+        _of_traces[trace] = kept
 
 
 Structure = tuple[tuple, ...]

@@ -6,6 +6,7 @@ backend has them: torch's on the CPU, addresses and a stream on CUDA.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -159,6 +160,21 @@ class GroupEntry(NamedTuple):
 
 
 _groups: Final[dict[str, GroupEntry]] = {}
+
+
+LAUNCHERS: Final = (
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH's and Intel MPI's
+)
+"""(launcher, its variables for rank, world size and local rank), in the order in which they are looked for."""
+
+
+def ranks() -> int:
+    """How many processes the job has, as far as its groups and who launched it tell."""
+    told = next((os.environ[size] for _, rank, size, _ in LAUNCHERS if rank in os.environ and size in os.environ), "1")
+    return max((len(entry.ranks) for entry in _groups.values()), default=int(told) if told.isdigit() else 1)
 
 
 def add_group(name: str, entry: GroupEntry) -> None:

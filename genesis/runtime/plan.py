@@ -67,7 +67,8 @@ class Launch:
     map with its shape and strides behind it. The two hidden scratch pointers that Triton adds are the executor's
     business. `writes` are the places that it may write to;
     None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward". Of the places
-    `shared` it writes a part, as other launches write the others: these need not wait for each other.
+    `shared` it writes a part, as other launches write the others: these need not wait for each other. `choices` say
+    which of its template's tiles or forms the kernel was made with where there were several, and who said so.
     """
 
     kernel: KernelImage
@@ -77,6 +78,7 @@ class Launch:
     writes: tuple[Place, ...] | None = None
     origin: str = ""
     shared: tuple[Place, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Store
+from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.ops.splits import SPREADS
 from genesis.ir.sym_int import hint, is_multiple, literal_value, most
 from genesis.passes.graph.split_reductions import whole_columns
@@ -215,7 +216,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2
-    return Blocks(x_block, r_block, False, warps)
+    return choose_rows(Blocks(x_block, r_block, False, warps), kernel, gpu)
 
 
 def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from typing import Final
 
+from genesis.codegen.cuda.choices import noting, stamp
 from genesis.codegen.cuda.early_loads import emit_early_loop, settled_inputs
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
@@ -41,12 +42,12 @@ def emit(group: Group, gpu: GpuModel = H200, settled: Container[Node] = frozense
     early = settled_inputs(group, settled)
     found = None if group.kind in ("foreach", "norm_parts") else _structure(group, gpu, early)
     if found is None:
-        return _emitted(group, gpu, early)
+        return emit_anew(group, gpu, early)
     key, nodes = found
     place = {node: i for i, node in enumerate(nodes)}
 
     def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
-        source = _emitted(group, gpu, early)
+        source = emit_anew(group, gpu, early)
         memories = [x.node if isinstance(x, MatrixMap) else x for x in source.args]
         places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in memories)
         tables = any(isinstance(x, TensorTable) and any(isinstance(entry, Node) for entry in x.entries)
@@ -56,7 +57,7 @@ def emit(group: Group, gpu: GpuModel = H200, settled: Container[Node] = frozense
 
     kept = memoized(key, answer)
     if kept is None:
-        return _emitted(group, gpu, early)
+        return emit_anew(group, gpu, early)
     source, places = kept
     return replace(source, args=tuple([x if at is None else _of(x, nodes[at])
                                        for x, at in zip(source.args, places, strict=True)]))
@@ -71,9 +72,12 @@ def _of(argument: Node | int | TensorTable | MatrixMap | Exchange, node: Node) -
     return replace(argument, node=node) if isinstance(argument, MatrixMap) else node
 
 
-def _emitted(group: Group, gpu: GpuModel, early: frozenset[Node]) -> KernelSource:
-    emitted = _EARLY[group.kind](group, gpu, early) if early else _EMITTERS[group.kind](group, gpu)
-    source = with_size_arguments(emitted)
+def emit_anew(group: Group, gpu: GpuModel, early: frozenset[Node] = frozenset()) -> KernelSource:
+    """The kernel as `emit` makes it, of a group whose inputs `early` may be read before it waits, without looking for
+    one that is kept."""
+    with noting() as taken:
+        emitted = _EARLY[group.kind](group, gpu, early) if early else _EMITTERS[group.kind](group, gpu)
+    source = replace(with_size_arguments(emitted), choices=tuple(taken))
     return source if gpu.dependent_launch else without_waiting(source)
 
 
@@ -87,10 +91,10 @@ def _structure(group: Group, gpu: GpuModel, early: frozenset[Node]) -> tuple[Has
     lines = tuple([node.source for node in group.nodes])
     members = tuple([(x.space, *(tuple([place[y] for y in nodes]) for nodes in (x.inputs, x.outputs, x.nodes)))
                      for x in group.members])
-    return (("kernel", gpu, config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
-             tuple([place[x] for x in group.outputs]), members, tuple([x in early for x in group.inputs]),
-             tuple([(place[x.part], x.whole.type, x.address) for x in group.slices])),
-            [*group.inputs, *group.nodes])
+    types, outputs = tuple([x.type for x in group.inputs]), tuple([place[x] for x in group.outputs])
+    return (("kernel", gpu, config.key(), stamp(), group.kind, group.space, rows, lines, types, outputs, members,
+             tuple([x in early for x in group.inputs]),
+             tuple([(place[x.part], x.whole.type, x.address) for x in group.slices])), [*group.inputs, *group.nodes])
 
 
 _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {

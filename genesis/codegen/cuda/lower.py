@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
@@ -142,11 +142,12 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
         if group.kind == "collective":
             steps.append(_collective(group, memory))
         elif source is not None and image is not None:
-            arguments = tuple(_argument(x, memory) for x in source.args)
+            arguments = tuple(argument(x, memory.places) for x in source.args)
             exchanged = [x for x in arguments if isinstance(x, Place) and x.where == "exchange"]
             steps.append(Launch(image, arguments, source.grid, source.label,
                                 (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group),
-                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices))))
+                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices)),
+                                tuple([taken.text for taken in source.choices])))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 
@@ -170,15 +171,16 @@ def origin_of(group: Group) -> str:
     return f"{found[-1].op.name} at {line_of(found[-1].source)}" if found else ""
 
 
-def _argument(value: Node | int | TensorTable | MatrixMap | Exchange,
-              memory: MemoryPlan) -> Place | int | Table | plan.MatrixMap:
+def argument(value: Node | int | TensorTable | MatrixMap | Exchange,
+             places: Mapping[Node, Place]) -> Place | int | Table | plan.MatrixMap:
+    """A kernel's argument as a launch has it, where values are at these places."""
     if isinstance(value, MatrixMap):
-        return plan.MatrixMap(memory.places[value.node], value.shape, value.stride, value.start, value.block,
+        return plan.MatrixMap(places[value.node], value.shape, value.stride, value.start, value.block,
                               value.outer)
     if isinstance(value, Exchange):
         return Place("exchange", 0, value.offset, value.type)
     if isinstance(value, TensorTable):
-        return Table(tuple([memory.places[x] if isinstance(x, Node) else x for x in value.entries]))
+        return Table(tuple([places[x] if isinstance(x, Node) else x for x in value.entries]))
     if not isinstance(value, Node):
         return value
     if value.op is report:
@@ -186,4 +188,4 @@ def _argument(value: Node | int | TensorTable | MatrixMap | Exchange,
         return Table((word, Check(value["name"], value["size"], value["dim"], value["line"])))
     if value.op.name == "scalar":
         return Place("numbers", value["index"], 8 * value["index"], value.type)
-    return memory.places[value]
+    return places[value]

@@ -10,6 +10,8 @@ import torch
 
 import genesis
 from genesis import engine
+from genesis.codegen.cuda.choice_table import Key, Row, Rows
+from genesis.codegen.cuda.choices import deciding
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
@@ -250,3 +252,18 @@ def test_another_batch_has_maps_of_its_own_and_the_same_kernel() -> None:
             maps = [x for x in launch.args if isinstance(x, plan.MatrixMap)]
             assert (batch, 130 * 3 * 33 * 64) in maps[0].outer and maps[3].outer == ((batch * 33, 130 * 64),)
         assert len([kernel for kernel in gpu.kernels if "streamed_attention" in kernel]) <= 2  # 8, and any
+
+
+@pytest.mark.parametrize(("shape", "form"), [
+    ((1, 1, 257, 64), "keys=128 stages=2"), ((1, 2, 200, 64), "keys=64 stages=2 shared"),
+    ((1, 1, 257, 128), "keys=64 stages=2 shared")])
+def test_forms_that_tables_may_name(shape: tuple[int, ...], form: str) -> None:
+    """A head's size that is streamed in another form than the shipped table says (`config.tune`)."""
+    operands, scale = heads(shape, shape), shape[-1] ** -0.5
+    data = [some(x) for x in operands]
+    group = group_of(sdpa(*operands, causal=True, scale=scale), operands)
+    with deciding(Rows([Row(Key("streamed_attention", ""), form)])):
+        for launched in (run, run_threads):
+            kernel, found = launched(group, data)
+            assert f"{form}, tuned" in kernel.choices[0].text
+            close(found["y"].reshape(shape), wanted(*data, True, scale)[0], TOLERANCE[bfloat16])

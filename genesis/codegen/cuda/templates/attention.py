@@ -19,15 +19,16 @@ over all of these heads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from math import prod
-from typing import Final
 
 from genesis.codegen.cuda.blocks import block_for, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.attention_choice import PRODUCTS, AttentionTile, Form, Problem, form_for, tile_for
 from genesis.codegen.cuda.templates.attention_keys import (
     SEEN_BLOCK,
     any_seen,
@@ -37,50 +38,17 @@ from genesis.codegen.cuda.templates.attention_keys import (
     seen_range,
 )
 from genesis.codegen.cuda.templates.operands import address, memory_of
-from genesis.codegen.cuda.templates.streamed_attention import refusal
+from genesis.codegen.cuda.templates.streamed_attention import forms_with_room, refusal
 from genesis.codegen.cuda.templates.streamed_attention_gluon import emit_streamed_attention
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented, rounding
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
 from genesis.ir.sym_int import literal_value
-from genesis.ir.types import DType, bool_, float32
+from genesis.ir.types import DType, bool_
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
-
-
-@dataclass(frozen=True)
-class AttentionTile:
-    """Queries and keys of a tile, warps, and how many tiles are loaded ahead."""
-
-    i: int
-    j: int
-    num_warps: int
-    num_stages: int
-
-
-TILES: Final[dict[str, tuple[tuple[int, AttentionTile], ...]]] = {
-    # op → (largest head size, tile): the first row that fits. Up to 128 the fastest of 36 on an H200
-    # (benchmarks/attention.py --sweep, 16x12x1024x64 and 4x16x4096x128), or one within 4 % that spills nothing.
-    # dkv at 128 spills 30 registers and is still twice as fast as eight warps, which spill none. float32 has no dot
-    # instruction: its tiles are what registers hold.
-    "flash_attention": (
-        (64, AttentionTile(64, 64, 4, 3)), (128, AttentionTile(64, 64, 4, 3)), (256, AttentionTile(64, 32, 8, 2))),
-    "flash_attention_dq": (
-        (64, AttentionTile(64, 64, 4, 3)), (128, AttentionTile(128, 64, 8, 3)), (256, AttentionTile(64, 32, 8, 2))),
-    "flash_attention_dkv": (
-        (64, AttentionTile(64, 64, 4, 2)), (128, AttentionTile(64, 64, 4, 2)), (256, AttentionTile(32, 32, 8, 1))),
-}
-
-FLOAT32_TILES: Final = (
-    (64, AttentionTile(64, 32, 8, 2)), (128, AttentionTile(32, 32, 8, 2)), (256, AttentionTile(16, 32, 8, 1)))
-"""(largest head size, tile) of all three kernels on float32."""
-
-
-def tile_for(op: str, head: int, dtype: DType) -> AttentionTile:
-    """The tile for a kernel and the larger of its two head sizes."""
-    return next(tile for largest, tile in (FLOAT32_TILES if dtype is float32 else TILES[op]) if head <= largest)
 
 
 class Attention:
@@ -99,7 +67,7 @@ class Attention:
 
     def __init__(self, group: Group, gpu: GpuModel, matrices: tuple[str, ...], rows: tuple[str, ...] = ()):
         self.group, self.gpu = group, gpu
-        self.node = next(n for n in group.nodes if n.op.name in TILES)
+        self.node = next(n for n in group.nodes if n.op.name in PRODUCTS)
         operands = dict(zip((*matrices, *rows, "mask"), self.node.inputs, strict=False))
         matrices = (*matrices, "mask") if "mask" in operands else matrices
         q, v = operands["q"], operands["v"]
@@ -121,8 +89,19 @@ class Attention:
         self.index64 = any_needs_int64(*(view.base.type.numel for view in self.views.values()),
                                        *(group.memory_type(x).numel for x in group.outputs))
         self.precision = rounding(q.dtype)
-        tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
-        self.tile = self._with_room(tile, q.dtype.itemsize, gpu)
+        self.problem = Problem(self.node.op.name, q.dtype, self.batch, self.queries, self.keys,
+                               max(self.head, self.value_head), self.causal, self.mask is not None)
+
+    @cached_property
+    def tile(self) -> AttentionTile:
+        """The tile of a kernel that is not streamed."""
+        tile = self._fitted(tile_for(self.problem, self.gpu))
+        return self._with_room(tile, self.problem.dtype.itemsize, self.gpu)
+
+    @cached_property
+    def form(self) -> Form:
+        """The form of one that is."""
+        return form_for(self.problem, forms_with_room(self), self.gpu)
 
     def _with_room(self, tile: AttentionTile, itemsize: int, gpu: GpuModel) -> AttentionTile:
         """The tile for what a program's shared memory has room for: fewer tiles loaded ahead, then fewer rows kept."""

@@ -21,7 +21,8 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.matmul import Tile, with_room
+from genesis.codegen.cuda.templates.product_choice import with_room
+from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, float32
 from genesis.passes.fusion.views import stored_as

@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from genesis.codegen.cuda.blocks import block_for
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
@@ -19,22 +18,24 @@ from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.codegen.cuda.templates.product_choice import Product, choose_product, fitted, shrunk, streamed_forms
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
     PIECE,
+    Form,
+    Operand,
     descriptor,
-    form_of,
     mapped,
     plain_module,
+    stride_of,
     worth_it,
 )
 from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
 from genesis.codegen.cuda.templates.tile import Tile, rounding
-from genesis.config import config
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import gcd, hint, is_multiple
+from genesis.ir.sym_int import gcd, is_multiple
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
@@ -43,28 +44,6 @@ from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
 
 PRODUCTS: Final = (matmul, matmul_split_k)
-
-_TILES: Final = (
-    # (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row of which half of the
-    # multiprocessors get that many
-    ((float16, bfloat16), 128 * 256, Tile(128, 256, 64, 8, 3)),
-    ((float16, bfloat16), 128 * 128, Tile(128, 128, 64, 8, 3)),
-    ((float16, bfloat16), 0, Tile(64, 64, 64, 4, 4)),
-    ((float32,), 128 * 128, Tile(128, 64, 32, 8, 3)),
-    ((float32,), 0, Tile(64, 64, 32, 4, 3)),
-)
-_ROUNDED_TILES: Final = (
-    ((float32,), 128 * 256, Tile(128, 256, 32, 8, 3)),
-    ((float32,), 128 * 128, Tile(128, 128, 32, 8, 4)),
-    ((float32,), 0, Tile(64, 64, 32, 4, 4)),
-)
-"""Those of float32 products on tensor cores, whose operands are rounded."""
-FLAT_ROWS: Final = 64
-"""Most rows of a product whose time is that of reading the other matrix: its tiles are as narrow as all multiprocessors
-need to take part."""
-
-FLAT_COLUMNS: Final = 1024
-"""Fewest columns of such a product."""
 
 PLAIN: Final = Tile(32, 32, 32, 4, 1)
 """Tile for dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
@@ -80,16 +59,23 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     batch = prod(batches) * splits
     dots = dtype in (float16, bfloat16, float32)
     few = few_vectors(rows, columns) if dots and splits == 1 else None
-    if few is not None:
-        tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
-    else:
-        tile = tile_of(dtype, batch, rows, columns, depth, gpu) if dots else shrunk(PLAIN, rows, columns, depth, 1)
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
                               *(x.whole.type.numel for x in group.slices))
-    if few is None and splits == 1 and worth_it(dtype, batch, rows, columns, depth, gpu):
-        streamed = _streamed(group, node, a, b, gpu, index64)
-        if streamed is not None:
-            return streamed
+    if few is not None:
+        tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
+    elif dots:
+        ops = sum(x.op.kind == "pointwise" for x in group.nodes)
+        product = Product(dtype, batch, rows, columns, depth, _layout(a) + _layout(b), ops, splits)
+        worth = splits == 1 and worth_it(dtype, batch, rows, columns, depth, gpu)
+        forms = streamed_forms(product, gpu) if worth else []
+        if forms and _mapped(group, a, b, product, forms[0].value) is None:
+            forms = []
+        taken = choose_product(product, forms, gpu)
+        if isinstance(taken, Form):
+            return _streamed(group, node, a, b, gpu, index64, product, taken)
+        tile = fitted(taken, product, gpu)
+    else:
+        tile = shrunk(PLAIN, rows, columns, depth, 1)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
@@ -124,18 +110,29 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         grid, tile.num_warps, tile.num_stages, label=name)
 
 
-def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: GpuModel,
-              index64: bool) -> KernelSource | None:
-    """The kernel whose blocks the copy engine moves, None where it cannot."""
-    (rows, depth), columns, dtype = node.inputs[0].shape[-2:], node.shape[-1], node.inputs[0].dtype
-    form = form_of(dtype, rows, columns, depth, sum(x.op.kind == "pointwise" for x in group.nodes), gpu)
-    if form is None:
-        return None
+def _layout(view: OperandView) -> str:
+    """See `Product.layout`."""
+    return "n" if stride_of(view.column) == 1 else "t" if stride_of(view.row) == 1 else "s"
+
+
+def _mapped(group: Group, a: OperandView, b: OperandView, product: Product,
+            form: Form) -> tuple[Operand, Operand] | None:
+    """The operands as the copy engine reads them, None where it cannot: that is the same for all forms."""
     tile = form.tile
-    left = mapped(a, memory_of(a, group), rows, depth, (tile.i, tile.k))
-    right = mapped(b, memory_of(b, group), depth, columns, (tile.k, tile.j))
-    if left is None or right is None or (dtype is float32 and (left.turned or not right.turned)):
+    left = mapped(a, memory_of(a, group), product.rows, product.depth, (tile.i, tile.k))
+    right = mapped(b, memory_of(b, group), product.depth, product.columns, (tile.k, tile.j))
+    if left is None or right is None or (product.dtype is float32 and (left.turned or not right.turned)):
         return None
+    return left, right
+
+
+def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: GpuModel, index64: bool,
+              product: Product, form: Form) -> KernelSource:
+    """The kernel whose blocks the copy engine moves."""
+    rows, columns, depth, dtype = product.rows, product.columns, product.depth, product.dtype
+    tile, operands = form.tile, _mapped(group, a, b, product, form)
+    assert operands is not None, "no candidate otherwise"
+    left, right = operands
     stored = [x for x in group.outputs if stored_as(x) is node]
 
     def by_tiles(x: Node) -> bool:
@@ -211,35 +208,10 @@ def epilogue_name(group: Group, product: Node) -> str:
     return "".join(f"_{name}" for name in list(ops)[:3])
 
 
-def tile_of(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
-    size = hint(rows * columns * batch)
-    enough = gpu.multiprocessors // 2
-    table = _ROUNDED_TILES if dtype is float32 and config.float32_products != "ieee" else _TILES
-    row = next(tile for dtypes, least, tile in table if dtype in dtypes and size >= least * enough)
-    tile = shrunk(row, rows, columns, depth, 16)
-    if hint(rows) <= FLAT_ROWS and hint(columns) >= FLAT_COLUMNS and dtype is not float32:
-        while tile.j > 16 and -(-hint(columns) // tile.j) * batch * 2 <= gpu.multiprocessors:
-            tile = replace(tile, j=tile.j // 2)
-    return with_room(tile, dtype, gpu)
-
-
 def _tile_of_few(few: tuple[bool, int], rows: int, columns: int, depth: int, batch: int, gpu: GpuModel) -> Tile:
     by_row, count = few
     vectors, lines, inner = few_blocks(count, columns if by_row else rows, depth, batch, gpu)
     return Tile(*((vectors, lines) if by_row else (lines, vectors)), inner, 4, 1)
-
-
-def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
-    """The tile with as many blocks loaded ahead as a program's shared memory has room for."""
-    nbytes = (tile.i + tile.j) * tile.k * dtype.itemsize
-    return replace(tile, num_stages=max(1, min(tile.num_stages, gpu.block_shared_memory // nbytes)))
-
-
-def shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
-    """No block larger than the matrix; a dot wants at least 16 a side."""
-    def fit(block: int, size: int) -> int:
-        return max(least, block_for(hint(size), block))
-    return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)
 
 
 def _place_of_tile(index64: bool) -> list[str]:

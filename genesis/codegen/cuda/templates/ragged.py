@@ -15,8 +15,9 @@ from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
-from genesis.codegen.cuda.templates.matmul import PLAIN, epilogue_name, mask_of, product_lines, shrunk, tile_of
+from genesis.codegen.cuda.templates.matmul import PLAIN, epilogue_name, mask_of, product_lines
 from genesis.codegen.cuda.templates.operands import memory_of
+from genesis.codegen.cuda.templates.product_choice import Product, shrunk, tile_by_rule
 from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.ir.node import Node
 from genesis.ir.ops.ragged import ragged_matmul, ragged_matmul_sums
@@ -81,7 +82,7 @@ def emit_ragged(group: Group, gpu: GpuModel) -> KernelSource:
     sizes = _Sizes(1, total, columns, inner) if by_rows else _Sizes(groups, inner, columns, total)
     dtype = node.inputs[0].dtype
     dots = dtype in (float16, bfloat16, float32)
-    tile = (tile_of(dtype, sizes.batch, sizes.rows, columns, sizes.depth, gpu) if dots
+    tile = (tile_by_rule(Product(dtype, sizes.batch, sizes.rows, columns, sizes.depth), gpu) if dots
             else shrunk(PLAIN, sizes.rows, columns, sizes.depth, 1))
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (sizes.rows, tile.i), "columns": (columns, tile.j), "depth": (sizes.depth, tile.k)}

@@ -19,6 +19,7 @@ from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module
 from genesis.codegen.cuda.source import MatrixMap
+from genesis.codegen.cuda.templates.attention_choice import FORMS, Form
 from genesis.codegen.cuda.templates.operands import address
 from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
@@ -44,31 +45,6 @@ TOGETHER: Final = 8
 
 MOST_OUTER: Final = 3
 """Dimensions of a map beside rows and columns."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a head size is streamed.
-
-    Attributes:
-        keys: of a tile.
-        stages: tiles of keys, and of values, in shared memory.
-        kept: whether a result has shared memory of its own, or that of its queries.
-    """
-
-    keys: int
-    stages: int
-    kept: bool
-
-
-FORMS: Final = ((64, Form(128, 3, True)), (128, Form(128, 2, True)), (256, Form(64, 2, False)))
-"""(largest head size, form): the first row that fits. On an H200, d 64 and 128 causal over 4096 queries run at 1.01 and
-1.04 of cuDNN."""
-
-
-def form_for(head: int) -> Form:
-    """The form for a head size."""
-    return next(form for largest, form in FORMS if head <= largest)
 
 
 def parts_of(head: int) -> list[tuple[int, int]]:
@@ -110,24 +86,29 @@ def refusal(a: Attention, gpu: GpuModel) -> str | None:
     if 2 * tiles < gpu.multiprocessors:
         return f"{tiles} tiles keep less than half of {gpu.multiprocessors} multiprocessors busy"
     for name in "qkv":
-        if stack_of(a, name) is None:
+        if stack_of(a, name, FORMS[-1].keys) is None:
             return f"the copy engine cannot read {name} as it lies"
-    if shared_bytes(a) > gpu.block_shared_memory:
-        return f"{shared_bytes(a)} bytes of shared memory are more than {gpu.block_shared_memory}"
+    if not forms_with_room(a):
+        least = min(shared_bytes(a, form) for form in FORMS)
+        return f"{least} bytes of shared memory are more than {gpu.block_shared_memory}"
     return None
 
 
-def shared_bytes(a: Attention) -> int:
+def forms_with_room(a: Attention) -> tuple[Form, ...]:
+    """The forms whose blocks there is shared memory for."""
+    return tuple(form for form in FORMS if shared_bytes(a, form) <= a.gpu.block_shared_memory)
+
+
+def shared_bytes(a: Attention, form: Form) -> int:
     """What a program has in shared memory."""
-    form = form_for(a.head)
     rows = ROWS * GROUPS * (2 if form.kept else 1) + 2 * form.stages * form.keys
     return 2 * a.padded_head * rows + 1024
 
 
-def stack_of(a: Attention, name: str) -> Stack | None:
-    """q, k or v as the copy engine can read it, None where it cannot."""
-    view, memory, form = a.views[name], a.memory[name], form_for(a.head)
-    rows, block = (a.queries, ROWS) if name == "q" else (a.keys, form.keys)
+def stack_of(a: Attention, name: str, keys: int) -> Stack | None:
+    """q, k or v as the copy engine can read it, `keys` at a time; None where it cannot."""
+    view, memory = a.views[name], a.memory[name]
+    rows, block = (a.queries, ROWS) if name == "q" else (a.keys, keys)
     stride, unit, itemsize = _stride(view.row), _stride(view.column), memory.dtype.itemsize
     outer = [(atom, k) for atom, k in view.batch.terms if k > 0]
     if unit != 1 or stride is None or len(outer) != len(view.batch.terms) or len(outer) > MOST_OUTER:
@@ -156,7 +137,7 @@ def near(a: Attention) -> int:
 
 def ragged(a: Attention) -> bool:
     """May the last tile of keys reach past the end?"""
-    keys = form_for(a.head).keys
+    keys = a.form.keys
     return gcd(a.keys, keys) != keys
 
 

@@ -17,13 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, KernelSource, TensorTable
+from genesis.codegen.cuda.templates.attention_choice import Form
 from genesis.codegen.cuda.templates.streamed_attention import (
     GROUPS,
     ROWS,
-    Form,
     Stack,
     batch_number,
-    form_for,
     near,
     parts_of,
     place,
@@ -56,9 +55,9 @@ ARRIVALS: Final = {"k_empty": GROUPS, "v_empty": GROUPS, "heard": GROUPS}
 
 def emit_streamed_attention(a: Attention) -> KernelSource:
     """The kernel of an attention that is not refused."""
-    form, y, lse = form_for(a.head), a.output(0), a.output(1)
+    form, y, lse = a.form, a.output(0), a.output(1)
     assert y is not None, "refused otherwise"
-    stacks = {name: stack_of(a, name) for name in "qkv"}
+    stacks = {name: stack_of(a, name, form.keys) for name in "qkv"}
     found = {name: stack for name, stack in stacks.items() if stack is not None}
     maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": result_map(a, y)}
     sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}

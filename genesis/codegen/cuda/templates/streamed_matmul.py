@@ -9,7 +9,6 @@ An operand is a map (`source.MatrixMap`): a matrix whose rows or columns lie sid
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +18,7 @@ from genesis.codegen.cuda.source import Exchange, MatrixMap
 from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.config import config
 from genesis.ir.node import Node
-from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS, MOST_SHARING
+from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import gcd, hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.index_map import Expr
@@ -49,7 +48,7 @@ class Operand:
 
 def mapped(view: OperandView, memory: Node, rows: int, columns: int, block: tuple[int, int]) -> Operand | None:
     """An operand as the copy engine can read it, None where it cannot: no unit stride, or rows at odd places."""
-    start, row, column = view.batch, _stride(view.row), _stride(view.column)
+    start, row, column = view.batch, stride_of(view.row), stride_of(view.column)
     if not start.is_constant or row is None or column is None:
         return None
     turned = column != 1
@@ -62,7 +61,7 @@ def mapped(view: OperandView, memory: Node, rows: int, columns: int, block: tupl
     return Operand(MatrixMap(memory, shape, stride, start.constant, tile), turned)
 
 
-def _stride(part: Expr) -> int | None:
+def stride_of(part: Expr) -> int | None:
     """Elements from one place to the next, if that is one number."""
     if part.constant or len(part.terms) != 1:
         return None
@@ -77,7 +76,7 @@ def descriptor(x: MatrixMap) -> str:
 
 def worth_it(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> bool:
     """Are there enough rows and columns, on a GPU that has what it takes?"""
-    return (gpu.streams_products and bool(_forms(dtype)) and batch == 1
+    return (gpu.streams_products and bool(forms_for(dtype)) and batch == 1
             and min(hint(rows), hint(columns)) >= FEWEST_ROWS and hint(depth) >= 64)
 
 
@@ -104,6 +103,11 @@ class Form:
     for_each: int
     sharing: int = 0
 
+    @property
+    def name(self) -> str:
+        """As tables of choices write it."""
+        return f"streamed {self.tile.name} groups={self.groups}{' shared' if self.shared else ''}"
+
 
 FORMS: Final = (
     Form(Tile(128, 256, 64, 8, 4), 1, False, 1.0, 115, 25),
@@ -120,33 +124,11 @@ TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
 """The forms for float32 operands that tensor cores round."""
 
 
-def _forms(dtype: DType) -> tuple[Form, ...]:
+def forms_for(dtype: DType) -> tuple[Form, ...]:
+    """The forms of products of a dtype."""
     if dtype is float32:
         return TF32_FORMS if config.float32_products == "tf32" else ()
     return FORMS if dtype in DTYPES else ()
-
-
-def form_of(dtype: DType, rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> Form | None:
-    """The form of a product's kernel that takes the least time by the figures above. None: it has too few tiles.
-
-    Args:
-        ops: how many are done to the sum before it is stored.
-    """
-    smallest = min((form.tile.i * form.tile.j for form in _forms(dtype)), default=0)
-    fitting = [form for form in _forms(dtype) if hint(columns) >= form.tile.j]
-    if not fitting or hint(rows * columns) < smallest * (gpu.multiprocessors // 2):
-        return None
-
-    def time(form: Form) -> float:
-        tiles = hint(-(-rows // form.tile.i) * -(-columns // form.tile.j))
-        rounds = tiles / gpu.multiprocessors
-        ending = form.ending + form.for_each * ops
-        if not form.shared:
-            rounds = math.ceil(rounds)
-        elif rounds.is_integer() or gpu.multiprocessors > MOST_SHARING:
-            return math.inf
-        return form.tile.i * form.tile.j * (rounds * (hint(depth) + ending) + form.sharing) / form.rate
-    return min(fitting, key=time)
 
 
 EXCHANGED: Final = {"flags": Exchange(0, tensor_type((EXCHANGE_FLAGS,), int32, Device("cuda", 0))),

@@ -23,6 +23,11 @@ class Tile:
     num_warps: int
     num_stages: int
 
+    @property
+    def name(self) -> str:
+        """As tables of choices write it."""
+        return f"{self.i}x{self.j}x{self.k} warps={self.num_warps} stages={self.num_stages}"
+
 
 def rounding(dtype: DType) -> str:
     """The argument of a product in Triton that says how its operands are rounded; none for those of low precision."""

@@ -1,0 +1,207 @@
+"""What a matrix product's kernel can be made of: forms whose blocks the copy engine moves, and tiles read by pointers.
+
+One model says how long each takes: rounds of the multiprocessors, times what a round sums up. A streamed form ends a
+tile under the next one's sums or not (`streamed_matmul.Form`); a tile that is read by pointers is bound by its loads,
+so that a block takes as long as its two sides together are long. That is what an H200 showed of three tiles
+(`passes/graph/split_k.py`, which counts with the same times): 0.70, 0.47 and 0.22 µs for 384, 256 and 128.
+
+The model orders forms; a form goes before all tiles. Of the tiles the first is that of a rule, which no estimate is
+better than: the largest of which half of the multiprocessors get one. Others are tried where times decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from genesis.codegen.cuda.blocks import block_for
+from genesis.codegen.cuda.choices import Candidate, choose, size_class
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.templates.streamed_matmul import Form, forms_for
+from genesis.codegen.cuda.templates.tile import Tile
+from genesis.config import config
+from genesis.ir.place import MOST_SHARING
+from genesis.ir.sym_int import hint
+from genesis.ir.types import DType, bfloat16, float16, float32
+from genesis.passes.graph.split_k import MEASURED_AT
+
+Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
+"""Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
+of the multiprocessors get that many."""
+
+TILES: Rule = (
+    ((float16, bfloat16), 128 * 256, Tile(128, 256, 64, 8, 3)),
+    ((float16, bfloat16), 128 * 128, Tile(128, 128, 64, 8, 3)),
+    ((float16, bfloat16), 0, Tile(64, 64, 64, 4, 4)),
+    ((float32,), 128 * 128, Tile(128, 64, 32, 8, 3)),
+    ((float32,), 0, Tile(64, 64, 32, 4, 3)),
+)
+ROUNDED_TILES: Rule = (
+    ((float32,), 128 * 256, Tile(128, 256, 32, 8, 3)),
+    ((float32,), 128 * 128, Tile(128, 128, 32, 8, 4)),
+    ((float32,), 0, Tile(64, 64, 32, 4, 4)),
+)
+"""Those of float32 products on tensor cores, whose operands are rounded."""
+
+MORE_TILES: Final[Mapping[str, tuple[Tile, ...]]] = {
+    "half": (Tile(128, 128, 64, 4, 3), Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 4, 4), Tile(64, 256, 64, 8, 3),
+             Tile(64, 64, 128, 4, 3), Tile(32, 64, 128, 4, 4), Tile(64, 32, 128, 4, 4)),
+    "ieee": (Tile(64, 128, 32, 8, 3), Tile(128, 128, 32, 8, 2), Tile(32, 64, 32, 4, 3), Tile(64, 64, 16, 4, 4)),
+    "tf32": (Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4), Tile(128, 128, 32, 4, 3), Tile(64, 64, 64, 4, 3)),
+    "bf16x3": (Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4), Tile(128, 128, 32, 8, 2)),
+}
+"""How a product is rounded → tiles that are tried beside the rule's."""
+
+FLAT_ROWS: Final = 64
+"""Most rows of a product whose time is that of reading the other matrix: its tiles are as narrow as all multiprocessors
+need to take part."""
+
+FLAT_COLUMNS: Final = 1024
+"""Fewest columns of such a product."""
+
+BLOCK_MICROSECONDS: Final = 0.70
+"""Of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
+
+IEEE_SLOWER: Final = 16
+"""Times as long as on tensor cores a product of float32 takes whose bits all count."""
+
+SHORT_EPILOGUE: Final = 4
+"""Ops on a product up to which its epilogue counts as short."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product's sizes, C being (batch, rows, columns), and what is done with it.
+
+    Attributes:
+        dtype: of the operands.
+        layout: for each operand "n" where its rows lie side by side, "t" where its columns do, "s" where neither does.
+        ops: how many are done to the sum before it is stored.
+        splits: parts of the sum, each of which is one of the batches.
+    """
+
+    dtype: DType
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    layout: str = "nn"
+    ops: int = 0
+    splits: int = 1
+
+    @property
+    def dot(self) -> str:
+        """How its operands are rounded."""
+        return dot_of(self.dtype)
+
+    def words(self, streams: bool) -> dict[str, str | int]:
+        """The problem, as tables write it; `streams` where it has forms that can be streamed."""
+        ops = "none" if not self.ops else "short" if self.ops <= SHORT_EPILOGUE else "long"
+        sizes = {"batch": self.batch, "rows": self.rows, "columns": self.columns, "depth": self.depth}
+        return {"dot": self.dot, "layout": self.layout, "streams": "yes" if streams else "no", "epilogue": ops,
+                **{name: size_class(size) for name, size in sizes.items()}}
+
+
+def dot_of(dtype: DType) -> str:
+    """How products of a dtype are rounded, as tables call it."""
+    return config.float32_products if dtype is float32 else "half"
+
+
+def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuModel) -> Form | Tile:
+    """The form, or the tile as the template has it (`fitted` makes it the product's).
+
+    Args:
+        forms: those that it can be streamed in, the fastest first.
+    """
+    kind = "product" if product.splits == 1 else "split_product"
+    by_rule = _by_rule(product, gpu)
+
+    def tile(x: Tile) -> Candidate[Form | Tile]:
+        return Candidate(x.name, x, _microseconds(x, product, gpu))
+
+    first: Candidate[Form | Tile] = forms[0] if forms else tile(by_rule)
+    return choose(kind, product.words(bool(forms)), gpu, first, lambda: [
+        *forms[1:], *([tile(by_rule)] if forms else []), *sorted(map(tile, _tiles_beside(by_rule, product)),
+                                                                 key=lambda candidate: candidate.microseconds)])
+
+
+def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
+    """The forms that a product of matrices can be streamed in, the fastest first; none if it has too few tiles."""
+    known = forms_for(product.dtype)
+    smallest = min((form.tile.i * form.tile.j for form in known), default=0)
+    if hint(product.rows * product.columns) < smallest * (gpu.multiprocessors // 2):
+        return []
+    found = [Candidate(form.name, form, _streamed_microseconds(form, product, gpu)) for form in known
+             if hint(product.columns) >= form.tile.j and not (form.shared and gpu.multiprocessors > MOST_SHARING)]
+    return sorted(found, key=lambda candidate: candidate.microseconds)
+
+
+def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float:
+    """The model of a form."""
+    tiles = hint(-(-product.rows // form.tile.i) * -(-product.columns // form.tile.j))
+    rounds = tiles / gpu.multiprocessors
+    ending = form.ending + form.for_each * product.ops
+    if not form.shared:
+        rounds = math.ceil(rounds)
+    time = form.tile.i * form.tile.j * (rounds * (hint(product.depth) + ending) + form.sharing) / form.rate
+    return time * BLOCK_MICROSECONDS / (128 * 256 * 64) * (MEASURED_AT / max(gpu.dot_flops, 1))
+
+
+def _tiles_beside(first: Tile, product: Product) -> list[Tile]:
+    """The tiles that there are beside the rule's."""
+    found = dict.fromkeys([*(tile for dtypes, _, tile in _rule(product.dtype) if product.dtype in dtypes),
+                           *MORE_TILES[product.dot]])
+    found.pop(first, None)
+    return list(found)
+
+
+def _rule(dtype: DType) -> Rule:
+    return ROUNDED_TILES if dtype is float32 and config.float32_products != "ieee" else TILES
+
+
+def _by_rule(product: Product, gpu: GpuModel) -> Tile:
+    size = hint(product.rows * product.columns * product.batch)
+    enough = gpu.multiprocessors // 2
+    return next(tile for dtypes, least, tile in _rule(product.dtype)
+                if product.dtype in dtypes and size >= least * enough)
+
+
+def _microseconds(tile: Tile, product: Product, gpu: GpuModel) -> float:
+    """The model of a tile that is read by pointers."""
+    product = replace(product, batch=hint(product.batch), rows=hint(product.rows), columns=hint(product.columns),
+                      depth=hint(product.depth))  # an estimate asks nothing that sizes would have to answer alike
+    made = fitted(tile, product, gpu)
+    tiles = -(-product.rows // made.i) * -(-product.columns // made.j) * product.batch
+    rounds, blocks = -(-tiles // gpu.multiprocessors), -(-product.depth // product.splits // made.k)
+    block = (made.i + made.j) * made.k * product.dtype.itemsize / ((128 + 256) * 64 * 2) * BLOCK_MICROSECONDS
+    slower = IEEE_SLOWER * made.i * made.j / (128 * 256) if product.dot == "ieee" else 1.0
+    return rounds * blocks * block * max(slower, 1.0) * (MEASURED_AT / max(gpu.dot_flops, 1))
+
+
+def tile_by_rule(product: Product, gpu: GpuModel) -> Tile:
+    """The tile of a product that has no others to choose from, as the product needs it."""
+    return fitted(_by_rule(product, gpu), product, gpu)
+
+
+def fitted(tile: Tile, product: Product, gpu: GpuModel) -> Tile:
+    """A tile no larger than the product, narrow where it is flat, with room for what it loads ahead."""
+    tile = shrunk(tile, product.rows, product.columns, product.depth, 16)
+    if hint(product.rows) <= FLAT_ROWS and hint(product.columns) >= FLAT_COLUMNS and product.dtype is not float32:
+        while tile.j > 16 and -(-hint(product.columns) // tile.j) * product.batch * 2 <= gpu.multiprocessors:
+            tile = replace(tile, j=tile.j // 2)
+    return with_room(tile, product.dtype, gpu)
+
+
+def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
+    """The tile with as many blocks loaded ahead as a program's shared memory has room for."""
+    nbytes = (tile.i + tile.j) * tile.k * dtype.itemsize
+    return replace(tile, num_stages=max(1, min(tile.num_stages, gpu.block_shared_memory // nbytes)))
+
+
+def shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
+    """No block larger than the matrix; a dot wants at least 16 a side."""
+    def fit(block: int, size: int) -> int:
+        return max(least, block_for(hint(size), block))
+    return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)

@@ -1,0 +1,156 @@
+"""Tuning: of a schedule's choices that no row of the user's table answers, the best candidates are timed.
+
+    group ─ emit, noting ─▶ open choice ─ the model's best ─▶ kernels ─ compile ─▶ trials ─ timer ─▶ a row of the table
+
+The candidate that would be taken without is always among those timed, and stays unless another is faster by more than
+`GAIN`, as times are noisy. A candidate that does not compile, or that the GPU cannot start, is left out; where memory
+has no room for the operands nothing is decided. What is asked of symbolic sizes meanwhile becomes no guard: they are
+those at hand, and the row is for their classes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.codegen.cuda.alone import plan_of_one
+from genesis.codegen.cuda.choice_table import Key, Row, Rows
+from genesis.codegen.cuda.choices import Candidate, Taken, deciding
+from genesis.codegen.cuda.compile import CompilationFailed, key_of
+from genesis.codegen.cuda.emit import emit_anew
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.lower import Compile
+from genesis.codegen.cuda.source import KernelSource
+from genesis.passes.groups import Group
+from genesis.passes.structural_memo import aside
+from genesis.runtime.plan import KernelImage, Plan
+
+TIMED_KINDS: Final = frozenset({"matmul", "attention", "attention_backward", "loop"})
+"""Kinds of groups whose time does not depend on what is in memory."""
+
+MOST_TIMED: Final = 6
+"""Candidates of a choice that are timed, at most: that of today, then the model's best."""
+
+GAIN: Final = 0.02
+"""The part of its time by which a candidate has to be faster than the one that would be taken without."""
+
+log = logging.getLogger("genesis")
+
+
+class NotTimed(RuntimeError):
+    """A kernel could not be timed; the message says why.
+
+    Attributes:
+        memory: whether there was no room for its operands.
+    """
+
+    def __init__(self, problem: str, memory: bool = False):
+        super().__init__(problem)
+        self.memory = memory
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel that is to be timed.
+
+    Attributes:
+        plan: its launch.
+        taken: the choice that it was made for, and the candidate.
+    """
+
+    plan: Plan
+    taken: Taken
+
+
+Timer = Callable[[Trial], float]
+"""Microseconds of a trial's kernel. Raises `NotTimed`."""
+
+
+def tune(groups: Iterable[Group], rows: Rows, compile: Compile, timer: Timer, gpu: GpuModel) -> list[Row]:
+    """Time the open choices of these groups' kernels. Returns the rows that were added to `rows`."""
+    found: list[Row] = []
+    with aside():
+        for group in groups:
+            if group.kind in TIMED_KINDS:
+                for row in _tuned(group, rows, compile, timer, gpu):
+                    rows.add(row)
+                    found.append(row)
+    return found
+
+
+def _tuned(group: Group, rows: Rows, compile: Compile, timer: Timer, gpu: GpuModel) -> Iterator[Row]:
+    """A row for each open choice of a group; what is decided for one may lead to another."""
+    left: set[Key] = set()
+    while True:
+        with deciding(rows):
+            taken = emit_anew(group, gpu).choices
+        choice = next((x for x in taken if x.choice.key not in rows and x.choice.key not in left
+                       and len(x.choice.candidates) > 1), None)
+        if choice is None:
+            return
+        left.add(choice.choice.key)
+        row = _timed(group, choice, rows, compile, timer, gpu)
+        if row is not None:
+            yield row
+
+
+def _timed(group: Group, today: Taken, rows: Rows, compile: Compile, timer: Timer, gpu: GpuModel) -> Row | None:
+    """The row of a choice; None if none of its kernels, or not today's, can be timed."""
+    times: list[tuple[float, Candidate]] = []
+    first: float | None = None
+    for trial in _trials(group, today, rows, compile, gpu):
+        candidate = trial.taken.candidate
+        try:
+            time = timer(trial)
+        except NotTimed as problem:
+            log.warning("config.tune: %s %s was not timed: %s", today.choice.key.kind, candidate.name, problem)
+            if problem.memory or candidate is today.candidate:
+                return None
+            continue
+        if candidate is today.candidate:
+            first = time
+        times.append((time, candidate))
+    if first is None:
+        return None
+    best, candidate = min(times, key=lambda row: row[0])
+    if best > (1 - GAIN) * first:
+        best, candidate = first, today.candidate
+    return Row(today.choice.key, candidate.name, best, first)
+
+
+def _trials(group: Group, today: Taken, rows: Rows, compile: Compile, gpu: GpuModel) -> list[Trial]:
+    """Today's candidate, then the model's best, as kernels that differ."""
+    ordered = sorted(today.choice.candidates, key=lambda candidate: candidate.microseconds)
+    candidates = list({candidate.name: candidate for candidate in (today.candidate, *ordered)}.values())
+    sources: dict[str, tuple[Candidate, KernelSource]] = {}
+    for candidate in candidates:
+        with deciding(rows, {today.choice.key: candidate.name}):
+            source = emit_anew(group, gpu)
+        sources.setdefault(key_of(source, gpu), (candidate, source))
+        if len(sources) == MOST_TIMED:
+            break
+    images = compiled([source for _, source in sources.values()], compile)
+    found = []
+    for (candidate, source), image in zip(sources.values(), images, strict=True):
+        plan = None if image is None else plan_of_one(source, image)
+        if plan is not None:
+            found.append(Trial(plan, Taken(today.choice, candidate, "forced")))
+    return found
+
+
+def compiled(sources: Sequence[KernelSource], compile: Compile) -> list[KernelImage | None]:
+    """The images of sources, side by side; None for one that does not compile."""
+    try:
+        return list(compile(sources))
+    except CompilationFailed:
+        return [_compiled_alone(source, compile) for source in sources]
+
+
+def _compiled_alone(source: KernelSource, compile: Compile) -> KernelImage | None:
+    try:
+        return compile([source])[0]
+    except CompilationFailed as problem:
+        log.info("config.tune: a candidate of %s does not compile: %s", source.name, problem)
+        return None
