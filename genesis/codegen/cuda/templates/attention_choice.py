@@ -48,7 +48,7 @@ class AttentionTile:
 
     @property
     def name(self) -> str:
-        """As tables of choices write it."""
+        """Its parameters, as tables of choices write them."""
         return f"{self.i}x{self.j} warps={self.num_warps} stages={self.num_stages}"
 
 
@@ -72,7 +72,7 @@ class Form:
 
     @property
     def name(self) -> str:
-        """As tables of choices write it."""
+        """Its parameters, as tables of choices write them."""
         return f"keys={self.keys} stages={self.stages}{'' if self.kept else ' shared'}"
 
 
@@ -141,7 +141,7 @@ def _scores(problem: Problem) -> int:
 
 
 def _products_microseconds(problem: Problem, gpu: GpuModel) -> float:
-    """Of all products, if multiprocessors were always at them."""
+    """The time of all products, if multiprocessors were always at them."""
     done = PRODUCTS[problem.op] * _scores(problem) * head_class(problem.head) / (128 * 256 * 64)
     slower = IEEE_SLOWER if dot_of(problem.dtype) == "ieee" else problem.dtype.itemsize / 2
     return done * BLOCK_MICROSECONDS * slower * (MEASURED_AT / max(gpu.dot_flops, 1)) / gpu.multiprocessors

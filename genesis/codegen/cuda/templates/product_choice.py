@@ -62,7 +62,7 @@ FLAT_COLUMNS: Final = 1024
 """Fewest columns of such a product."""
 
 BLOCK_MICROSECONDS: Final = 0.70
-"""Of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
+"""Time of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
 
 IEEE_SLOWER: Final = 16
 """Times as long as on tensor cores a product of float32 takes whose bits all count."""

@@ -105,7 +105,7 @@ class Form:
 
     @property
     def name(self) -> str:
-        """As tables of choices write it."""
+        """Its parameters, as tables of choices write them."""
         return f"streamed {self.tile.name} groups={self.groups}{' shared' if self.shared else ''}"
 
 

@@ -25,7 +25,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        """As tables of choices write it."""
+        """Its parameters, as tables of choices write them."""
         return f"{self.i}x{self.j}x{self.k} warps={self.num_warps} stages={self.num_stages}"
 
 
