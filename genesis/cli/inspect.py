@@ -165,7 +165,7 @@ def kernels_of(program: Program) -> list[tuple[Any, Any]]:
 
 def made_as(program: Program, group: Any, kernel: KernelSource) -> tuple[str, ...]:
     """What a kernel was made with where there was a choice, and who said so: as it ran, or as it would be made."""
-    return program.made.get(id(group), tuple(taken.text for taken in kernel.choices))
+    return program.made.get(id(group), kernel.choices)
 
 
 def name_of(group: Any) -> str:

@@ -12,7 +12,8 @@ words that decide what is best, sizes by their classes (`size_class`). Of the ca
 A row of a table names words that a problem must have, and a candidate by its parameters; it counts where the problem
 has that candidate. What is taken depends on nothing but the tables: equal tables give equal kernels, bit by bit.
 
-What a kernel was made with is noted in its source (`KernelSource.choices`), for `genesis why` and `genesis dump`.
+What a kernel was made with is noted in its source (`KernelSource.choices`), for `genesis why` and `genesis dump`: as
+text, since texts of kernels are kept, and the list of the others may hold on to the program.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ def choose(kind: str, words: Mapping[str, str | int], gpu: GpuModel, first: Cand
     """
     choice = Choice(Key(kind, " ".join([f"{name}={value}" for name, value in words.items()])), first, others)
     taken = _taken(choice, gpu)
-    if _notes:
-        _notes[-1].append(taken)
+    for notes in _notes:
+        notes.append(taken)
     return taken.candidate.value  # type: ignore[no-any-return]  # one of the candidates
 
 

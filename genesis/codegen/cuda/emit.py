@@ -77,7 +77,7 @@ def emit_anew(group: Group, gpu: GpuModel, early: frozenset[Node] = frozenset())
     one that is kept."""
     with noting() as taken:
         emitted = _EARLY[group.kind](group, gpu, early) if early else _EMITTERS[group.kind](group, gpu)
-    source = replace(with_size_arguments(emitted), choices=tuple(taken))
+    source = replace(with_size_arguments(emitted), choices=tuple([x.text for x in taken]))
     return source if gpu.dependent_launch else without_waiting(source)
 
 

@@ -146,8 +146,7 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
             exchanged = [x for x in arguments if isinstance(x, Place) and x.where == "exchange"]
             steps.append(Launch(image, arguments, source.grid, source.label,
                                 (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group),
-                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices)),
-                                tuple([taken.text for taken in source.choices])))
+                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices)), source.choices))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 

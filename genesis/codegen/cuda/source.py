@@ -14,7 +14,6 @@ from genesis.ir.types import TensorType
 from genesis.runtime.plan import EARLY
 
 if TYPE_CHECKING:
-    from genesis.codegen.cuda.choices import Taken
     from genesis.codegen.cuda.gpu_model import GpuModel
 
 HEADER = """import triton
@@ -108,7 +107,7 @@ class KernelSource:
         note: why the kernel is of this form, where its template has several; for `genesis why`.
         registers: the most of a thread, where more programs at once are worth more than what it keeps; 0: no bound.
         flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
-        choices: which of its candidates it was made with, and who said so.
+        choices: which of its template's candidates it was made with, and who said so, for people.
     """
 
     name: str
@@ -126,7 +125,7 @@ class KernelSource:
     plain: str = ""
     note: str = ""
     eights: tuple[str, ...] = ()
-    choices: tuple[Taken, ...] = ()
+    choices: tuple[str, ...] = ()
 
     @property
     def readable(self) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from genesis.codegen.cuda.alone import plan_of_one
 from genesis.codegen.cuda.choice_table import Key, Row, Rows
-from genesis.codegen.cuda.choices import Candidate, Taken, deciding
+from genesis.codegen.cuda.choices import Candidate, Taken, deciding, noting
 from genesis.codegen.cuda.compile import CompilationFailed, key_of
 from genesis.codegen.cuda.emit import emit_anew
 from genesis.codegen.cuda.gpu_model import GpuModel
@@ -84,8 +84,8 @@ def _tuned(group: Group, rows: Rows, compile: Compile, timer: Timer, gpu: GpuMod
     """A row for each open choice of a group; what is decided for one may lead to another."""
     left: set[Key] = set()
     while True:
-        with deciding(rows):
-            taken = emit_anew(group, gpu).choices
+        with deciding(rows), noting() as taken:
+            emit_anew(group, gpu)
         choice = next((x for x in taken if x.choice.key not in rows and x.choice.key not in left
                        and len(x.choice.candidates) > 1), None)
         if choice is None:

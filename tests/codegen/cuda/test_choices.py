@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tomllib
+import weakref
 from dataclasses import replace
 from itertools import product as every
 from pathlib import Path
@@ -10,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from genesis.codegen.cuda.choice_table import Key, Malformed, Row, Rows, parsed
-from genesis.codegen.cuda.choices import SHIPPED, Candidate, choose, deciding, noting, shipped, size_class
-from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.gpu_model import H200, MODELS
+from genesis.codegen.cuda.choices import SHIPPED, Candidate, Taken, choose, deciding, noting, shipped, size_class
+from genesis.codegen.cuda.emit import emit, emit_anew
+from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel
 from genesis.codegen.cuda.templates.attention_choice import FORMS, GRID, PRODUCTS, AttentionTile, Problem, tile_for
 from genesis.ir import Graph
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.types import bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
@@ -41,6 +45,15 @@ def product(rows: int = 64, depth: int = 96, columns: int = 128) -> Group:
     x, w = inputs((rows, depth), (depth, columns), dtype=bfloat16)
     group, = fuse(decomposed(Graph((x, w), (matmul(x, w),)))).groups
     return group
+
+
+def taken_for(group: Group, gpu: GpuModel = H200) -> Taken:
+    """What a group's kernel is made with."""
+    with noting() as found:
+        source = emit_anew(group, gpu)
+    taken, = found
+    assert source.choices == (taken.text,)
+    return taken
 
 
 def test_without_a_row_the_models_first_is_taken() -> None:
@@ -143,39 +156,50 @@ def test_float32_attention_has_tiles_whose_sums_fill_the_same_registers(head: in
 
 
 def test_a_kernel_notes_what_it_was_made_with() -> None:
-    choice, = emit(product()).choices
+    choice = taken_for(product())
     assert choice.by == "model" and choice.text == "product 64x64x64 warps=4 stages=4, by the model"
     rows = Rows([Row(choice.choice.key, "64x128x64 warps=4 stages=4", 11.25, 12.0)])
     with deciding(rows):
         tuned, = emit(product()).choices
-    assert tuned.text == "product 64x128x64 warps=4 stages=4, tuned (11.2 µs, 12.0 without)"
+    assert tuned == "product 64x128x64 warps=4 stages=4, tuned (11.2 µs, 12.0 without)"
 
 
 def test_a_kept_text_is_not_taken_for_another_table() -> None:
     """Groups of one structure have one text (`structural_memo`), but under other tables another one."""
     before = emit(product())
-    key = before.choices[0].choice.key
+    key = taken_for(product()).choice.key
     with deciding(Rows([Row(key, "32x64x128 warps=4 stages=4")])):
         tuned = emit(product())
     assert before.constexprs["I"] == emit(product()).constexprs["I"] == 64 and tuned.constexprs["I"] == 32
 
 
+def test_a_kept_text_keeps_no_program() -> None:
+    """Equal nodes are one node as long as it lives: a later program would have an earlier one's lines."""
+    x, = inputs((4096, 776), dtype=bfloat16)
+    group, = fuse(decomposed(Graph((x,), (r.sum(p.exp(x), axes=(1,), keepdims=False),)))).groups
+    assert emit(group).choices[0].startswith("rows ")
+    held = weakref.ref(group.nodes[0])
+    del group, x
+    gc.collect()
+    assert held() is None
+
+
 def test_products_of_other_layouts_and_epilogues_are_other_problems() -> None:
     x, w = inputs((64, 96), (128, 96), dtype=bfloat16)
     group, = fuse(decomposed(Graph((x, w), (matmul(x, swap_last(w)) * 2.0,)))).groups
-    words = emit(group).choices[0].choice.key.words
+    words = taken_for(group).choice.key.words
     assert "layout=nt" in words and "epilogue=short" in words
-    assert "layout=nn" in emit(product()).choices[0].choice.key.words
+    assert "layout=nn" in taken_for(product()).choice.key.words
 
 
 def test_a_large_product_is_streamed_in_the_form_that_the_model_finds_fastest() -> None:
-    choice, = emit(product(4096, 4096, 4096)).choices
+    choice = taken_for(product(4096, 4096, 4096))
     names = [candidate.name for candidate in choice.choice.candidates]
     assert choice.candidate.name == names[0] and names[0].startswith("streamed ") and len(names) > 8
     times = [x.microseconds for x in choice.choice.candidates if x.name.startswith("streamed")]
     assert times == sorted(times)
     few = replace(H200, multiprocessors=400)
-    shared = [x.name for x in emit(product(4096, 4096, 4096), few).choices[0].choice.candidates if "shared" in x.name]
+    shared = [x.name for x in taken_for(product(4096, 4096, 4096), few).choice.candidates if "shared" in x.name]
     assert not shared, "exchange memory has no room for the tiles of so many programs"
 
 

@@ -265,5 +265,5 @@ def test_forms_that_tables_may_name(shape: tuple[int, ...], form: str) -> None:
     with deciding(Rows([Row(Key("streamed_attention", ""), form)])):
         for launched in (run, run_threads):
             kernel, found = launched(group, data)
-            assert f"{form}, tuned" in kernel.choices[0].text
+            assert f"{form}, tuned" in kernel.choices[0]
             close(found["y"].reshape(shape), wanted(*data, True, scale)[0], TOLERANCE[bfloat16])

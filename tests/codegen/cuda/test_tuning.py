@@ -9,7 +9,7 @@ import torch
 
 from genesis.codegen.cuda.alone import plan_of_one
 from genesis.codegen.cuda.choice_table import Rows
-from genesis.codegen.cuda.choices import Taken, deciding
+from genesis.codegen.cuda.choices import Taken, deciding, noting
 from genesis.codegen.cuda.compile import CompilationFailed
 from genesis.codegen.cuda.emit import emit, emit_anew
 from genesis.codegen.cuda.gpu_model import H200
@@ -31,6 +31,7 @@ from tests.codegen.cuda.programs import GPU, inputs, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import TOLERANCE, close, program, reference
 from tests.codegen.cuda.test_attention import compiled as scheduled
+from tests.codegen.cuda.test_choices import taken_for
 
 
 def images(sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
@@ -74,21 +75,21 @@ def test_the_fastest_is_written_down_and_taken() -> None:
     assert (row.candidate, row.microseconds, row.instead) == (OTHER, 7.0, 10.0)
     assert row.key == seen[0].taken.choice.key
     with deciding(rows):
-        assert emit(group).choices[0].candidate.name == OTHER
-    assert emit(group).choices[0].by == "model"
+        assert taken_for(group).candidate.name == OTHER
+    assert taken_for(group).by == "model"
 
 
 def test_what_would_be_taken_without_is_timed_first_and_then_the_models_best() -> None:
     _, seen = tuned(lambda trial: 1.0, product())
     names = [trial.taken.candidate.name for trial in seen]
-    assert names[0] == emit(product()).choices[0].candidate.name
+    assert names[0] == taken_for(product()).candidate.name
     assert len(names) == len(set(names)) == MOST_TIMED
     times = [trial.taken.candidate.microseconds for trial in seen[1:]]
     assert times == sorted(times)
 
 
 def test_a_gain_that_is_noise_changes_nothing() -> None:
-    first = emit(product()).choices[0].candidate.name
+    first = taken_for(product()).candidate.name
     for time, candidate in ((10 * (1 - GAIN / 2), first), (10 * (1 - 2 * GAIN), OTHER)):
         row, = tuned(named(OTHER, time), product())[0]
         assert row.candidate == candidate
@@ -112,12 +113,12 @@ def test_a_candidate_that_does_not_start_is_left_out() -> None:
             raise NotTimed("too much shared memory")
         return 10.0
     row, = tuned(timer, product())[0]
-    assert row.candidate == emit(product()).choices[0].candidate.name
+    assert row.candidate == taken_for(product()).candidate.name
 
 
 @pytest.mark.parametrize("memory", [True, False])
 def test_where_todays_cannot_be_timed_nothing_is_decided(memory: bool) -> None:
-    first = emit(product()).choices[0].candidate.name
+    first = taken_for(product()).candidate.name
 
     def timer(trial: Trial) -> float:
         if memory or trial.taken.candidate.name == first:
@@ -188,8 +189,8 @@ def test_what_is_tried_asks_nothing_of_sizes() -> None:
 def test_a_trial_is_a_kernel_over_memory_of_its_own() -> None:
     """Also one that the copy engine reads for, whose programs hand parts to each other."""
     group = product(4096, 4096, 4096)
-    shared = next(x.name for x in emit(group).choices[0].choice.candidates if "shared" in x.name)
-    with deciding(Rows(), {emit(group).choices[0].choice.key: shared}):
+    shared = next(x.name for x in taken_for(group).choice.candidates if "shared" in x.name)
+    with deciding(Rows(), {taken_for(group).choice.key: shared}):
         source = emit(group)
     plan = plan_of_one(source, images([source])[0])
     assert plan is not None
@@ -201,9 +202,16 @@ def test_a_trial_is_a_kernel_over_memory_of_its_own() -> None:
 
 # Candidates are right
 
+def noted(group: Group) -> list[Taken]:
+    """What was asked for a group's kernel."""
+    with noting() as found:
+        emit_anew(group, H200)
+    return found
+
+
 def candidates_of(group: Group) -> list[Taken]:
     """What each of a group's kernels may be made with."""
-    return [Taken(taken.choice, candidate, "forced") for taken in emit(group).choices
+    return [Taken(taken.choice, candidate, "forced") for taken in noted(group)
             for candidate in taken.choice.candidates]
 
 
@@ -211,7 +219,7 @@ def forced(group: Group, taken: Taken) -> KernelSource:
     """The kernel that is made with a candidate."""
     with deciding(Rows(), {taken.choice.key: taken.candidate.name}):
         source = emit_anew(group, H200)
-    assert any(x.by == "forced" and x.candidate.name == taken.candidate.name for x in source.choices)
+    assert f"{taken.choice.key.kind} {taken.candidate.name}, to be tried" in source.choices
     return source
 
 
@@ -288,7 +296,7 @@ def test_candidates_compile_for_the_h200(kind: str) -> None:
         groups = (product(4096, 1024, 4096), product(64, 1024, 4096))
     _, seen = tuned(lambda trial: trial.taken.candidate.microseconds, *groups)
     by_key = {trial.taken.choice.key: group for group in groups for trial in seen
-              if any(x.choice.key == trial.taken.choice.key for x in emit(group).choices)}
+              if any(x.choice.key == trial.taken.choice.key for x in noted(group))}
     for trial in seen:
         assert compile_cubin(forced(by_key[trial.taken.choice.key], trial.taken)), trial.taken.text
     assert len(seen) > 3
