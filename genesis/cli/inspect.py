@@ -111,7 +111,7 @@ def program_of(compiled: Any) -> Program:
     """What the engine compiled (`compiler.Compiled`), for the backend that ran it."""
     found = _program(compiled.backend, compiled.passed, ran=True)
     launches = [step for step in compiled.plan.steps if isinstance(step, Launch)]
-    groups = [group for group in found.schedule.groups if group.kind != "collective"]
+    groups = [group for group in found.schedule.groups if group.kind not in ("collective", "joined")]
     made = {id(group): launch.choices for group, launch in zip(groups, launches, strict=False)}
     return replace(found, fixed_sizes=compiled.fixed_sizes, made=made if len(groups) == len(launches) else {})
 

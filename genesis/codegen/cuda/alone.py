@@ -13,19 +13,21 @@ from genesis.ir.ops.in_range import report
 from genesis.ir.place import Place
 from genesis.ir.sym_int import value_of
 from genesis.ir.types import TensorType, tensor_type
+from genesis.passes.groups import Group
 from genesis.runtime import plan
 from genesis.runtime.plan import KernelImage, Launch, Plan
 
 
-def plan_of_one(source: KernelSource, image: KernelImage) -> Plan | None:
-    """The plan that launches a kernel over memory of its own, each value in one that is an input; None if there is
-    nothing to launch."""
+def plan_of_one(source: KernelSource, image: KernelImage, group: Group) -> Plan | None:
+    """The plan that launches a group's kernel over memory of its own, each value in one that is an input; None if there
+    is nothing to launch. A result that lies in a larger value has all of that value's memory."""
     grid = tuple(map(value_of, source.grid))
     nodes = list(dict.fromkeys(_memories(source)))
     numbers = [x for x in source.args if isinstance(x, Node) and x.op.name == "scalar"]
     if not prod(grid) or not nodes:
         return None
-    inputs = tuple(_at_hand(node.type) for node in nodes)
+    wholes = {x.part: x.whole.type for x in group.slices}
+    inputs = tuple(_at_hand(wholes.get(node, node.type)) for node in nodes)
     places = {node: Place("input", i, 0, type) for i, (node, type) in enumerate(zip(nodes, inputs, strict=True))}
     count = max((x["index"] + 1 for x in numbers), default=0)
     types = {x["index"]: x.type for x in numbers}

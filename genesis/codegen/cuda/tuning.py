@@ -134,7 +134,7 @@ def _trials(group: Group, today: Taken, rows: Rows, compile: Compile, gpu: GpuMo
     images = compiled([source for _, source in sources.values()], compile)
     found = []
     for (candidate, source), image in zip(sources.values(), images, strict=True):
-        plan = None if image is None else plan_of_one(source, image)
+        plan = None if image is None else plan_of_one(source, image, group)
         if plan is not None:
             found.append(Trial(plan, Taken(today.choice, candidate, "forced")))
     return found

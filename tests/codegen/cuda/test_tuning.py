@@ -192,7 +192,7 @@ def test_a_trial_is_a_kernel_over_memory_of_its_own() -> None:
     shared = next(x.name for x in taken_for(group).choice.candidates if "shared" in x.name)
     with deciding(Rows(), {taken_for(group).choice.key: shared}):
         source = emit(group)
-    plan = plan_of_one(source, images([source])[0])
+    plan = plan_of_one(source, images([source])[0], group)
     assert plan is not None
     launch, = plan.steps
     assert [type.shape for type in plan.inputs] == [(4096, 4096)] * 3 and not plan.updates

@@ -11,14 +11,16 @@ import genesis
 from genesis.codegen.cuda.alone import plan_of_one
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.tuning import NotTimed
-from genesis.engine.backends import FakeCUDABackend
+from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.engine.tuning import timed
 from genesis.ir import Graph
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.contraction import matmul
+from genesis.ir.ops.indexing import gather
 from genesis.ir.types import DType, bfloat16, float16, float32, float64, int64, tensor_type
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.groups import Group
 from genesis.runtime.cuda import kernel_timer
 from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.fake_cuda.driver import HostDriver
@@ -69,14 +71,27 @@ def plan(dtype: DType = bfloat16) -> Plan:
     """A product with a bias that is looked up by an index."""
     x, w, bias, at = (an_input(0, (32, 16), dtype), an_input(1, (16, 32), dtype), an_input(2, (5,), dtype),
                       an_input(3, (32,), int64))
-    from genesis.ir.ops.indexing import gather
     y = p.add(matmul(x, w), movement.expand(gather(bias, at, axis=0), shape=(32, 32)))
-    group = fuse(decomposed(Graph((x, w, bias, at), (y,)))).groups[-1]
+    return alone(fuse(decomposed(Graph((x, w, bias, at), (y,)))).groups[-1])
+
+
+def alone(group: Group) -> Plan:
+    """The plan of a group's kernel."""
     source = emit(group)
-    image, = genesis.engine.backends.backend_named("cuda").compile([source])
-    found = plan_of_one(source, image)
+    image, = backend_named("cuda").compile([source])  # type: ignore[attr-defined]  # of a GPU
+    found = plan_of_one(source, image, group)
     assert found is not None
     return found
+
+
+def test_a_result_that_lies_in_a_larger_value_has_all_of_its_memory(gpu: Gpu) -> None:
+    """The last columns of a concatenation: the driver refuses to write outside of what a kernel is given."""
+    x, w, v = an_input(0, (32, 16)), an_input(1, (16, 32)), an_input(2, (16, 32))
+    groups = fuse(decomposed(Graph((x, w, v), (movement.concat(matmul(x, w), matmul(x, v), axis=1),)))).groups
+    assert [group.kind for group in groups] == ["matmul", "matmul", "joined"]
+    one = alone(groups[1])
+    assert (32, 64) in [type.shape for type in one.inputs]
+    assert kernel_timer.microseconds(one) > 0
 
 
 def test_the_median_of_launches_after_other_memory_went_through_the_l2(gpu: Gpu) -> None:
