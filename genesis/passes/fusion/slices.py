@@ -13,7 +13,7 @@ of a concatenation cannot be a slice, all are copied, and `genesis why` says whi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +37,10 @@ SECTOR: Final = 32
 VECTOR: Final = 16
 """Bytes that a thread stores at once, and what the copy engine wants starts and strides to be multiples of."""
 
+LEAST_ALONE: Final = 4 << 20
+"""Bytes of a pointwise part from which on a launch of its own (2 µs) takes less than a copy of it (3.5 TB/s on an H200).
+Smaller ones are computed together, in one launch for all of a structure."""
+
 Push = Callable[[Expr], Expr]
 """The place of an element in a part → its place in the whole."""
 
@@ -54,6 +58,8 @@ def slices_of(fuser: _Fuser) -> dict[Node, Slice]:
         times = Counter(base for base, _ in parts)
         reasons = ["this part is put together of slices itself" if each.part in joined
                    else _refusal(fuser, whole, each, readers[each.part] == times[each.part] == 1) for each in made]
+        together = _computed_together(fuser, [base for base, _ in parts])
+        reasons = [why or (TOGETHER if each.part in together else "") for why, each in zip(reasons, made, strict=True)]
         if not any(reasons):
             found.update((each.part, each) for each in made)
             joined.add(whole)
@@ -191,6 +197,16 @@ def _refusal(fuser: _Fuser, whole: Node, made: Slice, only_reader: bool) -> str:
     if not _writes_with_strides(fuser, part, whole):
         return f"the kernel of this part ({cluster.kind}) writes a whole memory"
     return _scattered(cluster, made)
+
+
+TOGETHER: Final = "small pointwise parts are computed in one launch"
+
+
+def _computed_together(fuser: _Fuser, parts: Sequence[Node]) -> list[Node]:
+    """The parts that small pointwise kernels make, if there are several: `join_equal_groups` may make them one."""
+    found = [x for x in parts if x in fuser.dag.of and (own := fuser.clusters[fuser.dag.of[x]]).kind == "loop"
+             and own.space is None and hint(x.type.nbytes) < LEAST_ALONE]
+    return found if len(found) > 1 else []
 
 
 def _writes_with_strides(fuser: _Fuser, part: Node, whole: Node) -> bool:

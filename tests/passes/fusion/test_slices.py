@@ -22,6 +22,7 @@ from genesis.ir.ops.flash_attention import beside_each_other
 from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Schedule
+from genesis.passes.memory.most_alive import most_alive
 from genesis.passes.memory.plan_memory import plan_memory
 from genesis.passes.pipeline import Passed, run_passes
 from tests.codegen.cuda import run_interpreted
@@ -208,6 +209,14 @@ def test_a_concatenation_of_concatenations() -> None:
     assert sorted(kinds(schedule)) == ["joined", "loop", *["matmul"] * 3]
 
 
+@pytest.mark.parametrize(("rows", "launches"), [(16, ["foreach", "loop"]), (65536, [*["loop"] * 4, "joined"])])
+def test_small_pointwise_parts_are_one_launch_and_large_ones_are_not_copied(rows: int, launches: list[str]) -> None:
+    """Twenty small kernels would take longer than a copy; a copy of large values takes longer than a launch."""
+    operands = [an_input(i, (rows, 32)) for i in range(4)]
+    schedule = fuse(Graph(tuple(operands), (movement.concat(*map(pointwise.tanh, operands), axis=1),)))
+    assert kinds(schedule) == launches
+
+
 def test_what_one_kernel_computes_stays_one_kernel() -> None:
     x, y = an_input(0, (16, 32)), an_input(1, (16, 32))
     schedule = check((x, y), movement.concat(pointwise.exp(x), pointwise.neg(y), axis=1))
@@ -263,7 +272,9 @@ def _random_programs(seeds: range) -> int:
     for seed in seeds:
         operands, outputs = _random(seed)
         schedule = check(operands, *outputs, tolerance=3e-2 if operands[0].dtype is not float32 else 1e-4)
-        check_plan(schedule, plan_memory(schedule, may_overwrite), may_overwrite)
+        plan = plan_memory(schedule, may_overwrite)
+        check_plan(schedule, plan, may_overwrite)
+        assert sum(x.nbytes for x in most_alive(schedule, plan)[1]) == plan.max_live_bytes
         found += "joined" in kinds(schedule)
     return found
 
