@@ -104,3 +104,17 @@ def test_collectives_are_told_with_what_hides_them_and_what_waits(clip: str, tmp
     else:
         assert "nothing hides it: each kernel is one that it waits for, or that waits for it" in last
         assert held and "clip_grad_norm_" in text[text.index("the last of 3"):]
+
+
+def test_a_concatenation_says_whether_it_is_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "parts.py"
+    path.write_text("""import genesis
+x, a, b, c = (genesis.randn(*shape) for shape in ((256, 64), (64, 48), (64, 40), (64, 33)))
+genesis.eval(genesis.cat([x @ a, x @ b], 1), genesis.cat([x @ a.sin(), x @ c], 1))
+""")
+    engine.reset()
+    assert main(["why", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "matmul has a kernel of its own; 1 of its results is written where its concatenation lies" in text
+    assert "concat: its parts were written where it lies: nothing is left to do" in text
+    assert "not fused, because this part lies at no multiple of 16 bytes: the concatenation is copied:" in text

@@ -65,8 +65,9 @@ def _with_joined(clusters: Iterable[Piece], values: MemoryValues, wholes: set[No
 
 def _with_slices(group: Group, slices: Mapping[Node, Slice]) -> Group:
     found = tuple([slices[x] for x in group.outputs if x in slices])
-    return replace(group, slices=found, reason=f"{group.reason}; {len(found)} of its results are written where their "
-                   "concatenation lies") if found else group
+    written = "is written where its" if len(found) == 1 else "are written where their"
+    return replace(group, slices=found, reason=f"{group.reason}; {len(found)} of its results {written} concatenation "
+                   "lies") if found else group
 
 
 def cut(nodes: list[Node], values: MemoryValues) -> list[list[Node]]:

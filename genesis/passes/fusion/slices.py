@@ -38,7 +38,7 @@ VECTOR: Final = 16
 """Bytes that a thread stores at once, and what the copy engine wants starts and strides to be multiples of."""
 
 LEAST_ALONE: Final = 4 << 20
-"""Bytes of a pointwise part from which on a launch of its own (2 µs) takes less than a copy of it (3.5 TB/s on an H200).
+"""Bytes of a pointwise part from which on a launch of its own (2 µs) takes less than a copy of it (3.5 TB/s, H200).
 Smaller ones are computed together, in one launch for all of a structure."""
 
 Push = Callable[[Expr], Expr]
