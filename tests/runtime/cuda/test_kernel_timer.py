@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from genesis.ir.types import DType, bfloat16, float16, float32, float64, int64, 
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Group
 from genesis.runtime.cuda import kernel_timer
+from genesis.runtime.cuda.driver import DeviceProperties, DriverError
 from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import Plan
@@ -39,6 +41,9 @@ class Gpu(HostDriver):
         self.launched: list[str] = []
         self.filled: list[int] = []
         self.events = 0
+
+    def properties(self, device: int) -> DeviceProperties:
+        return replace(super().properties(device), L2_cache_size=1 << 20)
 
     def launch(self, prepared, stream) -> None:  # type: ignore[no-untyped-def]
         super().launch(prepared, stream)
@@ -140,7 +145,6 @@ def test_without_room_for_operands_it_says_so() -> None:
 
 def test_a_kernel_that_does_not_start_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
-        from genesis.runtime.cuda.driver import DriverError
         raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", "too much shared memory")
     monkeypatch.setattr(gpu, "allow_shared_memory", refuse)
     monkeypatch.setattr(gpu, "prepare_launch", refuse)
