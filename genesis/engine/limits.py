@@ -66,6 +66,9 @@ is, 0.1 ms a node, and run as often as it comes."""
 DEEP: Final = 4
 """Times `config.pending_nodes` that a program with gradients and no such loop may have."""
 
+BACKWARDS: Final = 16
+"""Backwards in a long program from which on it is a loop of them: more than a step accumulates gradients of."""
+
 
 def look(storage: Storage, number: int) -> None:
     """A storage got content, the `number`-th that was recorded, and a mark is passed: cut, or set the next mark."""
@@ -260,8 +263,11 @@ def _one_step(number: int, period: int) -> bool:
     cuts = engine_state.cuts
     _, nodes, _ = cuts.measured
     recorded = nodes * cuts.spacing // max(config.pending_nodes // PIECES, 1)
-    return nodes < DEEP * config.pending_nodes and recorded < OFTEN * period and any(
-        s.needs_grad for s in _live())
+    if nodes >= DEEP * config.pending_nodes or recorded >= OFTEN * period:
+        return False
+    live = _live()
+    return any(s.needs_grad for s in live) and sum(
+        node.op is control.grad for node in needed([s.node for s in live])) < BACKWARDS
 
 
 def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) -> bool:
