@@ -1,6 +1,6 @@
 """Tuning: of a schedule's choices that no row of the user's table answers, the best candidates are timed.
 
-    group ─ emit, noting ─▶ open choice ─ the model's best ─▶ kernels ─ compile ─▶ trials ─ timer ─▶ a row of the table
+    groups ─ emit, noting ─▶ open choices ─ the model's best ─▶ kernels ─ compile ─▶ trials ─ timer ─▶ rows of the table
 
 The candidate that would be taken without is always among those timed, and stays unless another is faster by more than
 `GAIN`, as times are noisy. A candidate that does not compile, or that the GPU cannot start, is left out; where memory
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from genesis.codegen.cuda.alone import plan_of_one
 from genesis.codegen.cuda.choice_table import Key, Row, Rows
 from genesis.codegen.cuda.choices import Candidate, Taken, deciding, noting
-from genesis.codegen.cuda.compile import CompilationFailed, key_of
+from genesis.codegen.cuda.compile import MOST_WORKERS, CompilationFailed, key_of
 from genesis.codegen.cuda.emit import emit_anew
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.lower import Compile
@@ -71,36 +73,68 @@ Timer = Callable[[Trial], float]
 def tune(groups: Iterable[Group], rows: Rows, compile: Compile, timer: Timer, gpu: GpuModel) -> list[Row]:
     """Time the open choices of these groups' kernels. Returns the rows that were added to `rows`."""
     found: list[Row] = []
+    timed = [group for group in groups if group.kind in TIMED_KINDS]
+    left: set[Key] = set()
     with aside():
-        for group in groups:
-            if group.kind in TIMED_KINDS:
-                for row in _tuned(group, rows, compile, timer, gpu):
+        while asked := _open(timed, rows, left, gpu):  # what is decided for one choice may lead to another
+            left.update(asked)
+            made = [(taken, group, _kernels(group, taken, rows, gpu)) for taken, group in asked.values()]
+            images = iter(compiled([source for *_, kernels in made for _, source in kernels], compile))
+            for taken, group, kernels in made:
+                row = _timed(taken, _trials(taken, group, kernels, images), timer)
+                if row is not None:
                     rows.add(row)
                     found.append(row)
     return found
 
 
-def _tuned(group: Group, rows: Rows, compile: Compile, timer: Timer, gpu: GpuModel) -> Iterator[Row]:
-    """A row for each open choice of a group; what is decided for one may lead to another."""
-    left: set[Key] = set()
-    while True:
+def _open(groups: Sequence[Group], rows: Rows, left: set[Key], gpu: GpuModel) -> dict[Key, tuple[Taken, Group]]:
+    """The choices that no row answers, and a group that has each; those that are `left` were tried."""
+    found: dict[Key, tuple[Taken, Group]] = {}
+    for group in groups:
         with deciding(rows), noting() as taken:
             emit_anew(group, gpu)
-        choice = next((x for x in taken if x.choice.key not in rows and x.choice.key not in left
-                       and len(x.choice.candidates) > 1), None)
-        if choice is None:
-            return
-        left.add(choice.choice.key)
-        row = _timed(group, choice, rows, compile, timer, gpu)
-        if row is not None:
-            yield row
+        for x in taken:
+            key = x.choice.key
+            if key not in rows and key not in left and key not in found and len(x.choice.candidates) > 1:
+                found[key] = x, group
+                break
+    return found
 
 
-def _timed(group: Group, today: Taken, rows: Rows, compile: Compile, timer: Timer, gpu: GpuModel) -> Row | None:
+Kernels = list[tuple[Candidate, KernelSource]]
+"""Kernels that differ, and the candidate that each was made with."""
+
+
+def _kernels(group: Group, today: Taken, rows: Rows, gpu: GpuModel) -> Kernels:
+    """Today's candidate, then the model's best."""
+    ordered = sorted(today.choice.candidates, key=lambda candidate: candidate.microseconds)
+    found: dict[str, tuple[Candidate, KernelSource]] = {}
+    for candidate in {candidate.name: candidate for candidate in (today.candidate, *ordered)}.values():
+        with deciding(rows, {today.choice.key: candidate.name}):
+            source = emit_anew(group, gpu)
+        found.setdefault(key_of(source, gpu), (candidate, source))
+        if len(found) == MOST_TIMED:
+            break
+    return list(found.values())
+
+
+def _trials(today: Taken, group: Group, kernels: Kernels, images: Iterator[KernelImage | None]) -> list[Trial]:
+    """The kernels that compiled, to be timed; each takes the next of the images."""
+    found = []
+    for candidate, source in kernels:
+        image = next(images)
+        plan = None if image is None else plan_of_one(source, image, group)
+        if plan is not None:
+            found.append(Trial(plan, Taken(today.choice, candidate, "forced")))
+    return found
+
+
+def _timed(today: Taken, trials: Sequence[Trial], timer: Timer) -> Row | None:
     """The row of a choice; None if none of its kernels, or not today's, can be timed."""
     times: list[tuple[float, Candidate]] = []
     first: float | None = None
-    for trial in _trials(group, today, rows, compile, gpu):
+    for trial in trials:
         candidate = trial.taken.candidate
         try:
             time = timer(trial)
@@ -120,32 +154,11 @@ def _timed(group: Group, today: Taken, rows: Rows, compile: Compile, timer: Time
     return Row(today.choice.key, candidate.name, best, first)
 
 
-def _trials(group: Group, today: Taken, rows: Rows, compile: Compile, gpu: GpuModel) -> list[Trial]:
-    """Today's candidate, then the model's best, as kernels that differ."""
-    ordered = sorted(today.choice.candidates, key=lambda candidate: candidate.microseconds)
-    candidates = list({candidate.name: candidate for candidate in (today.candidate, *ordered)}.values())
-    sources: dict[str, tuple[Candidate, KernelSource]] = {}
-    for candidate in candidates:
-        with deciding(rows, {today.choice.key: candidate.name}):
-            source = emit_anew(group, gpu)
-        sources.setdefault(key_of(source, gpu), (candidate, source))
-        if len(sources) == MOST_TIMED:
-            break
-    images = compiled([source for _, source in sources.values()], compile)
-    found = []
-    for (candidate, source), image in zip(sources.values(), images, strict=True):
-        plan = None if image is None else plan_of_one(source, image, group)
-        if plan is not None:
-            found.append(Trial(plan, Taken(today.choice, candidate, "forced")))
-    return found
-
-
 def compiled(sources: Sequence[KernelSource], compile: Compile) -> list[KernelImage | None]:
-    """The images of sources, side by side; None for one that does not compile."""
-    try:
-        return list(compile(sources))
-    except CompilationFailed:
-        return [_compiled_alone(source, compile) for source in sources]
+    """The images of sources, compiled side by side; None for one that does not compile."""
+    alone = partial(_compiled_alone, compile=compile)
+    with ThreadPoolExecutor(MOST_WORKERS) as threads:
+        return [*map(alone, sources[:1]), *threads.map(alone, sources[1:])]  # the first starts the workers
 
 
 def _compiled_alone(source: KernelSource, compile: Compile) -> KernelImage | None:
