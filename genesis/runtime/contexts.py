@@ -78,21 +78,30 @@ def leaving(*changes: tuple) -> Callable[..., str]:
     return partial(_ITEM, defaultdict(partial(in_order, starmap(call, changes))))
 
 
-class _Uncollected(Context):
-    """Contexts may nest; what the user turned off stays off."""
+_ONCE_IF: Final[dict[bool, tuple[tuple[()], ...]]] = {True: ((),), False: ()}
+"""Arguments of the calls that are made: of one, or of none."""
 
-    __slots__ = ()
+
+class _Uncollected(Context):
+    """Contexts may nest; what the user turned off stays off. Of several threads' the last to leave turns the collector
+    on: whoever leaves takes the last note of whether it was on, and the first note is that of before all."""
+
+    __slots__ = ("_was_on",)
+
+    def __init__(self) -> None:
+        self._was_on: list[bool] = []
 
     def _entering(self) -> Callable[[], object]:
-        return gc.disable
+        notes = map(self._was_on.append, starmap(gc.isenabled, ((),)))
+        return partial(in_order, chain(notes, starmap(gc.disable, ((),))))
 
     def _leaving(self) -> Callable[..., object]:
-        return leaving((gc.enable,)) if gc.isenabled() else leaving()
+        calls = chain.from_iterable(map(_ONCE_IF.__getitem__, starmap(self._was_on.pop, ((),))))
+        return leaving((in_order, starmap(gc.enable, calls)))
 
 
 uncollected: Final = _Uncollected()
-"""A context in which Python's cyclic collector, and so no finalizer of a cycle, runs. Of a `with` statement only: what
-enters and leaves it apart finds the collector off already."""
+"""A context in which neither Python's cyclic collector runs nor, so, a finalizer of a cycle."""
 
 
 class Lock(Protocol):
@@ -131,6 +140,3 @@ class Attempt(Context):
         calls = chain.from_iterable(map(_ONCE_IF.__getitem__, self.taken))
         return leaving((in_order, starmap(self._lock.release, calls)))
 
-
-_ONCE_IF: Final[dict[bool, tuple[tuple[()], ...]]] = {True: ((),), False: ()}
-"""Arguments of the calls that are made: of one, or of none."""

@@ -121,3 +121,22 @@ def test_no_try_stands_in_a_block_with_a_lock_or_a_mode() -> None:
                 for block in ast.walk(ast.parse(path.read_text())) if isinstance(block, ast.With)
                 and any(MODES.search(ast.unparse(item.context_expr)) for item in block.items)
                 for found in _inside(block) if isinstance(found, ast.Try)]
+
+
+def test_the_collector_stays_off_until_the_last_thread_leaves() -> None:
+    """One that compiles may enter before one that captures, and leave before it."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with uncollected:
+            inside.set()
+            leave.wait(60)
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(60)
+    assert not gc.isenabled()
+    with uncollected:
+        leave.set()
+        thread.join(60)
+        assert not thread.is_alive() and not gc.isenabled()
+    assert gc.isenabled()
