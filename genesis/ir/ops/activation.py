@@ -44,11 +44,17 @@ SELU: Final = {"alpha": 1.6732632423543772, "scale": 1.0507009873554805, "input_
 """Klambauer et al. 2017: with these a fixed point of mean 0 and variance 1 attracts activations."""
 
 
-def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node], value: Callable[..., ndarray],
+def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node] | None, value: Callable[..., ndarray],
          slope_value: Callable[..., ndarray], doc: str, attributes: tuple[Mapping[str, Attr], ...] = ({},), *,
          weight: int, autocast: Autocast | None = None, kinds: Kinds = FLOAT, ulp: float = 4, scale: float = 1.0,
-         values: Values | None = None) -> tuple[Op, Op]:
-    """The op and its gradient. `attributes` are the sets that the samples try; the first holds the defaults."""
+         values: Values | None = None, gradient: Callable[..., Node] | None = None) -> tuple[Op, Op]:
+    """The op and its gradient.
+
+    Args:
+        slope: by which an arriving gradient is multiplied.
+        gradient: (arriving, x) → its gradient, in place of a slope: where this is 0, so is the gradient of infinity.
+        attributes: the sets that the samples try; the first holds the defaults.
+    """
     attrs = tuple(attributes[0])
     how: Attributes = {"attrs": attrs, "defaults": attributes[0]}
     x = values or reals(-6, 6)
@@ -57,7 +63,7 @@ def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node], va
         return common(types, kinds)
 
     back = Op(f"{name}_backward", "composite", lambda g, x, **how: common((g, x), kinds), **how, ulp=2 * ulp,
-              decompose=lambda g, x, **how: g * slope(x, **how), doc=f"Gradient of {name} by x.",
+              decompose=gradient or (lambda g, x, **how: g * slope(x, **how)), doc=f"Gradient of {name} by x.",
               samples=each(reals(), x, special=False, numbers=False, scale=2 * scale).under(*attributes),
               reference=lambda g, x, **how: g * slope_value(x, **how))
     made = pointwise(name, infer, **how, decompose=formula, ulp=ulp, doc=doc,
@@ -129,10 +135,9 @@ mish, mish_backward = _row(
 
 hardsigmoid, hardsigmoid_backward = _row(
     "hardsigmoid", lambda x: minimum(maximum(x + 3.0, literal(0.0)), literal(6.0)) / 6.0,
-    lambda x: _hold(gt(literal(3.0) - abs(x), literal(0.0)), 1 / 6, 0.0, x),
-    lambda x: np.clip(x + 3, 0, 6) / 6, lambda x: np.where(np.abs(x) < 3, 1 / 6, 0.0),
+    None, lambda x: np.clip(x + 3, 0, 6) / 6, lambda x: np.where(np.abs(x) < 3, 1 / 6, 0.0),
     "clamp(x + 3, 0, 6) / 6 (Howard et al. 2019).",
-    weight=5)
+    weight=5, gradient=lambda g, x: where_(gt(literal(3.0) - abs(x), literal(0.0)), g / 6.0, 0.0))
 
 hardswish, hardswish_backward = _row(
     "hardswish", lambda x: x * minimum(maximum(x + 3.0, literal(0.0)), literal(6.0)) / 6.0,
@@ -144,36 +149,31 @@ hardswish, hardswish_backward = _row(
 
 hardtanh, hardtanh_backward = _row(
     "hardtanh", lambda x, least, most: minimum(maximum(x, literal(least)), literal(most)),
-    lambda x, least, most: _hold(bitwise_or(le(x, literal(least)), ge(x, literal(most))), 0.0, 1.0, x),
-    lambda x, least, most: np.clip(x, least, most),
+    None, lambda x, least, most: np.clip(x, least, most),
     lambda x, least, most: np.where((x <= least) | (x >= most), 0.0, 1.0),
-    "min(max(x, least), most).", ({"least": -1.0, "most": 1.0}, {"least": 0.0, "most": 6.0}),
-    weight=2)
+    "min(max(x, least), most).", ({"least": -1.0, "most": 1.0}, {"least": 0.0, "most": 6.0}), weight=2,
+    gradient=lambda g, x, least, most: where_(bitwise_or(le(x, literal(least)), ge(x, literal(most))), 0.0, g))
 
 hardshrink, hardshrink_backward = _row(
     "hardshrink", lambda x, bound: where_(le(abs(x), literal(bound)), 0.0, x),
-    lambda x, bound: _hold(le(abs(x), literal(bound)), 0.0, 1.0, x),
-    lambda x, bound: np.where(np.abs(x) <= bound, 0.0, x), lambda x, bound: np.where(np.abs(x) <= bound, 0.0, 1.0),
+    None, lambda x, bound: np.where(np.abs(x) <= bound, 0.0, x), lambda x, bound: np.where(np.abs(x) <= bound, 0.0, 1.0),
     "x where |x| is over the bound, else 0.", ({"bound": 0.5}, {"bound": 2.0}),
-    weight=3)
+    weight=3, gradient=lambda g, x, bound: where_(le(abs(x), literal(bound)), 0.0, g))
 
 softshrink, softshrink_backward = _row(
     "softshrink", lambda x, bound: where_(
         gt(x, literal(bound)), x - bound, where_(lt(x, literal(-bound)), x + bound, x * 0.0)),
-    lambda x, bound: _hold(le(abs(x), literal(bound)), 0.0, 1.0, x),
-    lambda x, bound: np.where(x > bound, x - bound, np.where(x < -bound, x + bound, 0.0)),
+    None, lambda x, bound: np.where(x > bound, x - bound, np.where(x < -bound, x + bound, 0.0)),
     lambda x, bound: np.where(np.abs(x) <= bound, 0.0, 1.0),
     "x moved towards 0 by the bound, at most to 0.", ({"bound": 0.5}, {"bound": 2.0}),
-    weight=7)
+    weight=7, gradient=lambda g, x, bound: where_(le(abs(x), literal(bound)), 0.0, g))
 
 threshold, threshold_backward = _row(
     "threshold", lambda x, bound, value: where_(le(x, literal(bound)), literal(value), x),
-    lambda x, bound, value: _hold(le(x, literal(bound)), 0.0, 1.0, x),
-    lambda x, bound, value: np.where(x <= bound, value, x),
+    None, lambda x, bound, value: np.where(x <= bound, value, x),
     lambda x, bound, value: np.where(x <= bound, 0.0, 1.0),
     "x where it is over the bound, else the value.", ({"bound": 0, "value": 0}, {"bound": 1, "value": -7}),
-    kinds=NUMERIC,
-    weight=2)
+    kinds=NUMERIC, weight=2, gradient=lambda g, x, bound, value: where_(le(x, literal(bound)), 0.0, g))
 
 prelu = pointwise("prelu", lambda x, weight: common((x, weight), FLOAT), ulp=2,
                   decompose=lambda x, weight: where_(gt(x, literal(0)), x, x * weight),

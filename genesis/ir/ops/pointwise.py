@@ -360,10 +360,16 @@ cast: Op = pointwise("cast", _cast_type, attrs=("dtype",),
                      weight=1, number=numbers.cast, rounds=True, autocast=None, in_place=False)
 
 relu = pointwise("relu", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
-                 vjp=lambda g, x, y: where_(le(y, literal(0)), 0.0, g),  # all of g at NaN, as in torch
+                 vjp=lambda g, x, y: relu_backward(g, y),
                  decompose=lambda x: maximum(x, literal(0)),
                  samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0),
                  weight=1, number=numbers.relu, rounds=True, autocast=None, in_place=True)
+
+relu_backward: Op = Op("relu_backward", "composite", _same(FLOAT), doc="Gradient of relu by x, read off its result y: g "
+                       "where y > 0 or NaN, as torch has it, else 0.",
+                       decompose=lambda g, y: where_(le(y, literal(0)), 0.0, g),
+                       samples=each(reals(), reals(0, 6), special=False, numbers=False),
+                       reference=lambda g, y: np.where(y <= 0, 0.0, g))
 
 silu = pointwise("silu", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),
                  vjp=lambda g, x, y: silu_backward(g, x),

@@ -25,7 +25,7 @@ def _backward(call: Callable, out: str = "grad_input") -> Lowering:
     """`call(g, x, *attributes, grad_input=)`."""
     def run(outs: Outs, g: Tensor, x: Tensor, **how: Any) -> None:
         call(g, x, *how.values(), **{out: outs[0]})
-    return Lowering(run)
+    return Lowering(run, in_place=(0, 1))
 
 
 def _leaky_relu_backward(outs: Outs, g: Tensor, x: Tensor, slope: float) -> None:
@@ -45,6 +45,10 @@ def _threshold_backward(outs: Outs, g: Tensor, x: Tensor, bound: float, value: f
     _aten.threshold_backward.grad_input(g, x, bound, grad_input=outs[0])
 
 
+def _relu_backward(outs: Outs, g: Tensor, y: Tensor) -> None:
+    _aten.threshold_backward.grad_input(g, y, 0, grad_input=outs[0])
+
+
 def _not_double(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     """torch's kernel has 1/6 in float32."""
     return types[0].dtype.itemsize < 8
@@ -54,13 +58,11 @@ def _prelu(x: Tensor, weight: Tensor) -> Tensor:
     return torch._prelu_kernel(x, weight)
 
 
-
-
 ACTIVATION: dict[str, Lowering] = {
     "leaky_relu": _forward(_nn.leaky_relu),
-    "leaky_relu_backward": Lowering(_leaky_relu_backward),
+    "leaky_relu_backward": Lowering(_leaky_relu_backward, in_place=(0, 1)),
     "elu": _forward(_nn.elu),
-    "elu_backward": Lowering(_elu_backward),
+    "elu_backward": Lowering(_elu_backward, in_place=(0, 1)),
     "softplus": _forward(_nn.softplus),
     "softplus_backward": _backward(_aten.softplus_backward.grad_input),
     "logsigmoid": _forward(_nn.log_sigmoid),
@@ -77,7 +79,8 @@ ACTIVATION: dict[str, Lowering] = {
     "hardshrink_backward": _backward(_aten.hardshrink_backward.grad_input),
     "softshrink": _forward(_nn.softshrink),
     "softshrink_backward": _backward(_aten.softshrink_backward.grad_input),
+    "relu_backward": Lowering(_relu_backward, in_place=(0, 1)),
     "threshold": _forward(torch.threshold),
-    "threshold_backward": Lowering(_threshold_backward),
+    "threshold_backward": Lowering(_threshold_backward, in_place=(0, 1)),
     "prelu": Lowering(_prelu, "fresh"),
 }

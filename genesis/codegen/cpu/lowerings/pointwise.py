@@ -68,6 +68,27 @@ def _tensors(call: Callable) -> Lowering:
     return Lowering(run, in_place=(0, 1), allocates=True, late=late)
 
 
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The integers of as many bytes."""
+
+_SELECT_FROM = 1 << 13
+"""Elements from which `_select` is faster: its five calls cost 5 µs."""
+
+
+def _select(out: Tensor, condition: Tensor, a: Tensor, b: Tensor) -> None:
+    """`where` without branches: b's bits, and where the condition holds those that differ in a.
+
+    torch.where branches at each element: 3.6 ns where conditions are random, which this takes 0.3 for, and 0.6 where
+    they repeat (half a million float32, one thread).
+    """
+    integers = _INTEGERS[out.element_size()]
+    mask = condition.to(integers).neg_()
+    last = b.view(integers)
+    differing = torch.bitwise_xor(a.view(integers), last)
+    differing = differing.bitwise_and_(mask) if differing.shape == out.shape else torch.bitwise_and(differing, mask)
+    torch.bitwise_xor(last, differing, out=out.view(integers))
+
+
 def _where(outs: Outs, condition: Operand, a: Operand, b: Operand) -> None:
     out = outs[0]
     if not isinstance(a, Tensor):
@@ -76,8 +97,10 @@ def _where(outs: Outs, condition: Operand, a: Operand, b: Operand) -> None:
         b = number_tensor(b, out.dtype)
     if not isinstance(condition, Tensor):
         out.copy_(a if condition else b)
-        return
-    torch.where(condition, a, b, out=out)
+    elif out.numel() >= _SELECT_FROM:
+        _select(out, condition, a, b)
+    else:
+        torch.where(condition, a, b, out=out)
 
 
 def _where_late(outs: Outs, condition: Operand, a: Operand, b: Operand) -> Writes:
@@ -301,6 +324,6 @@ POINTWISE: dict[str, Lowering] = {
     "relu": Lowering(_relu, in_place=(0,), allocates=True, late=_relu_late),
     "silu": _unary(torch._C._nn.silu),
     "gelu": Lowering(_gelu, in_place=(0,), allocates=True, late=_gelu_late),
-    "silu_backward": Lowering(_silu_backward),
-    "gelu_backward": Lowering(_gelu_backward),
+    "silu_backward": Lowering(_silu_backward, in_place=(0, 1)),
+    "gelu_backward": Lowering(_gelu_backward, in_place=(0, 1)),
 }
