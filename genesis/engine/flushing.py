@@ -16,7 +16,7 @@ from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded, backend_of
 from genesis.engine.preparation import Flush, prepare
 from genesis.engine.running import Divisible, run
-from genesis.engine.short_read import first_read, short_read
+from genesis.engine.short_read import first_read, read_size, short_read
 from genesis.engine.state import engine_state
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
@@ -72,6 +72,7 @@ def flush(wanted: Sequence[Storage]) -> None:
 def _flushed(wanted: Sequence[Storage]) -> bool:
     """Do what `flush` says; False if a signal handler or a finalizer did some of it meanwhile, so that the rest is
     another program."""
+    engine_state.sizes = 0
     live = [s for s in live_pending() if (node := s._node) is not None and (
         node.buffer is not s.cell or s.cell is None)]  # not `settled`: a property of hundreds
     unsettled = [storage for storage in wanted if not storage.settled]
@@ -147,5 +148,5 @@ def memory_of(tensor: TensorBase) -> Memory:
         return storage.cell.memory  # type: ignore[no-any-return]
 
 
-connect(flush=flush, materialize=materialize, end_step=end_step, allocate=allocate, memory_of=memory_of,
-        backend_of=backend_of)
+connect(flush=flush, read_size=read_size, materialize=materialize, end_step=end_step, allocate=allocate,
+        memory_of=memory_of, backend_of=backend_of)

@@ -3,6 +3,7 @@
 Capturing a program for the engine asks what else depends on it: pending writes, what a backward needs, other live
 tensors. A read where none of that matters is written down in one walk, and its key finds the plan that the engine made
 for an equal one. Other live tensors that it computes on the way get their content, too.
+A small read of a number that sizes depend on leaves what is written elsewhere pending (`read_size`).
 `benchmarks/cpu_step.py` and `benchmarks/small_reads.py` are what it is for.
 """
 
@@ -18,7 +19,7 @@ from genesis.engine.plan_lookup import Superseded
 from genesis.engine.preparation import prepare
 from genesis.engine.running import run
 from genesis.engine.state import Record, engine_state
-from genesis.frontend.state import state
+from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import control, leaves
@@ -37,6 +38,12 @@ DEEPEST: Final = 12
 WIDEST: Final = 32
 """Memories that a short read reads, at most: they are told apart one by one."""
 
+MOST_BESIDE: Final = 4
+"""Ops up to which a read of a size leaves writes pending: they may be computed again with these."""
+
+MOST_SIZES: Final = 64
+"""Such reads in a row. Each looks through what is pending."""
+
 _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data}
                             - {control.watch})
 """Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
@@ -54,11 +61,25 @@ class Read(NamedTuple):
     usage: Usage | None
 
 
-def short_read(storage: Storage) -> bool:
-    """Compute a value that depends on nothing else that is going on, by the plan that computed an equal one before.
-    False, and nothing done, where it does, or there is none.
+def read_size(storage: Storage) -> None:
+    """Compute a number that sizes depend on, if that takes few ops, and leave writes elsewhere pending.
+
+    A layer of experts asks for the rows of each, between which it writes what the one before gave. If each of these
+    reads wrote that, and looked for what its backward reads again, a layer would take a time that grows with the square
+    of their number. Programs go on alike behind a size, and not behind a value that is asked for: the writes that wait
+    for that are flushed with it.
     """
-    ran, reading = engine_state.ran, reading_of(storage)
+    with lock:
+        if engine_state.record is None and not storage.settled and engine_state.sizes < MOST_SIZES:
+            engine_state.sizes += 1
+            short_read(storage, beside=True) or first_read(storage, beside=True)
+
+
+def short_read(storage: Storage, beside: bool = False) -> bool:
+    """Compute a value that depends on nothing else that is going on, by the plan that computed an equal one before.
+    False, and nothing done, where it does, or there is none. `beside`: writes elsewhere may stay pending.
+    """
+    ran, reading = engine_state.ran, reading_of(storage, beside)
     if reading is None:
         return False
     found = engine_state.plans.reads.get((config.key(), reading.key))
@@ -99,13 +120,14 @@ def _settle(storage: Storage, node: Node, cell: Cell, varies: bool, usage: Usage
         state.pending.pop(number, None)  # so that the next read finds nothing else pending
 
 
-def first_read(storage: Storage) -> bool:
+def first_read(storage: Storage, beside: bool = False) -> bool:
     """Compute such a value as any program, whose plan serves equal reads from then on."""
-    reading = reading_of(storage)
+    reading = reading_of(storage, beside)
     if reading is None:
         return False
     try:
-        flush = prepare([storage], live_pending(), cpu)
+        live = live_pending()
+        flush = prepare([storage], [s for s in live if not _is_written(s)] if beside else live, cpu)
         if flush is None:  # a handler or a finalizer computed it
             return False
         usage = flush.saved[1]
@@ -150,8 +172,11 @@ class Reading(NamedTuple):
     contents: list[Node]
 
 
-def reading_of(storage: Storage) -> Reading | None:
+def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
     """The reading that computes the content of a storage; None if that takes the engine.
+
+    Args:
+        beside: writes elsewhere may stay pending, if it is a small one.
 
     >>> import genesis
     >>> x = genesis.zeros(2)
@@ -167,21 +192,24 @@ def reading_of(storage: Storage) -> Reading | None:
     if not _describe(node, walk, 0):
         return None
     outputs, contents = [storage], [node]
-    if len(state.pending) > 1 and not _join_others(walk.places, outputs, contents):
+    if len(state.pending) > 1 and not _join_others(walk.places, outputs, contents, beside):
         return None
     if len(outputs) > 1:
         walk.key.extend([walk.places[content] for content in contents])
     return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents)
 
 
-def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list[Node]) -> bool:
+def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list[Node], beside: bool) -> bool:
     """Add the other live tensors that the read computes anyway. False if one wants to be written, or is computed in a
     way that the engine knows better."""
+    writes_wait = beside and not contents[0].needs_grad and sum(x.buffer is None for x in places) <= MOST_BESIDE
     for other in live_pending():
         content = other._node
         if other is outputs[0] or content is None:
             continue
-        if other.cell is not None or other.writes:
+        if _is_written(other):
+            if writes_wait and content not in places:
+                continue
             return False
         if content.op is control.stop_gradient:
             content = content.inputs[0]
@@ -191,6 +219,11 @@ def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list
             outputs.append(other)
             contents.append(content)
     return True
+
+
+def _is_written(storage: Storage) -> bool:
+    """Whether what is pending of a storage was written in place."""
+    return storage.cell is not None or storage.writes > 0
 
 
 class _Walk(NamedTuple):

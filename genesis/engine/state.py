@@ -161,9 +161,10 @@ class EngineState:
         ran: how many programs have run.
         record: what runs, or was ended by an exception; None between two programs.
         cuts: where a long program is cut (`limits.py`).
+        sizes: reads of sizes since the last flush (`short_read.py`).
     """
 
-    __slots__ = ("cuts", "last", "observers", "plans", "ran", "record", "usages")
+    __slots__ = ("cuts", "last", "observers", "plans", "ran", "record", "sizes", "usages")
 
     def __init__(self) -> None:
         self.plans = Plans()
@@ -173,6 +174,7 @@ class EngineState:
         self.ran = 0
         self.record: Record | None = None
         self.cuts = Cuts()
+        self.sizes = 0
 
 
 engine_state: Final = EngineState()

@@ -19,6 +19,8 @@ class Engine:
 
     Attributes:
         flush: computes these storages and every pending write, in one plan for each device.
+        read_size: computes a storage of a number that sizes depend on, if that is done with few ops; what is written
+            elsewhere may stay pending.
         materialize: computes these tensors, and those in lists of tensors.
         end_step: ends a training step: runs all pending work without waiting for a GPU.
         allocate: returns memory of so many bytes on a device.
@@ -28,6 +30,7 @@ class Engine:
     """
 
     flush: Callable[[Sequence[Storage]], None]
+    read_size: Callable[[Storage], None]
     materialize: Callable[..., None]
     end_step: Callable[[], None]
     allocate: Callable[[int, Device], Any]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_all, wrap_laid_out
+from genesis.frontend.state import state
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import literal, make
 from genesis.ir.ops import movement
@@ -90,7 +91,10 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 def counted(mask: Tensor) -> int:
     """The number of elements that are not 0."""
-    return int(mask.count_nonzero().item())  # type: ignore[attr-defined]
+    count: Tensor = mask.count_nonzero()  # type: ignore[attr-defined]
+    if state.session is None:  # a call that is captured tells that a value is read
+        engine.read_size(count.storage)
+    return int(count.item())
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 from dataclasses import fields, replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 
 import genesis
 from genesis import config, engine
 from genesis.config import Config
+from genesis.engine.short_read import MOST_SIZES
 from genesis.passes import pipeline
 
 SETTINGS = [field.name for field in fields(Config) if field.type == "bool"]
@@ -85,6 +88,46 @@ def test_a_short_read_writes_what_is_pending() -> None:
         counter.add_(1)
         assert (x * 5).tolist() == [5.0, 10.0]
         assert counter.storage.settled
+
+
+def _experts(lib: Any, chosen: Any, x: Any, number: int) -> Any:
+    out = lib.zeros_like(x)
+    for k in range(number):
+        rows, = lib.where(chosen == k)
+        out[rows] += x[rows] * (k + 1)
+    return out
+
+
+def test_a_read_of_a_size_leaves_writes_elsewhere_pending() -> None:
+    """A layer of experts: one flush, however many ask for their rows."""
+    chosen = [0, 2, 1, 2, 0, 3]
+    x = genesis.arange(12.0).reshape(6, 2)
+    picks = genesis.tensor(chosen)
+    genesis.eval(x, picks)
+    for _ in range(3):
+        out = _experts(genesis, picks, x, 4)
+        assert not out.storage.settled
+    want = _experts(torch, torch.tensor(chosen), torch.arange(12.0).reshape(6, 2), 4)
+    assert out.tolist() == want.tolist()
+
+
+def test_a_size_of_what_is_written_is_that_behind_the_writes() -> None:
+    x, other = genesis.zeros(5), genesis.zeros(5)
+    genesis.eval(x, other)
+    for count in range(1, 5):
+        x[count - 1] = 1.0
+        other.add_(1)
+        assert len(x.nonzero()) == count and len(genesis.where(x == 0)[0]) == 5 - count
+    assert other.tolist() == [4.0] * 5
+
+
+def test_many_reads_of_sizes_flush_what_waits() -> None:
+    total, picks = genesis.zeros(3), genesis.arange(2 * MOST_SIZES)
+    genesis.eval(total, picks)
+    total.add_(1)
+    for k in range(MOST_SIZES):
+        assert len(genesis.where(picks == k)[0]) == 1 and not total.storage.settled
+    assert len(genesis.where(picks == MOST_SIZES)[0]) == 1 and total.storage.settled
 
 
 def test_who_writes_to_a_constant_changes_no_equal_one() -> None:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import genesis
 from genesis.ir import OPS, literal, tensor_type
 from genesis.ir.ops import leaves
 from genesis.ir.types import DTYPES, bfloat16, cpu, float16, float32, float64, int64
@@ -36,6 +37,26 @@ def test_softmax_of_bfloat16_is_rounded_once() -> None:
     row = np.linspace(-3, 3, 70).astype(BFLOAT16)
     exact = np.exp(row.astype(float)) / np.exp(row.astype(float)).sum()
     np.testing.assert_allclose(decomposed("softmax", row, axis=0), exact, rtol=1.01 * 2**-8)
+
+
+@pytest.mark.parametrize("name, attributes", [
+    ("relu", {}), ("threshold", {"bound": 0.0, "value": -1.0}), ("hardtanh", {"least": -1.0, "most": 1.0}),
+    ("hardshrink", {"bound": 4.0}), ("softshrink", {"bound": 4.0}), ("hardsigmoid", {}), ("hardswish", {})])
+def test_where_an_activation_is_flat_the_gradient_of_infinity_is_0(name: str, attributes: dict[str, Any]) -> None:
+    """As torch's kernels have it, which run on the CPU; infinity · 0 is not a number."""
+    flat = np.float32([-3.5, -3.5, -3.5])
+    gradients = np.float32([np.inf, np.nan, 2.0])
+    place = np.zeros(3, np.float32) if name == "relu" else flat  # relu's gradient looks at its result
+    np.testing.assert_array_equal(decomposed(f"{name}_backward", gradients, place, **attributes), 0)
+    x = genesis.tensor(flat, requires_grad=True)
+    y = getattr(genesis.nn.functional, name)(x, *attributes.values())
+    y.backward(genesis.tensor(gradients))
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_relu_passes_a_gradient_on_at_nan() -> None:
+    found = decomposed("relu_backward", np.float32([2.0, 3.0]), np.float32([np.nan, 0.0]))
+    np.testing.assert_array_equal(found, [2.0, 0.0])
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])

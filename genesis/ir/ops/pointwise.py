@@ -365,7 +365,7 @@ relu = pointwise("relu", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
                  samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0),
                  weight=1, number=numbers.relu, rounds=True, autocast=None, in_place=True)
 
-relu_backward: Op = Op("relu_backward", "composite", _same(FLOAT), doc="Gradient of relu by x, read off its result y: g "
+relu_backward: Op = Op("relu_backward", "composite", _same(FLOAT), doc="Gradient of relu by x, of its result y: g "
                        "where y > 0 or NaN, as torch has it, else 0.",
                        decompose=lambda g, y: where_(le(y, literal(0)), 0.0, g),
                        samples=each(reals(), reals(0, 6), special=False, numbers=False),

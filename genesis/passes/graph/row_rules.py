@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from genesis.ir.node import OPS, Node, Op, make
-from genesis.ir.ops import contraction, indexing, leaves, loss, movement, reduction, softmax
+from genesis.ir.ops import activation, contraction, indexing, leaves, loss, movement, pointwise, reduction, softmax
 from genesis.ir.sym_int import hint
 
 if TYPE_CHECKING:
@@ -288,6 +288,13 @@ REDUCTIONS: Final = frozenset(OPS[name] for name in (
     "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "mean", "logsumexp", "var", "std", "count_nonzero"))
 """Those that are of one operand, over its axes."""
 
+SLOPES: Final = (
+    pointwise.relu_backward, pointwise.silu_backward, pointwise.gelu_backward, activation.leaky_relu_backward,
+    activation.elu_backward, activation.softplus_backward, activation.logsigmoid_backward, activation.mish_backward,
+    activation.hardsigmoid_backward, activation.hardswish_backward, activation.hardtanh_backward,
+    activation.hardshrink_backward, activation.softshrink_backward, activation.threshold_backward)
+"""Gradients of activations, element by element."""
+
 RULES: Final[dict[Op, Rule]] = {
     contraction.linear: _linear, contraction.matmul: _matmul,
     movement.permute: _permute, movement.reshape: _reshape, movement.expand: _expand, movement.slice: _region,
@@ -295,6 +302,6 @@ RULES: Final[dict[Op, Rule]] = {
     **dict.fromkeys((softmax.softmax, softmax.softmax_backward, softmax.log_softmax, softmax.log_softmax_backward,
                      indexing.gather, indexing.scatter_add, indexing.scatter), _alike),
     **dict.fromkeys((loss.cross_entropy, loss.cross_entropy_backward, loss.nll_loss), _of_rows),
-    **dict.fromkeys(REDUCTIONS, _reduction),
+    **dict.fromkeys(REDUCTIONS, _reduction), **dict.fromkeys(SLOPES, _pointwise),
 }
 """The rule of each op; pointwise ones share theirs. Other ops need all rows at once."""
