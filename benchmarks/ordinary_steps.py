@@ -124,6 +124,38 @@ def unet(lib: Any) -> tuple[Any, Shape]:
     return UNet(), (8, 3, 64, 64)
 
 
+def diffusion(lib: Any) -> tuple[Any, Shape]:
+    """Group norm and SiLU, down by a stride and up by interpolation, small images."""
+    nn, F = lib.nn, lib.nn.functional
+
+    class Block(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self, ins: int, outs: int) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.GroupNorm(8, ins), nn.GroupNorm(8, outs)])
+            self.layers = nn.ModuleList([nn.Conv2d(ins, outs, 3, padding=1), nn.Conv2d(outs, outs, 3, padding=1)])
+            self.shortcut = nn.Conv2d(ins, outs, 1) if ins != outs else nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            out = x
+            for norm, layer in zip(self.norms, self.layers, strict=True):
+                out = layer(F.silu(norm(out)))
+            return out + self.shortcut(x)
+
+    class Diffusion(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self, wide: int = 32) -> None:
+            super().__init__()
+            self.first, self.out = nn.Conv2d(3, wide, 3, padding=1), nn.Conv2d(wide, 10, 3, padding=1)
+            self.down = nn.Conv2d(wide, 2 * wide, 3, stride=2, padding=1)
+            self.blocks = nn.ModuleList([Block(wide, wide), Block(2 * wide, 2 * wide), Block(3 * wide, wide)])
+
+        def forward(self, x: Any) -> Any:
+            first, middle, last = self.blocks
+            kept = first(self.first(x))
+            x = F.interpolate(middle(self.down(kept)), scale_factor=2, mode="nearest")
+            return self.out(last(lib.cat([x, kept], 1))).mean((2, 3))
+    return Diffusion(), (8, 3, 32, 32)
+
+
 def experts(lib: Any) -> tuple[Any, Shape]:
     """Two layers of eight experts, of which each row takes two, as Mixtral's first code has them."""
     nn, F = lib.nn, lib.nn.functional
@@ -177,7 +209,7 @@ def transformer(lib: Any) -> tuple[Any, Shape]:
 
 
 MODELS: dict[str, Callable[[Any], tuple[Any, Shape]]] = {f.__name__: f for f in (
-    mobilenet, senet, googlenet, unet, experts, transformer)}
+    mobilenet, senet, googlenet, unet, diffusion, experts, transformer)}
 
 
 def step_of(lib: Any, name: str, compiled: bool = False) -> Callable[[], Any]:

@@ -21,6 +21,7 @@ from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.chunk_loss import chunk_loss
 from genesis.passes.graph.heads_beside import heads_beside
 from genesis.passes.graph.inline import inline
+from genesis.passes.graph.lay_out_images import lay_out_images
 from genesis.passes.graph.legalize import legalize
 from genesis.passes.graph.make_contiguous import make_contiguous
 from genesis.passes.graph.matrix_vector import matrix_vector
@@ -245,6 +246,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
     Pass("heads_beside", "heads_beside", "with what products read by tokens laid out by tokens, not by heads",
          on_graph(heads_beside), optional=True, again_from="canonicalize_again"),
+    Pass("lay_out_images", "images_laid_out", "with images that are convolved in the order that convolutions work in",
+         on_graph(lay_out_images), optional=True),
     Pass("make_contiguous", "contiguous", "with copies of what lies turned in memory", on_graph(make_contiguous),
          optional=True),
     Pass("writes_apart", "apart", "with small writes for themselves, apart from what reads the new content",

@@ -15,7 +15,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
-from genesis.passes.graph.make_contiguous import in_order
+from genesis.passes.graph.memory_order import in_order
 from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
 from genesis.runtime.plan import Call, Register

@@ -16,9 +16,8 @@ from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
-from genesis.ir.ops import movement
 from genesis.ir.ops.pointwise import cast
-from genesis.ir.types import row_major
+from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
 
 FEWEST: Final = 1 << 14
@@ -49,28 +48,3 @@ def is_transposed(x: Node) -> bool:
         return False
     along = [stride for stride, size in zip(strides, x.shape, strict=True) if size > 1]
     return 0 not in along and along[-1] != 1 and any(a < b for a, b in pairwise(along))
-
-
-def in_order(x: Node) -> bool:
-    """Do elements come in row-major order in memory, with or without gaps? torch makes results in their order."""
-    strides = strides_of(x)
-    return strides is not None and all(a >= b for a, b in pairwise(
-        [stride for stride, size in zip(strides, x.shape, strict=True) if size > 1 and stride]))
-
-
-def strides_of(x: Node) -> tuple[int, ...] | None:
-    """Steps between neighbours in memory, in elements, along each dimension; None if a reshape hides them."""
-    if x.op is movement.permute:
-        inner = strides_of(x.inputs[0])
-        return None if inner is None else tuple([inner[axis] for axis in x["axes"]])
-    if x.op is movement.slice:
-        inner = strides_of(x.inputs[0])
-        return None if inner is None else tuple([a * step for a, step in zip(inner, x["steps"], strict=True)])
-    if x.op is movement.expand:
-        inner = strides_of(x.inputs[0])
-        before, new = x.inputs[0].shape, x.type.ndim - x.inputs[0].type.ndim  # dimensions in front
-        return None if inner is None else (*[0] * new, *[
-            stride if size == old else 0 for stride, size, old in zip(inner, x.shape[new:], before, strict=True)])
-    if x.op is movement.reshape and strides_of(x.inputs[0]) != row_major(x.inputs[0].shape):
-        return None
-    return row_major(x.shape)  # memory of its own, or a reshape of such

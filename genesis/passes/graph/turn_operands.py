@@ -20,7 +20,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.sym_int import hint
 from genesis.ir.types import float32
-from genesis.passes.graph.make_contiguous import strides_of
+from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
 
 FEWEST: Final = 128

@@ -12,7 +12,8 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import cpu, float32, tensor_type
-from genesis.passes.graph.make_contiguous import is_transposed, make_contiguous, strides_of
+from genesis.passes.graph.make_contiguous import is_transposed, make_contiguous
+from genesis.passes.graph.memory_order import strides_of
 
 LARGE = 256
 
