@@ -20,10 +20,10 @@ class Config:
         fuse: let a CUDA kernel compute several ops. Without, each op has a kernel of its own and rounds its
             result to its dtype, as eager PyTorch runs them; only views, widening casts, numbers and random
             bits are still computed where they are read.
-        recompute: let fused CUDA kernels compute values again that are cheaper made than kept. What a user
-            checkpoints is computed again whatever this says.
-        spare_memory: spend the memory traffic that `recompute` saves on computing more values again, so that a training
-            step holds less: 8 GB instead of 10 for GPT-2 124M at 16 × 1024, and 1 to 3 % slower.
+        recompute: let fused CUDA kernels compute values again that are cheaper made than kept, and where that lowers a
+            step's peak, up to one per cent of its time. What a user checkpoints is computed again whatever this says.
+        spare_memory: spend all the memory traffic that `recompute` saves on computing more values again, so that a
+            training step holds less, and takes 1 to 3 % longer.
         keep_shadow_weights: let an optimizer's kernel write the low-precision copies of the weights that the next step
             reads. They take memory of their own; without, each step casts the weights anew.
         deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64

@@ -27,5 +27,9 @@ class Gpu(Protocol):
     def dot_flops(self) -> int:
         """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
 
+    @property
+    def product_rate(self) -> float:
+        """Operations a second that its 16-bit products reach in a whole program."""
+
     def stores_beside_sums(self, product: Node) -> bool:
         """Whether a product's kernel may finish and store one tile while it sums up another."""

@@ -189,7 +189,7 @@ def _order(schedule: Schedule, target: Target) -> Schedule:
 
 
 def _remat(schedule: Schedule, target: Target) -> Schedule:
-    return remat(schedule, target.group, sparing=config.spare_memory)
+    return remat(schedule, target.group, target.gpu, sparing=config.spare_memory)
 
 
 def _side_by_side(schedule: Schedule, target: Target) -> Schedule:

@@ -11,16 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from genesis.ir.flops import PRODUCTS, flops_of_nodes
 from genesis.runtime.plan import Copy, Launch, MatrixMap, Place, Table
 
-if TYPE_CHECKING:
-    pass
-
 VECTOR_FLOPS: Final = 256
 """Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
+
 
 @dataclass(frozen=True)
 class Peaks:

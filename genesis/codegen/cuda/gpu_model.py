@@ -85,6 +85,11 @@ class GpuModel:
         """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
         return next((flops for capability, flops in DOT_FLOPS if self.capability >= capability), 0)
 
+    @property
+    def product_rate(self) -> float:
+        """Operations a second that 16-bit products reach in a whole program."""
+        return PRODUCT_HERTZ * self.multiprocessors * max(self.dot_flops, 1)
+
 
 DOT_FLOPS: Final = (((12, 0), 1024), ((10, 0), 8192), ((9, 0), 4096), ((8, 6), 1024), ((8, 0), 2048))
 """(compute capability from which on it holds, `GpuModel.dot_flops`), from the peak rates in NVIDIA's data sheets."""
@@ -95,6 +100,10 @@ That is what eight H200s of a host reach, of their 450 GB/s; the others' are in 
 
 PCIE_RATE: Final = 2e10
 """`GpuModel.bus_rate` over PCIe 4 with 16 lanes: two thirds of its 32 GB/s."""
+
+PRODUCT_HERTZ: Final = 1.22e9
+"""Cycles a second that products would take if tensor cores were never idle: 0.66 PFLOP/s of an H200, where products of
+whole models' steps reached 0.51 to 0.75 (2026-11). Other GPUs' clocks are near enough to its own."""
 
 COPY_SHARE: Final = 0.727
 """Part of the memory's peak rate that a kernel reaches: 3.5 of an H200's 4.8 TB/s."""

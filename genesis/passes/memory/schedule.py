@@ -70,6 +70,7 @@ class Lives:
             joined that of its parts.
         made, read: the values that each group makes and reads.
         readers: value → the groups that read it.
+        over: for each group (value that it makes, value of the same size that this may be made over).
         before, after: group → the groups that must run before it, and after it.
     """
 
@@ -83,6 +84,7 @@ class Lives:
         self.made: list[list[Node]] = []
         self.read: list[list[Node]] = []
         self.readers: dict[Node, list[int]] = {}
+        self.over: list[list[tuple[Node, Node]]] = []
         self.before: list[set[int]] = [set() for _ in groups]
         self.after: list[set[int]] = [set() for _ in groups]
         for i, group in enumerate(groups):
@@ -96,6 +98,7 @@ class Lives:
                 else:
                     self.size[node] = 0 if node in outside else aligned(hint(node.type.nbytes))
             self.made.append([node for node in group.outputs if node not in base])
+            self.over.append([(y, x) for y, x in group.in_place if self.size.get(x) == self.size.get(y, 0) > 0])
             shown = (y for x in (*group.inputs, *group.keeps) for y in parts.get(base.get(x, x), (base.get(x, x),)))
             self.read.append([x for x in dict.fromkeys(shown) if x not in self.made[i]])
             for x in self.read[i]:
@@ -168,10 +171,19 @@ class Lives:
             dying[at] = dying.get(at, 0) + self.size.get(x, 0)
         found, alive = [], 0
         for at, i in enumerate(order):
-            alive += sum(self.size[x] for x in self.made[i])
+            shared = self._shared(i, at, last) if self.over[i] else 0
+            alive += sum(self.size[x] for x in self.made[i]) - shared
             found.append(alive)
-            alive -= dying.get(at, 0)
+            alive -= dying.get(at, 0) - shared
         return found
+
+    def _shared(self, group: int, at: int, last: Mapping[Node, int]) -> int:
+        """The bytes of what the group makes over values that end there."""
+        ending: dict[Node, Node] = {}  # value → what is made over it
+        for y, x in self.over[group]:
+            if last[x] == at and x not in ending and y not in ending.values():
+                ending[x] = y
+        return sum(map(self.size.__getitem__, ending))
 
 
 class _LastTwo:

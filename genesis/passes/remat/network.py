@@ -13,6 +13,7 @@ from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.remat.min_cut import FORBIDDEN, CutValue
+from genesis.passes.remat.step_time import LAUNCH_BYTES
 
 FUSED = ("loop", "foreach")
 """Kinds of groups that can make what they read."""
@@ -25,9 +26,6 @@ MADE_AGAIN = ("pointwise", "movement", "random")
 
 OP_BYTES = 1 / 64
 """Bytes that could be moved in the time of a weighted op on one element: little, as kernels wait for memory anyway."""
-
-LAUNCH_BYTES = 8 << 20
-"""Bytes that could be moved in the time of one more small kernel's launch and end."""
 
 NEW = -1
 """Stands for a far kernel that recomputation would add."""
@@ -55,9 +53,9 @@ class StepCosts:
                 self.readers.setdefault(self.value(x), set()).add(at)
         self._loops: dict[Node, set[int]] = {}  # value → the groups that compute something pointwise of it
         for at, group in enumerate(self.groups):
-            bases = {operand_view(x, group.inputs).base for node in group.nodes for place, x in enumerate(node.inputs)
-                     if node.op.opaque is not None and node.op.opaque.kernel == "matmul"
-                     and place in node.op.opaque.views}
+            bases = {self.value(operand_view(x, group.inputs).base) for node in group.nodes
+                     for place, x in enumerate(node.inputs) if node.op.opaque is not None
+                     and node.op.opaque.kernel == "matmul" and place in node.op.opaque.views}
             for x in map(self.value, group.inputs) if group.kind in CHOOSING else ():
                 if x not in bases:
                     self._loops.setdefault(x, set()).add(at)

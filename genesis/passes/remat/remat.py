@@ -10,27 +10,40 @@ reader, from values that are in memory anyway.
             …                                                        …
             %9 = mul(%8, gelu'(%1))                                  %9 = mul(%8, gelu'(%0 + %b))
 
-Everything is taken that moves fewer bytes. Where memory is to be spared (`config.spare_memory`), what that saves is
-then spent on making more again, where the most is freed for it. The new schedule is used only if, counted over its own
-kernels, it moves no more bytes, its peak is no higher, and one of the two is less.
+Everything is taken that moves fewer bytes. Then memory is bought with time: what a product of backward reads a second
+time, the result of a gelu for one, is written again by the kernel that has its operands at hand, which costs a store
+and saves keeping it. A byte that is not kept is worth as many moved ones as `WORTH` says; the cheapest come first, up
+to `MOST_TIME` of the step, and where memory is to be spared (`config.spare_memory`) up to what was saved, at any price.
+
+A schedule is used only if, counted over its own kernels, it keeps these bounds: what buys memory costs no more than
+that, and the peak is lower by what it is worth; what saves bytes moves no more, and its peak is no higher, or by less
+than these bytes are worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.ir.sym_int import hint
+from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
 from genesis.passes.remat.network import CHOOSING, StepCosts, network
 from genesis.passes.remat.rewrite import recomputed
+from genesis.passes.remat.step_time import moved_bytes, step_bytes
 
 LEAST_BYTES = 16 << 20
 """Minimum kept bytes of a step that is looked at: fewer stay in the GPU's L2."""
+
+MOST_TIME = 0.01
+"""Part of a step's time that is spent on a lower peak at most."""
+
+WORTH = 0.1
+"""What part of the peak is worth what part of the time: a tenth of the peak one per cent of the time."""
 
 LITTLE, MUCH = 0.05, 4.0
 """What a byte of memory is worth in bytes moved: nearly nothing, and where memory is what counts."""
@@ -40,31 +53,82 @@ NO_MORE = 1.002
 several kernels read, are no objection."""
 
 
-def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = LEAST_BYTES,
+def remat(schedule: Schedule, group: Callable[[Graph], Schedule], gpu: Gpu | None = None, least: int = LEAST_BYTES,
           sparing: bool = False) -> Schedule:
     """The schedule in which far readers make again what is not worth keeping; itself, if there is nothing of it.
 
     Args:
         schedule: the groups in order.
         group: makes a schedule of a graph.
+        gpu: whose time is spent on memory; None for none.
         least: kept bytes from which on to try.
         sparing: whether memory counts for more than time.
     """
     step = StepCosts(schedule, turns(Lives(schedule).alive()))
     if step.crossing_bytes() < least:
         return schedule
-    after = decide(step, sparing)
-    if not after:
-        return schedule
-    again = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
-    before, now = ((Lives(s).peak(), moved_bytes(s)) for s in (schedule, again))
-    return again if now != before and now[0] <= before[0] and now[1] <= NO_MORE * before[1] else schedule
+    kernels = options(step)
+    given = Counted.of(schedule)
+    budgets = _budgets(given, 0 if gpu is None else step_bytes(schedule, gpu), kernels, sparing)
+    cheaper = spend(kernels, budgets[-1])
+    for budget in budgets:
+        choices = spend(kernels, budget)
+        if choices == cheaper:
+            budget = budgets[-1]
+        after = decided(step, kernels, choices)
+        if not after:
+            return schedule
+        found = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
+        if given.allows(Counted.of(found), budget):
+            return found
+        if budget is budgets[-1]:
+            break
+    return schedule
 
 
-def moved_bytes(schedule: Schedule) -> int:
-    """Bytes that the groups read and write, each value once a group."""
-    return sum(hint(x.type.nbytes) for group in schedule.groups if not group.runs_nothing
-               for x in (*group.inputs, *group.outputs))
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent on a lower peak.
+
+    Attributes:
+        most: bytes to move.
+        price: bytes to move for each that the peak is lower.
+        saved: bytes that fewer are moved by what costs nothing, as it is reckoned.
+    """
+
+    most: int
+    price: float
+    saved: int = 0
+
+
+def _budgets(given: Counted, time: int, kernels: Sequence[KernelOptions], sparing: bool) -> list[Budget]:
+    """What to try, in order, the last one to spend nothing. `time`: bytes that could be moved while the step runs."""
+    saved = sum(k.now.traffic - k.cheaper.traffic for k in kernels)
+    most, price = round(MOST_TIME * time), WORTH * time / max(given.peak, 1) if time else inf
+    bought = [Budget(max(most, saved), inf, saved)] if sparing else [Budget(most, price, saved)] if most else []
+    return [*bought, Budget(0, price)]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a schedule moves, and its peak, in bytes."""
+
+    moved: int
+    peak: int
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Counted:
+        """Counted over its kernels."""
+        return cls(moved_bytes(schedule), Lives(schedule).peak())
+
+    def allows(self, now: Counted, budget: Budget) -> bool:
+        """Whether a schedule that was made of this one with the budget is better."""
+        extra, lower = now.moved - (self.moved - budget.saved), self.peak - now.peak
+        if now == self or lower < 0:  # a higher peak is paid for by bytes that are not moved
+            return extra < 0 and not budget.most and extra <= budget.price * lower
+        if not budget.most:
+            return now.moved <= NO_MORE * self.moved
+        return extra <= budget.most and (extra <= 0 or extra <= budget.price * lower)
 
 
 def turns(alive: Sequence[int]) -> list[int]:
@@ -104,21 +168,29 @@ class KernelOptions:
     leanest: Choice
     first: int
 
+    @property
+    def cheaper(self) -> Choice:
+        """The choice that moves the fewest bytes."""
+        return min(self.now, self.lean, key=lambda choice: (choice.traffic, choice.held))
 
-def decide(step: StepCosts, sparing: bool) -> dict[Node, Node]:
-    """Values to make again → what must be known before.
 
-    From the last kernel to the first: what a later one's choice reads of an earlier one is wanted of that one.
-    """
-    kernels: list[KernelOptions] = []
+def options(step: StepCosts) -> list[KernelOptions]:
+    """Each kernel's choices, from the last to the first: what a later one's choice reads of an earlier one is wanted of
+    that one."""
+    found: list[KernelOptions] = []
     for at in reversed(range(len(step.groups))):
         group = step.groups[at]
         for member in (group.members or (group,)) if group.kind in CHOOSING else ():
             wanted = [x for x in map(step.value, member.outputs) if x not in step.outside and step.far(x)]
             if wanted:
-                kernels += _choices(step, wanted, *network(step, member, wanted))
+                found += _choices(step, wanted, *network(step, member, wanted))
+    return found
+
+
+def decided(step: StepCosts, kernels: Sequence[KernelOptions], choices: Sequence[Choice]) -> dict[Node, Node]:
+    """Values to make again → what must be known before."""
     found: dict[Node, Node] = {}
-    for kernel, choice in zip(kernels, spend(kernels, sparing), strict=True):
+    for kernel, choice in zip(kernels, choices, strict=True):
         after = step.known_before(kernel.first)
         if after is not None:
             found.update((kernel.nodes[i], after) for i in choice.again if kernel.nodes[i] in step.home)
@@ -138,18 +210,16 @@ def _choices(step: StepCosts, wanted: Sequence[Node], nodes: tuple[Node, ...], v
     return [KernelOptions(nodes, now, lean, leanest, first)]
 
 
-def spend(kernels: Sequence[KernelOptions], sparing: bool) -> list[Choice]:
-    """A choice for each kernel: the one that moves the fewest bytes; then, if memory is to be spared, for what that
-    saves those that hold fewer, in the order of bytes moved for a byte freed."""
-    chosen = [min(k.now, k.lean, key=lambda choice: (choice.traffic, choice.held)) for k in kernels]
-    if not sparing:
-        return chosen
-    left = sum(k.now.traffic - choice.traffic for k, choice in zip(kernels, chosen, strict=True))
+def spend(kernels: Sequence[KernelOptions], budget: Budget) -> list[Choice]:
+    """A choice for each kernel: the one that moves the fewest bytes; then those that hold fewer, in the order of bytes
+    moved for a byte freed."""
+    chosen = [k.cheaper for k in kernels]
     offers = []
     for i, k in enumerate(kernels):
         freed, cost = chosen[i].held - k.leanest.held, k.leanest.traffic - chosen[i].traffic
-        if freed > 0:
+        if freed > 0 and cost <= budget.price * freed:
             offers.append((cost / freed, i, cost))
+    left = budget.most
     for _, i, cost in sorted(offers):
         if cost <= left:
             chosen[i], left = kernels[i].leanest, left - cost

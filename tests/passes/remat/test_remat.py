@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Device, DType, Graph, Node
 from genesis.ir.node import make, number
@@ -29,8 +30,20 @@ from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import FORBIDDEN, Choice, CutValue, cheapest, choice
 from genesis.passes.remat.network import StepCosts
-from genesis.passes.remat.remat import NO_MORE, decide, moved_bytes, remat, turns
+from genesis.passes.remat.remat import (
+    MOST_TIME,
+    NO_MORE,
+    Budget,
+    Counted,
+    KernelOptions,
+    decided,
+    options,
+    remat,
+    spend,
+    turns,
+)
 from genesis.passes.remat.rewrite import recomputed
+from genesis.passes.remat.step_time import LAUNCH_BYTES, moved_bytes, step_bytes
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import an_input, inputs, some
 from tests.codegen.cuda.run_interpreted import run_schedule
@@ -50,6 +63,12 @@ def gradient(loss: Node, *wrt: Node) -> tuple[Node, ...]:
     seed = leaves.full((), 1.0, loss.dtype, loss.type.device)
     request = make(control.grad, (loss, seed, *wrt), (1, False, 0, 0))
     return tuple(make(control.item, (request,), (i,)) for i in range(len(wrt)))
+
+
+def all_that_could_be(step: StepCosts) -> set[Node]:
+    """What is made again where it may cost anything."""
+    kernels = options(step)
+    return set(decided(step, kernels, spend(kernels, Budget(1 << 40, float("inf")))))
 
 
 def total(x: Node) -> Node:
@@ -72,7 +91,7 @@ def assert_same_values(schedule: Schedule, other: Schedule, tolerance: float = 2
 DEPTH = 4
 
 
-def layers(parameters: tuple[tuple[int, ...], ...], x_shape: tuple[int, int],
+def layers(parameters: tuple[tuple[int, ...], ...], x_shape: tuple[int, ...],
            layer: Callable[..., Node], dtype: DType = float32, numbers: int = 0) -> Graph:
     """DEPTH layers with parameters of their own, and the gradients of all."""
     x, *weights = (an_input(i, shape, dtype) for i, shape in enumerate((x_shape, *parameters * DEPTH)))
@@ -124,7 +143,7 @@ def test_where_memory_is_not_spared_fewer_bytes_move(program: Callable[[], Graph
     before = scheduled(program())
     after, spared = (remat(before, fuse, least=0, sparing=sparing) for sparing in (False, True))
     assert moved_bytes(after) <= moved_bytes(before) and Lives(after).peak() <= Lives(before).peak()
-    assert moved_bytes(after) <= moved_bytes(spared)
+    assert after is before or moved_bytes(after) <= moved_bytes(spared)  # what raises the peak is not done
 
 
 def test_what_is_made_again_is_made_by_the_kernel_that_reads_it() -> None:
@@ -144,6 +163,85 @@ def test_a_dropout_mask_is_the_forwards() -> None:
     assert_same_values(before, after, numbers=(7, 3))
 
 
+# Memory that is bought with time
+
+NOTHING = Budget(0, 2.0)
+"""Buys nothing; each byte that the peak is higher has to save two."""
+
+
+def heads(rows: int = 64, width: int = 64) -> Graph:
+    """Layers over three axes, whose products read rows of two: down(silu(gate(x)) · up(x)), as Llama's."""
+    def layer(x: Node, gate: Node, up: Node, down: Node) -> Node:
+        flat = movement.reshape(x, shape=(rows, 16))
+        left, right = (movement.reshape(matmul(flat, w) * 0.1, shape=(4, rows // 4, width)) for w in (gate, up))
+        hidden = movement.reshape(OPS["silu"](left) * right, shape=(rows, width))
+        return movement.reshape(matmul(hidden, down), shape=(4, rows // 4, 16))
+    return layers(((16, width), (16, width), (width, 16)), (4, rows // 4, 16), layer)
+
+
+@pytest.mark.parametrize("program", [mlps, heads])
+def test_what_a_product_reads_a_second_time_is_bought_with_time(program: Callable[[], Graph]) -> None:
+    """The gradients' kernel has the operands of the hidden value at hand: it writes that again, and adds no launch."""
+    before = scheduled(program())
+    without, bought = (remat(before, fuse, gpu, least=0) for gpu in (None, H200))
+    assert Lives(bought).peak() < Lives(without).peak() <= Lives(before).peak()
+    extra = moved_bytes(bought) - moved_bytes(without)
+    assert 0 < extra <= MOST_TIME * step_bytes(before, H200)
+    assert extra <= 1.1 * (DEPTH - 1) * 4 * 64 * 64, "a store of each hidden value but the last, and no more loads"
+    assert len(bought.groups) == len(before.groups)
+
+
+def test_bought_memory_changes_no_bit() -> None:
+    before = scheduled(heads())
+    without, bought = (remat(before, fuse, gpu, least=0) for gpu in (None, H200))
+    data = [some(x) for x in before.graph.inputs]
+    for one, other in zip(run_schedule(without, data), run_schedule(bought, data), strict=True):
+        assert torch.equal(one, other)
+
+
+def offer(traffic: int, held: int) -> KernelOptions:
+    """A kernel whose values may be kept for nothing, 100 bytes, or made again."""
+    kept = Choice((0,), (), 0, 100)
+    return KernelOptions((), kept, kept, Choice((), (0,), traffic, held), 0)
+
+
+def freed(found: Sequence[Choice]) -> list[bool]:
+    """Of each kernel whether its values are made again."""
+    return [bool(choice.again) for choice in found]
+
+
+def test_the_cheapest_is_bought_first_and_nothing_above_its_price() -> None:
+    kernels = [offer(90, 0), offer(30, 0), offer(60, 50), offer(250, 0)]  # 0.9, 0.3, 1.2 and 2.5 bytes a byte
+    assert freed(spend(kernels, NOTHING)) == [False] * 4
+    assert freed(spend(kernels, Budget(1000, 1.0))) == [True, True, False, False]
+    assert freed(spend(kernels, Budget(1000, 2.0))) == [True, True, True, False]
+    assert freed(spend(kernels, Budget(100, 9.0))) == [False, True, True, False], "the first would be 120 by then"
+
+
+def test_what_was_bought_is_used_if_it_keeps_to_its_budget() -> None:
+    """1000 bytes moved of which 100 are saved for nothing, so 900 are what counts; a peak of 500."""
+    given, budget = Counted(1000, 500), Budget(50, 0.5, 100)
+    assert given.allows(Counted(940, 400), budget)
+    assert not given.allows(Counted(960, 100), budget), "60 bytes are more than were to be spent"
+    assert not given.allows(Counted(940, 430), budget), "40 bytes are too much for 70"
+    assert not given.allows(Counted(900, 501), budget)
+    assert given.allows(Counted(1001, 400), NOTHING) and not given.allows(Counted(1100, 400), NOTHING)
+    assert given.allows(Counted(900, 550), NOTHING) and not given.allows(Counted(900, 551), NOTHING)
+    assert not given.allows(given, NOTHING)
+
+
+def test_a_step_takes_what_its_kernels_move_or_multiply() -> None:
+    """A product of 4096³ takes 0.2 ms on an H200, in which 0.73 GB could be moved."""
+    a, b = inputs((4096, 4096), (4096, 4096))
+    product = matmul(p.cast(a, dtype=bfloat16), p.cast(b, dtype=bfloat16))
+    schedule = scheduled(Graph((a, b), (p.exp(reduction.sum(product, axes=(0,))),)))
+    multiplied = 2 * 4096 ** 3 * H200.copy_rate / H200.product_rate
+    moved = sum(x.type.nbytes for group in schedule.groups if group.kind != "matmul"
+                for x in (*group.inputs, *group.outputs))
+    assert step_bytes(schedule, H200) == pytest.approx(multiplied + moved + len(schedule.groups) * LAUNCH_BYTES)
+    assert multiplied == pytest.approx(0.73e9, rel=0.05)
+
+
 # What it leaves alone
 
 def test_few_bytes_are_not_worth_it() -> None:
@@ -161,7 +259,7 @@ def test_products_and_sums_are_kept() -> None:
     """The far reader wants a row's sum and a product's result: both stay as they are."""
     schedule = scheduled(layer_norms())
     step = StepCosts(schedule, turns(Lives(schedule).alive()))
-    assert all(node.op.kind in ("pointwise", "movement", "random") for node in decide(step, sparing=True))
+    assert all(node.op.kind in ("pointwise", "movement", "random") for node in all_that_could_be(step))
 
 
 def test_values_that_the_next_kernel_reads_are_kept() -> None:
@@ -174,7 +272,7 @@ def test_values_that_the_next_kernel_reads_are_kept() -> None:
     step = StepCosts(schedule, turns(Lives(schedule).alive()))
     sums = {node for node in step.home if node.op.name == "add" and any(
         y.op.name == "matmul" for y in node.inputs) and step.near(node)}
-    assert sums and sums.isdisjoint(decide(step, sparing=True))
+    assert sums and sums.isdisjoint(all_that_could_be(step))
 
 
 # Its parts
