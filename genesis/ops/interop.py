@@ -8,7 +8,7 @@ other library's stream wait for each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.storage import Cell, Storage
@@ -23,27 +23,37 @@ if TYPE_CHECKING:
 
 __all__ = ["from_dlpack", "from_numpy"]
 
+ALIGNED: Final = 16
+"""Bytes that the address of a GPU's memory is a multiple of, for kernels: a thread reads so many at once. What another
+library hands out may begin anywhere; the memory that it has from the driver does not."""
+
 
 def over_memory(memory: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Device,
-                owner: Any, stream: Any = None) -> Tensor | None:
+                owner: Any, stream: Any = None, before: int = 0) -> Tensor | None:
     """A tensor over memory that others see too; None if a stride is negative.
 
     Args:
         memory: its bytes, from the first element to the last.
+        before: elements of others that the memory has before the first.
         strides: in elements.
         owner: as long as this lives, others may read and write the memory.
         stream: the others' `ForeignStream`.
     """
     shape, strides = tuple(shape), tuple(strides)
     plain = row_major(shape)
-    if 0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, strides, plain, strict=True)):
+    in_order = 0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, strides, plain, strict=True))
+    if in_order and not before:
         kind, part = tensor_type(shape, dtype, device), None
     else:
         if min(strides) < 0:
             return None
         count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        steps = strided_steps(shape, strides, count) or ((STRIDED, (shape, strides, 0)),)
-        kind, part = tensor_type((count,), dtype, device), View(strides, 0, steps)
+        steps = strided_steps(shape, strides, count)
+        if steps is None:
+            steps = (STRIDED, (shape, strides, before)),
+        elif before:
+            steps = (movement.slice, ((before,), (before + count,), (1,))), *steps
+        kind, part = tensor_type((before + count,), dtype, device), View(strides, before, steps)
     storage = Storage(kind, None, Cell(memory))
     storage.share(owner, stream)
     return over(storage, tensor_type(shape, dtype, device), part)
@@ -189,10 +199,12 @@ def _over_described(given: Described) -> Tensor | None:
         return over_memory(_bytes_from(array), given.shape, given.strides, given.dtype, cpu, owner)
     from genesis.runtime.cuda.foreign import LEGACY_STREAM, ForeignStorage, ForeignStream
     count = 0 if 0 in given.shape else 1 + sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True))
-    memory = ForeignStorage(given.address, count * given.dtype.itemsize, given.device, given.owner)
+    size = given.dtype.itemsize
+    before = given.address % ALIGNED // size if count else 0  # kernels are told that memory begins with a vector
+    memory = ForeignStorage(given.address - before * size, (before + count) * size, given.device, given.owner)
     # A library does not say on which stream it goes on using its memory: the default one is likely.
     return over_memory(memory, given.shape, given.strides, given.dtype, given.device, memory,
-                       ForeignStream(given.device, LEGACY_STREAM))
+                       ForeignStream(given.device, LEGACY_STREAM), before)
 
 
 class _HostMemory:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import genesis
+from genesis import engine
 from genesis.frontend import storage
 from genesis.ir.types import Device
 from genesis.runtime import dlpack
@@ -37,6 +38,24 @@ def test_a_capsule_shares_the_memory(cuda):
     np.testing.assert_array_equal(array(x)[:, 1:], 2 * numbers(3, 4)[:, 1:])
     x[0] = -1
     assert array(y)[:, 0].tolist() == [-1] * 3
+
+
+@pytest.mark.parametrize(("begin", "dtype", "part"), [
+    (1, "float32", lambda x: x), (3, "bfloat16", lambda x: x[:, 1:]), (5, "uint8", lambda x: x.T)])
+def test_memory_that_begins_between_two_vectors(cuda, begin, dtype, part):
+    """As a slice of another library's does. Kernels are told that memory begins at a multiple of 16 bytes."""
+    values = np.abs(numbers(900) * 9).round()
+    x = on_cuda(values).to(getattr(genesis, dtype))
+    mine = part(x[begin:begin + 800].view(8, 100))
+    y = genesis.from_dlpack(mine.__dlpack__(stream=-1))
+    assert engine.memory_of(y).ptr % 16 == 0
+    assert y.data_ptr() == mine.data_ptr() and y.shape == mine.shape and y.stride() == mine.stride()
+    np.testing.assert_array_equal(array(y.float() + 1), array(mine.float() + 1))
+    y.add_(1)
+    expected = values.copy()
+    shown = part(expected[begin:begin + 800].reshape(8, 100))
+    shown += 1
+    np.testing.assert_array_equal(array(x.float()), expected)
 
 
 def test_what_was_recorded_before_a_foreign_write_keeps_its_value(cuda):
