@@ -6,6 +6,7 @@ before anything is timed. Times are device times: launches back to back between 
     python benchmarks/attention.py --out
     python benchmarks/attention.py --only genesis --tiles "flash_attention=128,64,8,3;flash_attention_dq=64,64,4,2"
     python benchmarks/attention.py --sweep --cases 4x16x4096x64      # every tile of a grid, the best rows printed
+    python benchmarks/attention.py --forms table dkv=2x64x4x2x1x1    # the streamed backward beside the plain one
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ CHOSEN = ExitStack()
 
 SWEPT = {"i": (64, 128), "j": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
 REPEATS = 20
+STREAMED = "streamed:"
+"""Before a form of the backward in a contestant's name."""
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -191,6 +194,20 @@ def use_tiles(text: str) -> None:
         os.environ["GENESIS_PLAN_CACHE"] = "0"
 
 
+def use_forms(text: str) -> None:
+    """Take the streamed backward: with the forms of its table, or "dq=form+dkv=form", where a form is groups x rows
+    that pass x stages x held tiles (x in registers x ahead); an op that is not named keeps its table's."""
+    from genesis.codegen.cuda.templates import streamed_attention_backward as streamed
+    os.environ["GENESIS_PLAN_CACHE"] = "0"
+    for op in streamed.TAKEN:
+        streamed.TAKEN[op] = streamed.BACKWARD_FORMS[op][-1][0]
+    for row in text.split("+") if text != "table" else []:
+        op, _, numbers = row.partition("=")
+        most = streamed.TAKEN[f"flash_attention_{op}"]
+        form = streamed.BackwardForm(*map(int, numbers.split("x")))
+        streamed.BACKWARD_FORMS[f"flash_attention_{op}"] = ((most, form),)
+
+
 def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     """The time of every kernel with every tile of the grid that compiles, fits and gives right results."""
     from genesis import engine
@@ -250,6 +267,9 @@ def measure(name: str, case: tuple[int, ...]) -> Any:
     """What one contestant's process does."""
     if name == "sweep":
         return sweep(case)
+    if name.startswith(STREAMED):
+        use_forms(name.removeprefix(STREAMED))
+        return run_genesis(case)
     return run_genesis(case) if name == "genesis" else run_torch(case, name.removeprefix("torch-"))
 
 
@@ -270,17 +290,18 @@ def print_case(case: str, results: dict[str, Any]) -> None:
     sizes = tuple(map(int, case.split("x")))
     mine = results.get("genesis")
     print(f"\ncausal bf16 attention {case} (batch, heads, length, head size)")
-    print(f"{'':14}{'fwd ms':>9}{'TFLOP/s':>9}{'ratio':>7}{'fwd+bwd ms':>12}{'TFLOP/s':>9}{'ratio':>7}"
+    print(f"{'':34}{'fwd ms':>9}{'TFLOP/s':>9}{'ratio':>7}{'fwd+bwd ms':>12}{'TFLOP/s':>9}{'ratio':>7}"
           f"{'error':>9}{'GB':>7}")
     for name, r in results.items():
         r["forward_tflops"] = tflops(sizes, r["forward_ms"], 2)
         r["both_tflops"] = tflops(sizes, r["both_ms"], 7)
         ratios = [mine[key] / r[key] if mine else 0.0 for key in ("forward_ms", "both_ms")]
-        print(f"{name:14}{r['forward_ms']:9.3f}{r['forward_tflops']:9.0f}{ratios[0]:7.2f}{r['both_ms']:12.3f}"
+        print(f"{name:34}{r['forward_ms']:9.3f}{r['forward_tflops']:9.0f}{ratios[0]:7.2f}{r['both_ms']:12.3f}"
               f"{r['both_tflops']:9.0f}{ratios[1]:7.2f}{r['error']:9.1e}{r['peak_gb']:7.2f}"
               + ("" if r["error"] <= TOLERANCE else "  WRONG"))
-    for label, ms in (mine or {}).get("kernels", {}).items():
-        print(f"    {label:20}{ms:8.3f} ms")
+    for name, r in results.items():
+        for label, ms in r.get("kernels", {}).items():
+            print(f"    {name:14} {label:24}{ms:8.3f} ms")
 
 
 def main() -> int:
@@ -291,6 +312,8 @@ def main() -> int:
     parser.add_argument("--tiles", default="", help='"op=i,j,warps,stages;…"')
     parser.add_argument("--not-streamed", action="store_true",
                         help="without the forward whose blocks the copy engine moves")
+    parser.add_argument("--forms", nargs="*", default=[], metavar="FORM",
+                        help='of the streamed backward: "table", or "dq=2x128x3x2+dkv=2x64x4x2x1x1"')
     parser.add_argument("--sweep", action="store_true", help="time a grid of tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     record.add_out(parser)
@@ -311,6 +334,7 @@ def main() -> int:
                     print(f"    {row['tile']:44}{row['ms']:9.3f} ms", flush=True)
             continue
         names = args.only.split(",") if args.only else contestants()
+        names += [STREAMED + form for form in args.forms]
         results = {name: r for name in names if (r := in_own_process(name, case, args.tiles)) is not None}
         print_case(case, results)
         wrong |= len(results) < len(names) or any(r["error"] > TOLERANCE for r in results.values())

@@ -36,7 +36,7 @@ class Config:
             count. "tf32": they are rounded to 10 bits behind the point for tensor cores, several times as fast.
             "bf16x3": each is the sum of two bfloat16 numbers, which is nearly as exact as float32, and between the
             two in speed. `set_float32_matmul_precision` and `backends.cuda.matmul.allow_tf32` set it.
-        streamed_attention: let attention's forward on Hopper take the kernel whose blocks the copy engine moves.
+        streamed_attention: let attention on Hopper take the kernels whose blocks the copy engine moves.
         prefetch_bytes: by how many bytes the most that a step has in memory at one time may grow so that collectives
             run beside kernels: sharded parameters are gathered ahead of what reads them, and gradients are kept till
             they have been reduced. Equal on all ranks, as it also says how far ahead of its use backward gathers a

@@ -163,7 +163,11 @@ class Run:
         except BaseException as error:
             self.error = self.error or error
         with self.turn:
-            self._next()
+            try:
+                self._next()
+            except AssertionError as error:  # of a copy that ends
+                self.error = self.error or error
+                self.turn.notify_all()
 
     def _next(self) -> None:
         """Let copies end and another thread run."""
@@ -271,9 +275,12 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
         inside = slice(None) if mask is None else mask
         at.memory[at.offset[inside]] = value[inside].to(at.memory.dtype)
 
-    def load(at: Pointer, volatile: bool) -> Tensor:
-        assert volatile, "another program's"
-        return tensor(at.memory[at.offset])
+    def load(at: Pointer, mask: torch.Tensor | None = None, other: float = 0, volatile: bool = False) -> Tensor:
+        if mask is None:
+            assert volatile, "another program's"
+            return tensor(at.memory[at.offset])
+        inside = torch.where(mask, at.offset, 0)
+        return tensor(torch.where(mask, at.memory[inside], other).to(at.memory.dtype))
 
     def largest(x: torch.Tensor, axis: int) -> Any:
         found = x.amax(axis)

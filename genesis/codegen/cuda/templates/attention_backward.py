@@ -7,9 +7,13 @@ queries. Each result is written by one program, in a fixed order: no atomics, th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.attention import Attention
+from genesis.codegen.cuda.templates.streamed_attention_backward import backward_refusal
+from genesis.codegen.cuda.templates.streamed_attention_backward_gluon import emit_streamed_backward
 from genesis.codegen.cuda.templates.tile import LOG2_E, indented
 from genesis.passes.groups import Group
 
@@ -19,7 +23,11 @@ _MATRICES, _ROWS = ("g", "q", "k", "v"), ("lse", "delta")
 def emit_attention_backward(group: Group, gpu: GpuModel) -> KernelSource:
     """The kernel of a backward group."""
     a = Attention(group, gpu, _MATRICES, _ROWS)
-    return _by_queries(a) if a.node.op.name == "flash_attention_dq" else _by_keys(a)
+    refused = backward_refusal(a, gpu)
+    if refused is None:
+        return emit_streamed_backward(a)
+    plain = _by_queries(a) if a.node.op.name == "flash_attention_dq" else _by_keys(a)
+    return replace(plain, note=f"its tiles are not streamed, because {refused}")
 
 
 def _by_queries(a: Attention) -> KernelSource:

@@ -64,7 +64,23 @@ class Stack:
 
 
 def refusal(a: Attention, gpu: GpuModel) -> str | None:
-    """Why attention of this kind is not streamed; None if it is."""
+    """Why the forward of this attention is not streamed; None if it is."""
+    if a.output(0) is None:
+        return "only the log-sum-exp is wanted"
+    rows = {"q": ROWS, **dict.fromkeys("kv", FORMS[-1].keys)}
+    found = refused(a, gpu, -(-hint(a.queries) // (ROWS * GROUPS)) * hint(a.batch), rows)
+    if found is None and not forms_with_room(a):
+        least = min(shared_bytes(a, form) for form in FORMS)
+        return f"{least} bytes of shared memory are more than {gpu.block_shared_memory}"
+    return found
+
+
+def refused(a: Attention, gpu: GpuModel, tiles: int, rows: dict[str, int]) -> str | None:
+    """Why no kernel of attention is streamed on this GPU, or not with so many tiles; None if one may be.
+
+    Args:
+        rows: operand → its rows in a block.
+    """
     q = a.node.inputs[0]
     if not config.streamed_attention:
         return "config.streamed_attention is off"
@@ -76,21 +92,15 @@ def refusal(a: Attention, gpu: GpuModel) -> str | None:
         return "it takes no mask"
     if a.head != a.value_head:
         return f"queries of {a.head} and values of {a.value_head} elements differ"
-    if a.output(0) is None:
-        return "only the log-sum-exp is wanted"
     if a.head % 8:
         return f"rows of {a.head} elements are no multiple of 16 bytes"
     if min(hint(a.queries), hint(a.keys)) < FEWEST:
         return f"{hint(a.queries)} queries or {hint(a.keys)} keys are fewer than {FEWEST}"
-    tiles = -(-hint(a.queries) // (ROWS * GROUPS)) * hint(a.batch)
     if 2 * tiles < gpu.multiprocessors:
         return f"{tiles} tiles keep less than half of {gpu.multiprocessors} multiprocessors busy"
-    for name in "qkv":
-        if stack_of(a, name, FORMS[-1].keys) is None:
+    for name, block in rows.items():
+        if stack_of(a, name, block) is None:
             return f"the copy engine cannot read {name} as it lies"
-    if not forms_with_room(a):
-        least = min(shared_bytes(a, form) for form in FORMS)
-        return f"{least} bytes of shared memory are more than {gpu.block_shared_memory}"
     return None
 
 
@@ -105,17 +115,17 @@ def shared_bytes(a: Attention, form: Form) -> int:
     return 2 * a.padded_head * rows + 1024
 
 
-def stack_of(a: Attention, name: str, keys: int) -> Stack | None:
-    """q, k or v as the copy engine can read it, `keys` at a time; None where it cannot."""
-    view, memory = a.views[name], a.memory[name]
-    rows, block = (a.queries, ROWS) if name == "q" else (a.keys, keys)
+def stack_of(a: Attention, name: str, block: int) -> Stack | None:
+    """q, k, v or g as the copy engine can read it, so many rows at once; None where it cannot."""
+    view, memory, of_queries = a.views[name], a.memory[name], name in "qg"
+    rows = a.queries if of_queries else a.keys
     stride, unit, itemsize = _stride(view.row), _stride(view.column), memory.dtype.itemsize
     outer = [(atom, k) for atom, k in view.batch.terms if k > 0]
     if unit != 1 or stride is None or len(outer) != len(view.batch.terms) or len(outer) > MOST_OUTER:
         return None
     if any(gcd(n * itemsize, 16) != 16 for n in (stride, view.batch.constant, *(k for _, k in outer))):
         return None
-    at = tuple(address(Expr(0, ((atom, 1),)), "batch" if name == "q" else "heads") for atom, _ in outer)
+    at = tuple(address(Expr(0, ((atom, 1),)), "batch" if of_queries else "heads") for atom, _ in outer)
     whole = (*[1] * len(outer), block, a.padded_head)
     return Stack(MatrixMap(memory, (rows, a.head), stride, view.batch.constant, whole,
                            tuple((atom.high + 1, k) for atom, k in outer)), at)
@@ -156,18 +166,21 @@ def place(stack: Stack, row: str) -> str:
     return ", ".join((*stack.at, row, "0"))
 
 
-def result_map(a: Attention, y: Node) -> MatrixMap:
-    """Where the result lies: head by head, or token by token."""
+def result_map(a: Attention, y: Node, of_queries: bool = True) -> MatrixMap:
+    """Where a result lies, which has the queries' rows or the keys': head by head, or token by token."""
+    rows, shared = (a.queries, 1) if of_queries else (a.keys, a.shared)
     if not a.beside:
-        return MatrixMap(y, (a.queries, a.head), a.head, 0, (1, ROWS, a.padded_head), ((a.batch, a.queries * a.head),))
-    row = a.heads * a.head
-    return MatrixMap(y, (a.queries, a.head), row, 0, (1, 1, ROWS, a.padded_head),
-                     ((prod(a.node.inputs[0].shape[:-3]), a.queries * row), (a.heads, a.head)))
+        return MatrixMap(y, (rows, a.head), a.head, 0, (1, ROWS, a.padded_head),
+                         ((a.batch // shared, rows * a.head),))
+    heads = a.heads // shared
+    return MatrixMap(y, (rows, a.head), heads * a.head, 0, (1, 1, ROWS, a.padded_head),
+                     ((prod(a.node.inputs[0].shape[:-3]), rows * heads * a.head), (heads, a.head)))
 
 
-def result_at(a: Attention) -> str:
+def result_at(a: Attention, of_queries: bool = True) -> str:
     """The coordinates of a block of the result."""
-    return f"batch // {a.heads}, batch % {a.heads}, row, 0" if a.beside else "batch, row, 0"
+    number, row, heads = ("batch", "row", a.heads) if of_queries else ("heads", "column", a.heads // a.shared)
+    return f"{number} // {heads}, {number} % {heads}, {row}, 0" if a.beside else f"{number}, {row}, 0"
 
 
 def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dict[str, Stack]) -> str:

@@ -57,7 +57,7 @@ def emit_streamed_attention(a: Attention) -> KernelSource:
     """The kernel of an attention that is not refused."""
     form, y, lse = a.form, a.output(0), a.output(1)
     assert y is not None, "refused otherwise"
-    stacks = {name: stack_of(a, name, form.keys) for name in "qkv"}
+    stacks = {name: stack_of(a, name, ROWS if name == "q" else form.keys) for name in "qkv"}
     found = {name: stack for name, stack in stacks.items() if stack is not None}
     maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": result_map(a, y)}
     sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}
@@ -94,15 +94,15 @@ def gluon_module(a: Attention, name: str, signature: dict[str, str], form: Form,
                    f"    mbarrier.init({barrier}.index(index), count={ARRIVALS.get(barrier, 1)})"]
     kernel += [f"tl.warp_specialize([{', '.join(started)}, (loads, ({shared}, {SIZES}{passed}))],",
                f"    {[4] * (GROUPS - 1) + [LOADING_WARPS]}, {[SUM_REGISTERS] * (GROUPS - 1) + [LOADING_REGISTERS]})"]
-    parts = (_PLACE, _ASK, _SOFTMAX,
-             _function("loads", f"{shared}, {SIZES}{given}", _loads(a, stacks)),
-             _function("sums", f"{shared}, GROUP: tl.constexpr, {SIZES}{given}",
+    parts = (PLACE_OF_TILE, ASK, _SOFTMAX,
+             function("loads", f"{shared}, {SIZES}{given}", _loads(a, stacks)),
+             function("sums", f"{shared}, GROUP: tl.constexpr, {SIZES}{given}",
                        _sums(a, form, "lse" in signature)),
-             _function(name, given, kernel))
+             function(name, given, kernel))
     return f"{GLUON_HEADER}\n\n" + "\n\n".join(part.strip("\n") + "\n" for part in parts)
 
 
-def _function(name: str, given: str, lines: list[str]) -> str:
+def function(name: str, given: str, lines: list[str]) -> str:
     return f"@gluon.jit\ndef {name}({given}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
@@ -166,10 +166,10 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
     done = f"{names} = warpgroup_mma_wait(0, deps=({names},))"
     values = ["mbarrier.wait(v_full.index(old), (count // STAGES) & 1)",
               *(f"sums{n} = warpgroup_mma(tl.convert_layout(p.to(q_map.dtype), left{n}), "
-                f"v_blocks.index(old){_part(a, part)}, sums{n}, is_async=True)" for n, part in parts)]
+                f"v_blocks.index(old){part_of(a, part)}, sums{n}, is_async=True)" for n, part in parts)]
 
     def scores(stage: str) -> list[str]:
-        return [f"next_scores = warpgroup_mma(q_block{_part(a, part)}, k_blocks.index({stage}){_part(a, part)}"
+        return [f"next_scores = warpgroup_mma(q_block{part_of(a, part)}, k_blocks.index({stage}){part_of(a, part)}"
                 f".permute((1, 0)), {'next_scores' if n else 'empty, use_acc=False'}, is_async=True)"
                 for n, part in parts]
 
@@ -223,7 +223,7 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         "mbarrier.arrive(v_empty.index(old), count=1)",
         "count += 1",
         *(["tma.store_wait(0)"] if form.kept else []),
-        *(f"y_block{_part(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
+        *(f"y_block{part_of(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
           f".to(q_map.dtype))" for n, part in parts),
         "fence_async_shared()",
         f"store_block(y_map, [{result_at(a)}], "
@@ -250,7 +250,7 @@ def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
         *(["tma.store_wait(0)"] if form.kept else [])]
 
 
-def _part(a: Attention, part: tuple[int, int]) -> str:
+def part_of(a: Attention, part: tuple[int, int]) -> str:
     """What takes these elements of each head's row out of a block."""
     return "" if part == (0, a.padded_head) else f".slice({part[0]}, {part[1]}, 1)"
 
@@ -260,7 +260,7 @@ def told_next(told: list[str]) -> list[str]:
     return [line.replace("program =", "following =") for line in told]
 
 
-_PLACE: Final = """@gluon.jit
+PLACE_OF_TILE: Final = """@gluon.jit
 def place_of_tile(program, batches, tiles, near):
     first = program // (near * tiles) * near
     width = tl.minimum(batches - first, near)
@@ -269,7 +269,7 @@ def place_of_tile(program, batches, tiles, near):
 """
 """Which tile of which batch is the n-th: the longest of `near` batches first."""
 
-_ASK: Final = """@gluon.jit
+ASK: Final = """@gluon.jit
 def ask(map, at, full, block):
     mbarrier.expect(full, map.block_type.nbytes)
     load_block(map, at, full, reshaped(block, map.dtype, map.block_type.shape, map.layout))
