@@ -18,12 +18,8 @@ import torch
 
 import genesis
 
-from .torch_names import inside
-from .torch_signatures import NUMPY, in_c, signatures
-
-SPACES = """ Tensor linalg special nn.functional nn nn.Module nn.init nn.utils nn.utils.rnn nn.utils.parametrize optim
-    optim.lr_scheduler optim.swa_utils autograd autograd.graph amp utils.data utils.checkpoint func sparse cuda random
-    distributions distributed jit compiler testing signal.windows"""
+from .torch_functions import functions
+from .torch_signatures import NUMPY
 
 
 class LeftOut(NamedTuple):
@@ -44,11 +40,11 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(r"Tensor\.(copy_|to)", "other|x2", "torch's own stub says so; torch refuses it or names it otherwise"),
     LeftOut(r"(autograd\.)?enable_grad", "orig_func", "the decorated function, which Python gives by position"),
     LeftOut(r"Tensor\.requires_grad_", "mode", "torch's stub says so, and torch takes requires_grad"),
-    LeftOut(r"Tensor\.\w+", "self", "the tensor itself, which Python gives by position"),
+    LeftOut(r"nn\.Sequential", "arg", "a dictionary, which torch's stub gives by position"),
     LeftOut("mm|bmm|addmm|baddbmm", "out_dtype", "products in another dtype than the operands' are not there"),
     LeftOut("result_type", ".*", "takes tensors and numbers by position, as many as one likes"),
     LeftOut(r"linalg\.(eigh|svd)", "eigvals|eigvecs|U|S|Vh", "places for results: `out` has them"),
-    LeftOut("histogram|triangular_solve", "out", "several results, with no place of their own"),
+    LeftOut("histogram|triangular_solve|lu", "out", "several results, with no place of their own"),
     LeftOut("embedding_bag", "indices", "torch.embedding_bag gives four tensors; nn.functional.embedding_bag is here"),
     LeftOut("load|save", "pickle_.*", "no pickle is written, and none is executed"),
     LeftOut("compile", "name|recompile_limit|isolate_recompiles|shapes_spec", "says how torch's compiler caches"),
@@ -85,16 +81,10 @@ def keywords() -> tuple[Keyword, ...]:
 
 
 def _walk() -> Iterator[Keyword]:
-    for space in ["", *SPACES.split()]:
-        theirs, ours = inside(torch, space), genesis.ones(1) if space == "Tensor" else inside(genesis, space)
-        for name in dir(theirs):
-            value = getattr(theirs, name)
-            home = getattr(value, "__module__", None) or "torch"  # what is in C has none
-            if name.startswith("_") or not callable(value) or not home.startswith("torch") or not hasattr(ours, name):
-                continue
-            for signature in signatures(space, name, value):
-                for word in _words(signature, in_c(value)):
-                    yield Keyword(f"{space}.{name}".lstrip("."), word, takes(getattr(ours, name), word))
+    for function in functions():
+        for signature in function.overloads:
+            for word in _words(signature, function.in_c):
+                yield Keyword(function.name, word, takes(function.ours, word))
 
 
 def _words(signature: inspect.Signature, numpys: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import torch
 
@@ -24,21 +24,34 @@ NUMPY = {"dim": ("axis",), "keepdim": ("keepdims",), "input": ("x", "a", "x1"), 
 
 
 def signatures(space: str, name: str, value: Any) -> list[Signature]:
-    """The overloads of one of torch's functions or classes; none where torch itself does not say them."""
+    """The overloads of one of torch's functions or classes; none where torch itself does not say them.
+
+    Defaults are torch's own; `...` where its stub does not tell, the name where the stub says one.
+    """
     if inspect.isfunction(value) or inspect.isclass(value):
-        try:
-            said = inspect.signature(value)
-        except (TypeError, ValueError):  # a class in C
-            return []
-        plain = any(x.kind is not Parameter.VAR_KEYWORD and x.kind is not Parameter.VAR_POSITIONAL
-                    for x in said.parameters.values())
-        return [said] if plain else []
-    found = _stub(space).get(name, [])
+        return _of_python(space, name, value)
+    found = _stub(space).get(name) or (_stub("").get(value.__name__) if inspect.isbuiltin(value) else None)
     if found:
         return found
-    if space in _SELF:
-        return list(_schemas(_SELF[space] + name))
-    return []
+    return list(_schemas(_SELF[space] + name)) if space in _SELF else []
+
+
+def _of_python(space: str, name: str, value: Any) -> list[Signature]:
+    if inspect.isclass(value) and inspect.isfunction(value.__init__) and (said := get_overloads(value.__init__)):
+        return [_without_self(inspect.signature(overload)) for overload in said]
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):  # a class in C
+        return []
+    if any(x.kind is not Parameter.VAR_KEYWORD and x.kind is not Parameter.VAR_POSITIONAL
+           for x in found.parameters.values()):
+        return [found]
+    inner = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]  # one of two, by an argument
+    return [said for x in inner if inspect.isfunction(x) for said in signatures(space, name, x)]
+
+
+def _without_self(signature: Signature) -> Signature:
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def in_c(value: Any) -> bool:
@@ -68,12 +81,20 @@ def _signature(given: ast.arguments) -> Signature:
     for i, x in enumerate(positional):
         alone = x in given.posonlyargs or x.arg == "self"
         made.append(Parameter(x.arg, Parameter.POSITIONAL_ONLY if alone else Parameter.POSITIONAL_OR_KEYWORD,
-                              default=Parameter.empty if i < required else None))
+                              default=Parameter.empty if i < required else _default(given.defaults[i - required])))
     if given.vararg:
         made.append(Parameter(given.vararg.arg, Parameter.VAR_POSITIONAL))
     for name, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        made.append(Parameter(name.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else None))
+        made.append(Parameter(name.arg, Parameter.KEYWORD_ONLY,
+                              default=Parameter.empty if default is None else _default(default)))
     return Signature(made)
+
+
+def _default(said: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(said)
+    except ValueError:  # a name
+        return getattr(torch, ast.unparse(said).removeprefix("torch."))
 
 
 def _schemas(operator: str) -> Iterator[Signature]:
@@ -84,5 +105,5 @@ def _schemas(operator: str) -> Iterator[Signature]:
         for x in schema.arguments:
             kind = Parameter.KEYWORD_ONLY if x.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
             made.append(Parameter("input" if x.name == "self" else x.name, kind,
-                                  default=None if x.has_default_value() else Parameter.empty))
+                                  default=x.default_value if x.has_default_value() else Parameter.empty))
         yield Signature(made)

@@ -12,13 +12,13 @@ defaults: Final[dict[str, DType]] = {"bool": bool_, "int": int64, "float": float
 """Kind of Python data → its dtype."""
 
 
-def set_default_dtype(dtype: DType) -> None:
+def set_default_dtype(d: DType) -> None:
     """Set the dtype of floating-point data that is given without one; at first it is float32."""
-    if not isinstance(dtype, DType):
-        raise not_a_dtype(dtype)
-    if not dtype.is_floating_point:
-        raise TypeError(f"the default dtype must be floating-point, not {dtype!r}")
-    defaults["float"] = dtype
+    if not isinstance(d, DType):
+        raise not_a_dtype(d)
+    if not d.is_floating_point:
+        raise TypeError(f"the default dtype must be floating-point, not {d!r}")
+    defaults["float"] = d
 
 
 def get_default_dtype() -> DType:

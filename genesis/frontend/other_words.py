@@ -1,6 +1,6 @@
 """Keywords that torch takes beside a parameter's own name: numpy's, those of another overload, and those of old.
 
-`torch.cat(tensors, axis=1)`, `torch.zeros(2, layout=torch.strided)`, `F.mse_loss(x, y, size_average=False)`. They are
+`torch.cat(tensors, axis=1)`, `torch.zeros(2, layout=torch.strided)`, `torch.median(a=x)`. They are
 looked up only where a call has a keyword that the function does not know (`public_functions`), so a call without
 them pays nothing.
 """
@@ -28,7 +28,7 @@ SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 
 IGNORED: Final[dict[str, str]] = {
     "layout": "matrices by places and values are made with genesis.sparse_coo_tensor",
-    "pin_memory": "", "cudnn_enabled": "", "cudnn_enable": "", "_stacklevel": "", "implicit": "",
+    "pin_memory": "", "cudnn_enabled": "", "cudnn_enable": "", "implicit": "",
     "requires_grad": "call requires_grad_ of the result", "ambiguity_check": "",
     "generator": "call genesis.manual_seed", "names": "dimensions have no names here"}
 """Keyword that changes no result → what to do instead where its value would; '' where none does."""
@@ -54,16 +54,13 @@ def put(function: str, unknown: dict[str, Any], names: Sequence[str], values: Se
             found[name] = unknown.pop(word)
         elif word in IGNORED:
             _refuse(function, word, unknown.pop(word))
-        elif word in ("size_average", "reduce") and "reduction" in found:
-            average, each = unknown.pop("size_average", None), unknown.pop("reduce", None)
-            found["reduction"] = reduced(average, each, found["reduction"])
     return tuple(found.values())
 
 
-def reduced(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
     """The reduction; where one of torch's words before it was given, what that says.
 
-    >>> reduced(None, False, "mean"), reduced(False, None, "mean"), reduced(None, None, "sum")
+    >>> reduction_of(None, False, "mean"), reduction_of(False, None, "mean"), reduction_of(None, None, "sum")
     ('none', 'sum', 'sum')
     """
     if size_average is None and reduce is None:

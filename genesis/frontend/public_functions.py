@@ -13,12 +13,14 @@ a view, the function remembers what follows from its arguments (`frontend/view_g
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, Final
 
 from genesis.frontend import recording
+from genesis.frontend.other_orders import FIRST_OF_RANGE, ORDERS
 from genesis.frontend.other_words import put
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
@@ -29,6 +31,12 @@ from genesis.ir.types import DType, as_dtype, not_a_dtype
 _VARARGS, _VARKEYWORDS = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
 NO_PYTHON_TYPES: Final = frozenset({"type", "set_default_dtype"})
 """Functions that take no `float`, `int` or `bool` for a dtype, as torch's do not."""
+
+_NUMBER: Final = re.compile(r"(bool|int|float|str|None|Axis|Number|Sequence\[int\]|tuple\[int, \.\.\.\]| \| )+")
+"""Annotations of parameters that are numbers."""
+
+_SIZES: Final = frozenset({"shape", "size", "sizes", "dims", "repeats"})
+"""Names of parameters that are numbers, whatever their annotation is."""
 
 _bound: dict[FunctionType, FunctionType] = {}
 
@@ -120,8 +128,10 @@ def _binding(function: FunctionType, taken: int) -> FunctionType:
     converts = "dtype" in names and function.__name__ not in NO_PYTHON_TYPES
     dtype = names.index("dtype") if converts else None
     call = _template(taken, required, dtype, not variadic)(
-        work, LEFT_OUT, as_dtype, lambda unknown, values: put(function.__name__, unknown, names, values, defaults),
-        lambda more, unknown, values: _unfit(function, more, unknown, values), misplaced_among)
+        work, LEFT_OUT, as_dtype,
+        lambda values, more, unknown: _in_order(function, values, more, unknown, defaults),
+        lambda more, unknown, values: _unfit(function, more, unknown, values),
+        lambda error, values: _with_numbers(function, error, values))
     shape = call.__code__
     call.__code__ = shape.replace(
         co_argcount=code.co_argcount, co_posonlyargcount=code.co_posonlyargcount,
@@ -152,16 +162,19 @@ def _template(taken: int, required: tuple[int, ...], dtype: int | None, catches:
         if p{dtype}.__class__ is type:
             p{dtype} = as_dtype(p{dtype})"""
     program = f"""
-def make(work, left_out, as_dtype, put, unfit, misplaced):
+def make(work, left_out, as_dtype, put, unfit, numbers):
     def call({names}{catching}**unknown):
         if {unfit}:
-            {names}= put(unknown, ({names}))
+            {names}{"more, " * catches}= put(({names}), {more}, unknown)
             if {unfit}:
                 raise unfit({more}, unknown, ({names})){converted}
         try:
             return work({names})
-        except AttributeError as error:
-            raise misplaced(error, ({names})) from None
+        except Exception as error:
+            values = numbers(error, ({names}))
+            if values is None:
+                raise
+        return work(*values)
     return call
 """
     space: dict[str, Any] = {}
@@ -181,6 +194,29 @@ def _on_one_line(instructions: int) -> bytes:
     """
     entries = [8] * (instructions // 8) + ([instructions % 8] if instructions % 8 else [])
     return b"".join(bytes((0x80 | 13 << 3 | count - 1, 0)) for count in entries)
+
+
+def _in_order(function: FunctionType, values: tuple[Any, ...], more: tuple[Any, ...], unknown: dict[str, Any],
+              defaults: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call that does not fit, as torch takes them: with what other words stand for, taken out of
+    `unknown`, and in the function's order; then, where the function can be given too many, what is still too many."""
+    name, code = function.__name__, function.__code__
+    names = code.co_varnames[:len(values)]
+    values = put(name, unknown, names, values, defaults)
+    found = dict(zip(names, values, strict=True))
+    lower, upper = FIRST_OF_RANGE.get(name, ("", ""))
+    if lower and found[lower] is LEFT_OUT and found[upper] is not defaults[upper]:
+        found[lower] = 0
+    if more and name in ORDERS:
+        placed = (*values[:code.co_argcount], *more)
+        try:
+            given = None if any(x is LEFT_OUT for x in placed) else ORDERS[name](*placed)
+        except TypeError:  # too many for that order, too
+            given = None
+        if given is not None:
+            found.update(zip(names, given.placed, strict=False), **given.named)
+            more = ()
+    return tuple(found.values()) if code.co_flags & _VARARGS else (*found.values(), more)
 
 
 def _unfit(function: FunctionType, more: tuple[Any, ...], unknown: dict[str, Any],
@@ -209,6 +245,32 @@ def _parameters(function: FunctionType) -> str:
     parameters = inspect.signature(function).parameters.values()
     plain = inspect.Signature([p.replace(annotation=p.empty) for p in parameters if p.name != "self"])
     return str(plain)[1:-1]
+
+
+def _with_numbers(function: FunctionType, error: Exception, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments of a call that failed, to call once more: a tensor without dimensions that stood for a number is
+    that number, as in torch. None if there was none.
+
+    Only what failed comes here: to look at each number before would cost every call.
+    """
+    wanted = function.__annotations__
+    found = tuple([_number(value) if name in _SIZES or _NUMBER.fullmatch(str(wanted.get(name, ""))) else value
+                   for name, value in zip(function.__code__.co_varnames, values, strict=False)])
+    if any(x is not y for x, y in zip(found, values, strict=True)):
+        return found
+    if isinstance(error, AttributeError) and (better := misplaced_among(error, values)) is not error:
+        raise better from None
+    return None
+
+
+def _number(value: Any) -> Any:
+    """The number of a tensor without dimensions, also of one in a tuple or list; else the value itself."""
+    if isinstance(value, TensorBase) and not value.spec.ndim:
+        return value.item()  # type: ignore[attr-defined]
+    if isinstance(value, (tuple, list)):
+        found = [_number(x) for x in value]
+        return type(value)(found) if any(x is not y for x, y in zip(found, value, strict=True)) else value
+    return value
 
 
 def misplaced_among(error: AttributeError, values: tuple[Any, ...]) -> Exception:

@@ -21,7 +21,7 @@ from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
 from genesis.frontend.views import VIEWS, View
 from genesis.frontend.writes import write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
-from genesis.ir.node import Node, Op, make, number
+from genesis.ir.node import Node, Op, make, number, set_operand_class
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here, here_in
@@ -59,6 +59,7 @@ class TensorBase:
     _grad: Any
 
 
+set_operand_class(TensorBase)
 _tensor_class: type[TensorBase] = TensorBase
 
 

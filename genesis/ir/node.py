@@ -241,6 +241,21 @@ def forget_symbolic() -> None:
         del _result_types[key]
 
 
+_operand_class: type | None = None
+
+
+def set_operand_class(cls: type) -> None:
+    """Set the class of what stands for nodes outside, and is never an attribute; `frontend/recording.py` calls this."""
+    global _operand_class
+    _operand_class = cls
+
+
+def _is_operand(attrs: tuple) -> bool:
+    """Whether an attribute is, or holds, a tensor where a number should be. Asked once a type that is worked out."""
+    return any(_is_operand(x) if x.__class__ is tuple else _operand_class is not None and isinstance(x, _operand_class)
+               for x in attrs)
+
+
 _new_node = Node.__new__
 
 
@@ -265,6 +280,8 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
         type_key = (op, attrs, kind)
         result = _result_types.get(type_key)
     if result is None:
+        if _is_operand(attrs):
+            raise TypeError(f"{op.name}: an attribute is a tensor, not a number")
         if len(_result_types) > MOST_RESULT_TYPES:
             _result_types.clear()
         result = _result_types[type_key] = op.infer(*type_key[2:], **dict(zip(op.attrs, attrs, strict=True)))

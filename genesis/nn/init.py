@@ -19,9 +19,9 @@ from genesis.frontend.public_functions import bind_own, bound
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
+from genesis.ops import ranges
 from genesis.ops.creation import empty, zeros
 from genesis.ops.random import rand, randn
-from genesis.ops.ranges import eye
 
 _Fill = TypeVar("_Fill", bound=Callable[..., Tensor])
 
@@ -185,7 +185,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """
     _matrix("eye_", tensor)
     with no_grad():
-        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+        return tensor.copy_(ranges.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
 @_of_the_whole

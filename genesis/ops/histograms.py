@@ -34,8 +34,8 @@ class Histograms(NamedTuple):
     bin_edges: tuple[Tensor, ...]
 
 
-def histogram(input: Tensor, bins: int | Tensor, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
-              density: bool = False) -> Histogram:
+def histogram(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None,
+              weight: Tensor | None = None, density: bool = False) -> Histogram:
     """The number of elements, or their weight, between neighbouring edges. The last edge belongs to its bin.
 
     Args:
@@ -57,7 +57,7 @@ def histogram(input: Tensor, bins: int | Tensor, *, range: Sequence[float] | Non
     return Histogram(found.hist, edges.clone() if isinstance(bins, TensorBase) else edges)
 
 
-def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+def histogramdd(input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None,
                 density: bool = False) -> Histograms:
     """The number of points in each cell of a grid.
 

@@ -237,6 +237,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
     genesis.Size([2, 5])
     """
     require_tensors(a, b)
+    if isinstance(dims, TensorBase):
+        dims = dims.tolist()  # type: ignore[attr-defined]
     if isinstance(dims, int):
         unfit = dims < 0 or dims > min(a.spec.ndim, b.spec.ndim)
         if unfit:

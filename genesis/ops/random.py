@@ -133,6 +133,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
             raise not_a_tensor(given)
     if not isinstance(std, TensorBase) and std < 0:
         raise failure("normal", f"normal expects std >= 0.0, but found std {std}")
+    if size is not None:
+        mean, std = (x.item() if isinstance(x, TensorBase) else x for x in (mean, std))  # type: ignore[attr-defined]
     tensors = [x for x in (mean, std) if isinstance(x, TensorBase)]
     if not tensors:
         return into(out, finish(_shifted(randn(size or (), generator=generator, dtype=dtype, device=device), std, mean),

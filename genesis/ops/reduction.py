@@ -172,6 +172,8 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor 
 
 def _max_or_min(name: str, op: Any, arg: Any, of_two: Any, input: Tensor, dim: Any, keepdim: bool,
                 other: Tensor | None) -> Any:
+    if keepdim and other is None and isinstance(dim, TensorBase):  # else it is the other operand
+        dim = dim.__index__()  # type: ignore[attr-defined]
     if other is not None or isinstance(dim, TensorBase):
         return of_two(*both_tensors(name, input, dim if other is None else other))
     both_tensors(name, input, input)

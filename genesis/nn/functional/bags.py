@@ -46,6 +46,8 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     >>> embedding_bag(genesis.tensor([1, 2, 3]), table, genesis.tensor([0, 2]), mode="sum").tolist()
     [[3.0], [3.0]]
     """
+    if input.spec.dtype.is_floating_point and weight.spec.dtype is int64:  # torch's order of old
+        input, weight = weight, input
     _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     if padding_idx is not None:
         padding_idx = _row("embedding_bag", weight, padding_idx)

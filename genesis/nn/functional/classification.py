@@ -6,6 +6,7 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.other_words import reduction_of
 from genesis.frontend.recording import read, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -20,8 +21,9 @@ from genesis.nn.functional.softmax import log_softmax
 __all__ = ["cross_entropy", "nll_loss"]
 
 
-def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-                  reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
+def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+                  ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+                  label_smoothing: float = 0.0) -> Tensor:
     """-log softmax(logits)[target], or, with probabilities as target, -Σ target·log softmax(logits).
 
     Args:
@@ -47,6 +49,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     >>> round(cross_entropy(logits, genesis.full((2, 4), 0.25)).item(), 4)
     1.3863
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("cross_entropy", reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise failure("cross_entropy", f"label_smoothing={label_smoothing} is not between 0 and 1", error=ValueError)
@@ -72,14 +75,15 @@ def _of_rows(losses: Tensor, target: Tensor, numbers: Tensor, ignore_index: int,
     return _mean(losses, make(pointwise.cast, (kept,), (int64,), line))
 
 
-def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-             reduction: str = "mean") -> Tensor:
+def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+             ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-input[target] with log-probabilities as input; arguments as of `cross_entropy`.
 
     >>> import genesis
     >>> nll_loss(genesis.tensor([[-1.0, -2.0]]), genesis.tensor([1])).item()
     2.0
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("nll_loss", reduction)
     input, weight = cast_for(composite.nll_loss, input, weight)
     if weight is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from genesis.frontend.autocast_policy import in_float32
+from genesis.frontend.other_words import reduction_of
 from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -69,6 +70,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0,
+                          size_average: bool | None = None, reduce: bool | None = None,
                           reduction: str = "mean") -> Tensor:
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
 
@@ -81,6 +83,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     Raises:
         RuntimeError: shapes do not fit.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     require_tensors(input1, input2, target)
     op = "cosine_embedding_loss"
     check_reduction(op, reduction)
@@ -124,7 +127,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
-                        eps: float = 1e-6, swap: bool = False, reduction: str = "mean") -> Tensor:
+                        eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
+                        reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """max(0, ‖anchor - positive‖ - ‖anchor - negative‖ + margin) (Balntas et al. 2016).
 
     Args:
@@ -138,6 +142,7 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
         RuntimeError: different numbers of dimensions.
         ValueError: margin is not positive.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     anchor, positive, negative = in_float32(anchor, positive, negative)
     unfit = not anchor.spec.ndim == positive.spec.ndim == negative.spec.ndim
     if unfit:

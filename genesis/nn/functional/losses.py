@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.autocast_policy import cast_for, in_float32
+from genesis.frontend.other_words import reduction_of
 from genesis.frontend.recording import emit, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -35,7 +36,8 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
+def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """(input - target)².
 
     Args:
@@ -47,18 +49,21 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Ten
     >>> mse_loss(genesis.tensor([1.0, 2.0]), genesis.tensor([1.0, 4.0])).item()
     2.0
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("mse_loss", reduction)
     difference = _difference("mse_loss", input, target)
     return _weighted("mse_loss", wrap(emit(pointwise.mul, (difference, difference))), weight, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+            reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """|input - target|; arguments as of `mse_loss`.
 
     >>> import genesis
     >>> l1_loss(genesis.tensor([1.0, 2.0]), genesis.tensor([1.0, 4.0]), reduction="sum").item()
     2.0
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("l1_loss", reduction)
     return _weighted("l1_loss", wrap(emit(pointwise.abs, (_difference("l1_loss", input, target),))), weight, reduction)
 
@@ -81,7 +86,8 @@ def _check_weight(op: str, loss: Tensor, weight: Tensor) -> None:
                       error=ValueError)
 
 
-def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+                   reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """(input - target)² / (2·beta) where that is nearer than beta, else |input - target| - beta / 2 (Girshick 2015).
 
     Args:
@@ -92,11 +98,12 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     Raises:
         RuntimeError: beta is negative.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("smooth_l1_loss", reduction)
     if beta < 0:
         raise failure("smooth_l1_loss", f"smooth_l1_loss does not support negative values for beta, not {beta}")
     if beta == 0.0:
-        return l1_loss(input, target, reduction)
+        return l1_loss(input, target, reduction=reduction)
     input, target = broadcast(*cast_for(regression.smooth_l1_loss, input, target))
     return reduced(record(regression.smooth_l1_loss, promote(input, target), (float(beta),)), reduction)
 
@@ -125,8 +132,8 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return reduced(loss * weight, reduction)
 
 
-def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None,
-                         reduction: str = "mean") -> Tensor:
+def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-(target·log(x) + (1 - target)·log(1 - x)), logarithms at least -100.
 
     Args:
@@ -141,6 +148,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
 
     An input outside [0, 1] gives NaN or a wrong loss; it is not looked for, as values are not read here.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("binary_cross_entropy", reduction)
     unfit = input.spec.shape != target.spec.shape
     if unfit:
@@ -152,6 +160,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
 
 
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
+                                     size_average: bool | None = None, reduce: bool | None = None,
                                      reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
     """-(target·log σ(x) + (1 - target)·log(1 - σ(x))), exact for large |x|.
 
@@ -165,6 +174,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     Raises:
         ValueError: target and input have different shapes.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("binary_cross_entropy_with_logits", reduction)
     if input.spec.shape != target.spec.shape:
         raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
@@ -176,14 +186,17 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+                     reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target · input)) with targets 1 and -1; arguments as of `mse_loss`."""
+    reduction = reduction_of(size_average, reduce, reduction)
     require_tensors(input, target)
     check_reduction("soft_margin_loss", reduction)
     return reduced(-logsigmoid(input * target), reduction)
 
 
-def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+           reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target · (log target - input): the divergence of distributions (Kullback and Leibler 1951).
 
     Args:
@@ -196,6 +209,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     >>> kl_div(genesis.tensor([0.5]).log(), genesis.tensor([1.0]), reduction="sum").item()
     0.6931471824645996
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     if reduction != "batchmean":
         check_reduction("kl_div", reduction)
     input, target = in_float32(input, target)
@@ -205,7 +219,8 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return reduced(loss, reduction)
 
 
-def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+                     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """-log of the Poisson probability of the target, without or with its constant.
 
@@ -216,6 +231,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
         eps: keeps log(input) finite.
         reduction: "mean", "sum", or "none" for a loss an element.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     require_tensors(input, target)
     check_reduction("poisson_nll_loss", reduction)
     input, target = in_float32(input, target)
@@ -262,12 +278,14 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
 
 
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0,
+                        size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
     """max(0, -target · (input1 - input2) + margin): target 1 wants input1 ranked higher, -1 input2.
 
     Raises:
         RuntimeError: the tensors have different numbers of dimensions.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("margin_ranking_loss", reduction)
     unfit = not input1.spec.ndim == input2.spec.ndim == target.spec.ndim
     if unfit:
@@ -278,8 +296,10 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
+                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """input where the target is 1, max(0, margin - input) where it is -1: distances of equal and of unequal pairs."""
+    reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("hinge_embedding_loss", reduction)
     input, target = broadcast(*in_float32(input, target))
     apart = where(target != 1, (margin - input).clamp(min=0), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import in_float32
+from genesis.frontend.other_words import reduction_of
 from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -14,7 +15,7 @@ __all__ = ["multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margi
 
 
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
-                      reduction: str = "mean") -> Tensor:
+                      size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """Σ over the wrong classes of max(0, margin - input[target] + input[i])^p, over the number of classes.
 
     Args:
@@ -29,6 +30,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         RuntimeError: shapes do not fit.
         ValueError: p is neither 1 nor 2.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     require_tensors(input, target, weight)
     op = "multi_margin_loss"
     check_reduction(op, reduction)
@@ -52,7 +54,8 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     return reduced(found.reshape(target.spec.shape) if reduction == "none" else found, reduction)
 
 
-def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+                           reduction: str = "mean") -> Tensor:
     """Σ over pairs of a right and a wrong class of max(0, 1 - (input[right] - input[wrong])), over the classes.
 
     Args:
@@ -63,6 +66,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     Raises:
         RuntimeError: shapes do not fit.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     op = "multilabel_margin_loss"
     check_reduction(op, reduction)
     if input.spec.shape != target.spec.shape or input.spec.ndim > 2 or target.spec.dtype.kind != "int":
@@ -83,6 +87,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 
 
 def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None,
+                                size_average: bool | None = None, reduce: bool | None = None,
                                 reduction: str = "mean") -> Tensor:
     """The mean over the classes of -(target·log σ(x) + (1 - target)·log σ(-x)).
 
@@ -92,6 +97,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
         weight: (classes), a factor for each.
         reduction: "mean", "sum", or "none" for a loss a row.
     """
+    reduction = reduction_of(size_average, reduce, reduction)
     require_tensors(input, target, weight)
     check_reduction("multilabel_soft_margin_loss", reduction)
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))

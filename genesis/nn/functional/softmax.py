@@ -16,7 +16,7 @@ from genesis.ops.ranges import arange
 __all__ = ["gumbel_softmax", "log_softmax", "softmax", "softmin"]
 
 
-def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along one dimension; the largest element is taken out first.
 
     Args:
@@ -35,7 +35,7 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     return _along(composite.softmax, input, dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along one dimension, without the overflow of doing it in two steps.
 
     Arguments and errors are those of `softmax`.
@@ -43,10 +43,10 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
     return _along(composite.log_softmax, input, dim, dtype)
 
 
-def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """softmax(-x) along one dimension; arguments and errors are those of `softmax`."""
     require_tensors(input)
-    return softmax(-input, dim, dtype)
+    return softmax(-input, dim, dtype=dtype)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:

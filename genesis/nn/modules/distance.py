@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from genesis.frontend.other_words import reduced
+from genesis.frontend.other_words import reduction_of
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
@@ -17,29 +17,29 @@ __all__ = ["CosineEmbeddingLoss", "CosineSimilarity", "PairwiseDistance", "Tripl
 class CosineEmbeddingLoss(Module):
     """1 - cos(x1, x2) for pairs with the target 1, max(0, cos(x1, x2) - margin) for those with -1."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean", *, size_average: bool | None = None,
-                 reduce: bool | None = None):
+    def __init__(self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
+                 reduction: str = "mean"):
         super().__init__()
-        self.margin, self.reduction = margin, reduced(size_average, reduce, reduction)
+        self.margin, self.reduction = margin, reduction_of(size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """(n, size) twice and (n) → the loss."""
-        return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
+        return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class TripletMarginLoss(Module):
     """max(0, ‖anchor - positive‖ - ‖anchor - negative‖ + margin) (Balntas et al. 2016)."""
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-                 reduction: str = "mean", *, size_average: bool | None = None, reduce: bool | None = None):
+                 size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
-        self.reduction = reduced(size_average, reduce, reduction)
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """(n, size) three times → the loss."""
         return F.triplet_margin_loss(anchor, positive, negative, self.margin, self.p, self.eps, self.swap,
-                                     self.reduction)
+                                     reduction=self.reduction)
 
 
 class TripletMarginWithDistanceLoss(Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.frontend.other_words import reduced
+from genesis.frontend.other_words import reduction_of
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
@@ -29,16 +29,17 @@ class CrossEntropyLoss(Module):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                 label_smoothing: float = 0.0, *, size_average: bool | None = None, reduce: bool | None = None):
+    def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+                 reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0):
         super().__init__()
         self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-        self.reduction = reduced(size_average, reduce, reduction)
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(N, C, ...) logits and (N, ...) integers or (N, C, ...) probabilities → the loss."""
-        return F.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
+        return F.cross_entropy(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
+                               label_smoothing=self.label_smoothing)
 
 
 class NLLLoss(Module):
@@ -46,15 +47,15 @@ class NLLLoss(Module):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean", *,
-                 size_average: bool | None = None, reduce: bool | None = None):
+    def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+                 reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.ignore_index, self.reduction = ignore_index, reduced(size_average, reduce, reduction)
+        self.ignore_index, self.reduction = ignore_index, reduction_of(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(N, C, ...) log-probabilities and (N, ...) integers → the loss."""
-        return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class CTCLoss(Module):
@@ -73,27 +74,25 @@ class CTCLoss(Module):
 class MSELoss(Module):
     """(input - target)²; reduction "mean", "sum" or "none"."""
 
-    def __init__(self, reduction: str = "mean", *, size_average: bool | None = None,
-                 reduce: bool | None = None):
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
-        self.reduction = reduced(size_average, reduce, reduction)
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
-        return F.mse_loss(input, target, self.reduction)
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(Module):
     """|input - target|; reduction "mean", "sum" or "none"."""
 
-    def __init__(self, reduction: str = "mean", *, size_average: bool | None = None,
-                 reduce: bool | None = None):
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
-        self.reduction = reduced(size_average, reduce, reduction)
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
-        return F.l1_loss(input, target, self.reduction)
+        return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(Module):
@@ -108,16 +107,17 @@ class BCEWithLogitsLoss(Module):
     weight: Tensor | None
     pos_weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
-                 *, size_average: bool | None = None, reduce: bool | None = None):
+    def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
+                 reduction: str = "mean", pos_weight: Tensor | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
-        self.reduction = reduced(size_average, reduce, reduction)
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Logits and probabilities of one shape → the loss."""
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, reduction=self.reduction,
+                                                  pos_weight=self.pos_weight)
 
 
 class _Loss(Module):
@@ -125,7 +125,7 @@ class _Loss(Module):
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
-        self.reduction = reduced(size_average, reduce, reduction)
+        self.reduction = reduction_of(size_average, reduce, reduction)
 
 
 class _WeightedLoss(_Loss):
