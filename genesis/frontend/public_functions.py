@@ -253,14 +253,12 @@ def _with_numbers(function: FunctionType, error: Exception, values: tuple[Any, .
 
     Only what failed comes here: to look at each number before would cost every call.
     """
+    if isinstance(error, AttributeError) and (better := misplaced_among(error, values)) is not error:
+        raise better from None
     wanted = function.__annotations__
     found = tuple([_number(value) if name in _SIZES or _NUMBER.fullmatch(str(wanted.get(name, ""))) else value
                    for name, value in zip(function.__code__.co_varnames, values, strict=False)])
-    if any(x is not y for x, y in zip(found, values, strict=True)):
-        return found
-    if isinstance(error, AttributeError) and (better := misplaced_among(error, values)) is not error:
-        raise better from None
-    return None
+    return found if any(x is not y for x, y in zip(found, values, strict=True)) else None
 
 
 def _number(value: Any) -> Any:

@@ -188,6 +188,11 @@ def eye_(tensor: Tensor) -> Tensor:
         return tensor.copy_(ranges.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
+def eye(tensor: Tensor) -> Tensor:
+    """`eye_`, by its name of old."""
+    return eye_(tensor)
+
+
 @_of_the_whole
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution's weight that passes as many channels on as it can: a one in the middle of their own windows.
