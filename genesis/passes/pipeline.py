@@ -30,6 +30,7 @@ from genesis.passes.graph.place_collectives import place_collectives
 from genesis.passes.graph.reduce_in_order import reduce_in_order
 from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.save_recurrent import save_recurrent
+from genesis.passes.graph.save_statistics import save_statistics
 from genesis.passes.graph.snapshots import copy_while_updating
 from genesis.passes.graph.split_argmax import split_argmax
 from genesis.passes.graph.split_attention import split_attention
@@ -169,6 +170,10 @@ def _save_recurrent(work: Work, target: Target) -> Work:
     return replace(work, graph=save_recurrent(work.graph, target.supports))
 
 
+def _save_statistics(work: Work, target: Target) -> Work:
+    return replace(work, graph=save_statistics(work.graph, target.supports))
+
+
 def _legalize(work: Work, target: Target) -> Work:
     return replace(work, graph=legalize(work.graph, target.supports))
 
@@ -242,6 +247,8 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("save_recurrent", "saved", "with recurrent layers that keep what their backward needs", _save_recurrent,
          optional=True),
+    Pass("save_statistics", "statistics_saved", "with norms and attention that keep what their backward needs",
+         _save_statistics, optional=True),
     Pass("legalize", "decomposed", "what the backend has no lowering for, written out", _legalize),
     Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
     Pass("heads_beside", "heads_beside", "with what products read by tokens laid out by tokens, not by heads",

@@ -73,8 +73,8 @@ def _sdpa_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, c
     return q.with_shape((*q.shape[:-1], v.shape[-1]))
 
 
-def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
-    """softmax(q·kᵀ·scale + mask) in at least float32; a query whose every key is masked gets 0, as in torch."""
+def scores_of(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
+    """q·kᵀ·scale + mask in at least float32."""
     k = for_each_head(k, group_size(q.type, k.type))
     scores = upcast(matmul(q, swap_last(k))) * scale
     rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
@@ -84,6 +84,13 @@ def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale
         scores = where_(ge(row, column), scores, -math.inf)
     if mask:
         scores = where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + upcast(mask[0])
+    return scores
+
+
+def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
+    """softmax of the scores; a query whose every key is masked gets 0, as in torch."""
+    scores = scores_of(q, k, mask, causal, scale)
+    rank, shape = scores.type.ndim, scores.type.shape
     found = softmax(scores, axis=rank - 1)
     if not mask or not shape[-1]:
         return found

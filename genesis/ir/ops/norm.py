@@ -43,6 +43,15 @@ def _normalized(x: Node, ndim: int, eps: float) -> tuple[Node, Node]:
     return centred * spread_inverse, spread_inverse
 
 
+def statistics_of(x: Node, ndim: int, eps: float) -> tuple[Node, Node]:
+    """(mean, 1 / √(variance + eps)) of each row, with dimensions of size 1 for those that they are over."""
+    w, axes = upcast(x), _last_axes(x, ndim)
+    middle = mean(w, axes=axes, keepdims=True)
+    centred = w - expand(middle, shape=w.type.shape)
+    inverse = rsqrt(mean(centred * centred, axes=axes, keepdims=True) + eps)
+    return downcast(middle, x), downcast(inverse, x)
+
+
 def _layer_norm(x: Node, *affine: Node, ndim: int, eps: float) -> Node:
     y, _ = _normalized(x, ndim, eps)
     if affine:

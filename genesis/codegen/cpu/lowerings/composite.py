@@ -59,6 +59,19 @@ def _layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, 
     return found if affine else found[:1]
 
 
+def _layer_norm_saving(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, ndim: int,
+                       eps: float) -> tuple:
+    return torch.native_layer_norm(x, x.shape[-ndim:], weight, bias, eps)
+
+
+def _layer_norm_from_saved(g: Tensor, mean: Tensor, inverse: Tensor, x: Tensor, weight: Tensor | None = None, *,
+                           ndim: int, eps: float) -> tuple:
+    affine = weight is not None
+    found = torch.ops.aten.native_layer_norm_backward(g, x, x.shape[-ndim:], mean, inverse, weight, weight,
+                                                      [True, affine, affine])
+    return found if affine else found[:1]
+
+
 @lru_cache(64)
 def _number(value: float, dtype: torch.dtype) -> Tensor:
     """A number in memory: torch makes one of a Python number in each call, which takes as long as a short row."""
@@ -164,6 +177,22 @@ def _sdpa_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, cau
     return tuple([x.reshape(shape) for x, shape in zip(found, shapes, strict=True)])
 
 
+def _flash_alone(types: Types, attributes: Attributes) -> bool:
+    """Four dimensions, one head size and as many heads everywhere: what torch's kernel takes as it is."""
+    *_, q, k, v = types[:5] if len(types) > 3 else types
+    return q.ndim == 4 and q.shape[1] == k.shape[1] and q.shape[-1] == v.shape[-1] and q.numel > 0 and k.numel > 0
+
+
+def _sdpa_saving(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> tuple:
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+
+
+def _sdpa_from_saved(g: Tensor, sums: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, causal: bool,
+                     scale: float) -> tuple:
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        g, q, k, v, y, sums, 0.0, causal, scale=scale)
+
+
 def _binary_cross_entropy(x: Tensor, target: Tensor) -> Tensor:
     return torch.ops.aten.binary_cross_entropy(x, target, None, 0)
 
@@ -210,6 +239,8 @@ COMPOSITE: dict[str, Lowering] = {
     "log_softmax_backward": Lowering(_log_softmax_backward),
     "layer_norm": Lowering(_layer_norm, "fresh", _one_dtype),
     "layer_norm_backward": Lowering(_layer_norm_backward, "fresh", _one_dtype),
+    "layer_norm_saving": Lowering(_layer_norm_saving, "fresh", _wide_dtype),
+    "layer_norm_from_saved": Lowering(_layer_norm_from_saved, "fresh", _wide_dtype),
     "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
     "cross_entropy": Lowering(_cross_entropy, "fresh"),
     "cross_entropy_backward": Lowering(_cross_entropy_backward),
@@ -222,4 +253,6 @@ COMPOSITE: dict[str, Lowering] = {
     "binary_cross_entropy_backward": Lowering(_binary_cross_entropy_backward, supports=_wide_elements),
     "sdpa": Lowering(_sdpa, "fresh", _one_restriction),
     "sdpa_backward": Lowering(_sdpa_backward, "fresh", _flash),
+    "sdpa_saving": Lowering(_sdpa_saving, "fresh", _flash_alone),
+    "sdpa_from_saved": Lowering(_sdpa_from_saved, "fresh", _flash_alone),
 }

@@ -344,7 +344,7 @@ def _sums_by_keys(a: Attention, form: BackwardForm) -> list[str]:
         *(f"    mbarrier.wait({x}_full.index(count % STAGES), (count // STAGES) & 1)" for x in ("q", "g", "rows")),
         "    mbarrier.arrive(empty.index(count % STAGES), count=1)",
         "    count += 1"]
-    walk = _walk_ahead(a, form) if form.ahead else _walk(a, form)
+    walk = _prefetched(a, form) if form.ahead else _walk(a, form)
     head = [*let_go, *walk] if a.causal else walk
     return [
         f"column = tile * {rows} + GROUP * {ROWS}",
@@ -369,7 +369,7 @@ def _walk(a: Attention, form: BackwardForm) -> list[str]:
         "count += 1"])]
 
 
-def _walk_ahead(a: Attention, form: BackwardForm) -> list[str]:
+def _prefetched(a: Attention, form: BackwardForm) -> list[str]:
     """A head's tiles, where dk of one is added beside the scores of the next."""
     walk = [
         "old = count % STAGES",
