@@ -38,6 +38,7 @@ from genesis.ir.ops import (
     require_all,
     resample,
     row_number,
+    saving,
     scan,
     scatter_reduce,
     searching,
