@@ -42,12 +42,12 @@ def model(layers: int) -> Graph:
 def test_a_layer_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten layers of two kernels are the texts that five are: the first layer's, the last one's, and one in between."""
     emitted: list[Group] = []
-    real = emitting._emitted
+    real = emitting.emit_anew
 
     def counted(group: Group, *more: Any):  # type: ignore[no-untyped-def]
         emitted.append(group)
         return real(group, *more)
-    monkeypatch.setattr(emitting, "_emitted", counted)
+    monkeypatch.setattr(emitting, "emit_anew", counted)
     counts = []
     for layers in (5, 10):
         monkeypatch.setattr(memo, "_closed", {})
