@@ -114,3 +114,19 @@ def test_many_layers_share_memory(cuda: Any) -> None:
         return losses
 
     np.testing.assert_allclose(run("cuda"), run("cpu"), rtol=1e-5)
+
+
+def test_a_part_that_another_view_of_it_is_returned_as(cuda: Any) -> None:
+    """A product of three dimensions is known as its reshape where that is returned: it is no slice then."""
+    def program(x: Any, w: Any, v: Any) -> Any:
+        part = x @ v
+        return part, genesis.cat([x @ w, part], -1)
+    check(program, numbers(2, 6, 16), numbers(16, 16, seed=1), numbers(16, 8, seed=2), tolerance=1e-5)
+    assert joined() == 0
+
+
+def test_attention_of_one_token(cuda: Any) -> None:
+    """The gradients of one query, key and value lie in the packed gradient, each in one row."""
+    shapes = numbers(3, 1, 32), numbers(96, 32, seed=1), numbers(96, seed=2)
+    check_gradients(lambda x, w, b: _attention(x, w, b, "chunk"), *shapes, tolerance=1e-4)
+    assert joined() == 1

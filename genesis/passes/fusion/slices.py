@@ -80,7 +80,8 @@ def computed_apart(fuser: _Fuser) -> set[tuple[Node, Node]]:
             readers.setdefault(x, []).append(node)
     for whole in fuser.values.materialized:
         parts = [base for base, _ in _parts(whole, lambda e: e, fuser.values.reads)]
-        if len(parts) < 2 or any(readers.get(x) != [whole] or x in fuser.outputs for x in parts):
+        if len(parts) < 2 or any(
+                readers.get(x) != [whole] or fuser.values.name.get(x, x) in fuser.outputs for x in parts):
             continue
         apart = [x for x in parts if x.op.kind == "pointwise" and (
             _is_epilogue(fuser, x, readers) or _reads_own_rows(fuser, x))]
@@ -191,7 +192,7 @@ def _refusal(fuser: _Fuser, whole: Node, made: Slice, only_reader: bool) -> str:
         return "this part is in memory before"
     if own == fuser.dag.of[whole]:
         return "the kernel that concatenates computes this part"
-    if not only_reader or part in fuser.outputs:
+    if not only_reader or fuser.values.name[part] in fuser.outputs:
         return "others read this part, too"
     cluster = fuser.clusters[own]
     if not _writes_with_strides(fuser, part, whole):

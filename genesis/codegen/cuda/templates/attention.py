@@ -45,6 +45,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
 from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType, bool_
+from genesis.passes.fusion.index_map import Expr
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
@@ -185,9 +186,7 @@ class Attention:
         view, row = self.views[name], "i" if name in "qg" else "j"
         column, size, padded = ("d", self.head, self.padded(self.head)) if name in "qk" else (
             "e", self.value_head, self.padded(self.value_head))
-        parts = [f"({address(view.row, row)})[:, None]" if view.row.terms else f"tl.zeros_like({row})[:, None]",
-                 f"({address(view.column, column)})[None, :]" if view.column.terms
-                 else f"tl.zeros_like({column})[None, :]"]
+        parts = [f"{_along(view.row, row)}[:, None]", f"{_along(view.column, column)}[None, :]"]
         limits = [f"({row} < {'queries' if row == 'i' else 'keys'})[:, None]"] if masked else []
         limits += [f"({column} < {size})[None, :]"] if padded != size else []
         mask = f", mask={' & '.join(limits)}, other=0" if limits else ""
@@ -219,9 +218,8 @@ class Attention:
     def _store_slice(self, name: str, found: Slice, names: tuple[str, str, str], value: str, mask: str) -> str:
         view = slice_view(found, self.beside)
         assert view is not None, "`slices_of` has asked"
-        batch, row, column = (address(part, variable) for part, variable in zip(
-            (view.batch, view.row, view.column), names, strict=True))
-        at = f"{batch} + ({row})[:, None] + ({column})[None, :]"
+        number, row, column = names
+        at = f"{address(view.batch, number)} + {_along(view.row, row)}[:, None] + {_along(view.column, column)}[None, :]"
         return f"tl.store({name} + ({at}), ({value}).to({self.dtype}), mask={mask})"
 
     @staticmethod
@@ -307,6 +305,11 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     source = a.source("attention" if y is not None else "attention_lse", lines, {"y": y, "lse": lse}, "i",
                       before=[*placed, *asked] if asked else ())
     return replace(source, note=f"its tiles are not streamed, because {refused}")
+
+
+def _along(part: Expr, variable: str) -> str:
+    """A part of an address along one variable, also where it is the same for all: there is one row, say."""
+    return f"({address(part, variable)})" if part.terms else f"tl.zeros_like({variable})"
 
 
 def _all_tiles(a: Attention, values: bool) -> list[str]:
