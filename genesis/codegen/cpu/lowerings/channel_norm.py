@@ -26,11 +26,22 @@ def _batch_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = N
     return y, middle, variance.mul_((count - 1) / count) if count > 1 else variance.zero_()
 
 
+def _usual(x: Tensor) -> Tensor:
+    """The image with torch's own strides for its order, along dimensions of size 1, too. Views have others there, by
+    which torch's backward takes one operand for channels last and reads the other so: its gradients are wrong."""
+    if 1 not in x.shape:
+        return x
+    if x.ndim == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
+        _, channels, height, width = x.shape
+        return x.as_strided(x.shape, (height * width * channels, 1, width * channels, channels))
+    return x.contiguous()
+
+
 def _batch_norm_backward(g: Tensor, x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor | None = None, *,
                          eps: float) -> tuple:
     affine = weight is not None
-    found = _aten.native_batch_norm_backward(g, x, weight, None, None, middle, (variance + eps).rsqrt_(), True, eps,
-                                             [True, affine, affine])
+    found = _aten.native_batch_norm_backward(_usual(g), _usual(x), weight, None, None, middle,
+                                             (variance + eps).rsqrt_(), True, eps, [True, affine, affine])
     return found if affine else found[:1]
 
 

@@ -219,7 +219,8 @@ class Attention:
         view = slice_view(found, self.beside)
         assert view is not None, "`slices_of` has asked"
         number, row, column = names
-        at = f"{address(view.batch, number)} + {_along(view.row, row)}[:, None] + {_along(view.column, column)}[None, :]"
+        at = (f"{address(view.batch, number)} + {_along(view.row, row)}[:, None] + "
+              f"{_along(view.column, column)}[None, :]")
         return f"tl.store({name} + ({at}), ({value}).to({self.dtype}), mask={mask})"
 
     @staticmethod
