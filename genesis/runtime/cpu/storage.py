@@ -96,7 +96,8 @@ class CPUStorage:
         if self._bytes is None:
             import torch
             assert self.tensor is not None
-            shown = self.tensor.view(-1).view(torch.uint8).numpy()
+            # A single element may come with any stride, by which torch would not view it as bytes.
+            shown = self.tensor.as_strided((self.tensor.numel(),), (1,)).view(torch.uint8).numpy()
             self._ptr = address_of(shown)  # first: who finds bytes takes the address for known
             self._bytes = shown
         return self._bytes

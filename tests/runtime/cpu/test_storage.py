@@ -10,6 +10,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from genesis.ir import types
 from genesis.ir.types import tensor_type
@@ -115,3 +116,9 @@ def test_importing_the_runtime_loads_no_compiler_driver_or_torch():
               "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'triton', 'cuda')])")
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_one_element_of_any_stride_has_bytes() -> None:
+    """torch's gradient of a weight of one element over no images has the stride 0: so it does not show it as bytes."""
+    held = CPUStorage.holding(torch.zeros(()).expand(1, 1), tensor_type((1, 1), types.float32))
+    assert held.bytes.tolist() == [0, 0, 0, 0]
