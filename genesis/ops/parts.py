@@ -29,7 +29,7 @@ def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: t
     return shown(input, view_geometry.sliced(input.spec, input.part, starts, stops, steps))
 
 
-def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """A view of `length` elements along `dim` from `start` (a number, or a tensor of one integer) on."""
     shape = input.spec.shape
     if not shape:

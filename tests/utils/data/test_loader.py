@@ -212,7 +212,8 @@ from genesis.utils.data import DataLoader
 def slow(samples):
     time.sleep(60)
 def told(number):
-    print(os.getpid(), flush=True)
+    sys.stdout.write(f"{os.getpid()}\\n")  # a piece, which no other worker's cuts
+    sys.stdout.flush()
 try:
     list(DataLoader(range(8), 2, num_workers=2, collate_fn=slow, worker_init_fn=told))
 except KeyboardInterrupt:
