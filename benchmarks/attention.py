@@ -199,13 +199,11 @@ def use_forms(text: str) -> None:
     that pass x stages x held tiles (x in registers x ahead); an op that is not named keeps its table's."""
     from genesis.codegen.cuda.templates import streamed_attention_backward as streamed
     os.environ["GENESIS_PLAN_CACHE"] = "0"
-    for op in streamed.TAKEN:
-        streamed.TAKEN[op] = streamed.BACKWARD_FORMS[op][-1][0]
     for row in text.split("+") if text != "table" else []:
         op, _, numbers = row.partition("=")
-        most = streamed.TAKEN[f"flash_attention_{op}"]
+        rows = streamed.BACKWARD_FORMS[f"flash_attention_{op}"]
         form = streamed.BackwardForm(*map(int, numbers.split("x")))
-        streamed.BACKWARD_FORMS[f"flash_attention_{op}"] = ((most, form),)
+        streamed.BACKWARD_FORMS[f"flash_attention_{op}"] = ((rows[-1][0], form),)
 
 
 def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:

@@ -427,8 +427,7 @@ def to_measure(args: argparse.Namespace) -> list[tuple[Journal, str, Case]]:
 
 def in_processes(args: argparse.Namespace) -> None:
     """The same by several processes, which prepare at once and take turns for timing."""
-    rest = [word for word in sys.argv[1:] if not word.startswith("--out")]
-    commands = [[sys.executable, __file__, *rest, "--part", f"{i}/{args.processes}", "--in-turn"]
+    commands = [[sys.executable, __file__, *sys.argv[1:], "--part", f"{i}/{args.processes}", "--in-turn"]
                 for i in range(args.processes)]
     run_in_turn(commands, args.ready_within)
 

@@ -33,13 +33,6 @@ SMALL = replace(H200, multiprocessors=2)
 DQ, DKV = "flash_attention_dq", "flash_attention_dkv"
 
 
-@pytest.fixture(autouse=True)
-def taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heads of 128 and less are streamed."""
-    for op in streamed.TAKEN:
-        monkeypatch.setitem(streamed.TAKEN, op, 128)
-
-
 def operands_of(q: tuple[int, ...], k: tuple[int, ...], dtype: DType) -> tuple[Node, ...]:
     """g, q, k, v, lse and Δ, as the backward's kernels take them."""
     row = q[:-1]
@@ -187,7 +180,7 @@ def why(op: str, q: tuple[int, ...], k: tuple[int, ...], dtype: DType = bfloat16
     return "" if kernel.name.startswith("streamed") else kernel.note
 
 
-def test_what_is_not_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_streamed() -> None:
     q = (1, 2, 256, 64)
     assert why(DQ, q, q) == why(DKV, q, q) == ""
     assert "float32 has no such instruction" in why(DQ, q, q, float32)
@@ -195,8 +188,6 @@ def test_what_is_not_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more than registers hold" in why(DQ, (1, 2, 256, 160), (1, 2, 256, 160))
     assert "number of a head" in why(DKV, (1, 2, 256, 128), (1, 1, 256, 128))
     assert "4 tiles" in why(DQ, q, q, gpu=H200)
-    monkeypatch.setitem(streamed.TAKEN, DQ, 63)
-    assert "has not been timed with heads of 64" in why(DQ, q, q) and why(DKV, q, q) == ""
 
 
 MOST_SPILLED = {(DKV, 128, True): 8}

@@ -58,15 +58,10 @@ class BackwardForm:
 
 
 BACKWARD_FORMS: Final[dict[str, tuple[tuple[int, BackwardForm], ...]]] = {
-    # op → (largest head size, form): the first row that fits. Reckoned, not timed: open_ends.md says from what.
+    # op → (largest head size, form): the first row that fits.
     "flash_attention_dq": ((64, BackwardForm(2, 128, 3, 2)), (128, BackwardForm(2, 64, 3, 2))),
     "flash_attention_dkv": ((64, BackwardForm(2, 64, 4, 2, ahead=True)), (128, BackwardForm(2, 64, 2, 2))),
 }
-
-TAKEN: Final[dict[str, int]] = {"flash_attention_dq": 0, "flash_attention_dkv": 0}
-"""op → the largest head size for which its form is taken. None is until it has been timed
-(`benchmarks/attention.py --forms table`)."""
-
 
 def backward_form(a: Attention) -> BackwardForm:
     """The form for an op and its head size."""
@@ -95,11 +90,9 @@ def block_rows(a: Attention) -> dict[str, int]:
 
 def backward_refusal(a: Attention, gpu: GpuModel) -> str | None:
     """Why this kernel of the backward is not streamed; None if it is."""
-    op, most = a.node.op.name, BACKWARD_FORMS[a.node.op.name][-1][0]
+    most = BACKWARD_FORMS[a.node.op.name][-1][0]
     if a.head > most:
         return f"heads of {a.head} elements are more than registers hold, {most}"
-    if a.head > TAKEN[op]:
-        return f"its streamed form has not been timed with heads of {a.head}"
     if by_keys(a) and (a.output(0) is None or a.output(1) is None):
         return "only one of two gradients is wanted"
     if by_keys(a) and a.head > 64 and a.causal and a.shared > 1:
