@@ -12,13 +12,14 @@ from math import prod
 from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_8, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
-from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.codegen.cuda.templates.operands import address, memory_of, stride_of
 from genesis.codegen.cuda.templates.product_choice import Product, choose_product, fitted, shrunk, streamed_forms
+from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
     PIECE,
@@ -27,16 +28,15 @@ from genesis.codegen.cuda.templates.streamed_matmul import (
     descriptor,
     mapped,
     plain_module,
-    stride_of,
     worth_it,
 )
 from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
-from genesis.codegen.cuda.templates.tile import Tile, rounding
+from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import gcd, is_multiple
-from genesis.ir.types import DType, bfloat16, float16, float32, int32
+from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
@@ -80,9 +80,10 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
-    lines = [*_place_of_tile(index64), *_split_bounds(node, splits, depth)]
-    lines += (product_lines(a, b, dtype, ragged, dots, index64) if few is None
-              else few_product(a, b, few, ragged, index64))
+    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    lines = [*factor_lines(sizes), *_place_of_tile(index64), *_split_bounds(node, splits, depth)]
+    lines += (product_lines(a, b, dtype, ragged, dots, index64, ahead=loaded_ahead(a, b, dtype, sizes, ragged))
+              if few is None else few_product(a, b, few, ragged, index64))
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -94,7 +95,6 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         out = _slice_address(group, stored[0]) or "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
         inside = mask_of({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
         lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}){inside})")
-    sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
     if more:
@@ -107,7 +107,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         name, module(name, signature, lines), signature, constexprs,
         (*memory.values(), *(more.args if more else ()), *sizes.values()),
         (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
-        grid, tile.num_warps, tile.num_stages, label=name)
+        grid, tile.num_warps, tile.num_stages, label=name, eights=tuple(multiples_of_8(sizes)))
 
 
 def _layout(view: OperandView) -> str:
@@ -231,12 +231,6 @@ def _place_of_tile(index64: bool) -> list[str]:
     ]
 
 
-def mask_of(conditions: dict[str, str], ragged: set[str]) -> str:
-    """The mask of an access, as an argument: what may be past the end of a size that its block does not divide."""
-    wanted = [f"({text})" for size, text in conditions.items() if size in ragged]
-    return f", mask={' & '.join(wanted)}" if wanted else ""
-
-
 def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
     """The lines that say which part of the sum a program computes: all of it, or that of its split.
 
@@ -249,29 +243,3 @@ def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
     return [f"length = tl.cdiv(depth, {splits * multiple}) * {multiple}",
             "first = batch.to(tl.int32) * length",
             "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
-
-
-def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, index64: bool,
-                  stop: str = "last") -> list[str]:
-    """The lines that leave Σ_k A·B of the tile in `total`, k from `first` to `last` in steps that end at `stop`."""
-    held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
-    names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
-    lines = [f"a_start = {address(a.batch, 'batch')} + ({address(a.row, 'i')})[:, None]" if a.row.terms
-             else f"a_start = {address(a.batch, 'batch')} + tl.zeros([I, 1], tl.int32)",
-             f"b_start = {address(b.batch, 'batch')} + ({address(b.column, 'j')})[None, :]" if b.column.terms
-             else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
-             f"total = tl.zeros([I, J], {triton_type(held)})",
-             f"for start in range(first, {stop}, K):",
-             f"    k = start + tl.arange(0, K){'.to(tl.int64)' if index64 else ''}"]
-    for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
-        variable = names[name][2 if name == "a" else 1]
-        step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
-        mask = mask_of({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < last"},
-                      "b": {"depth": "k[:, None] < last", "columns": "j[None, :] < columns"}}[name], ragged)
-        lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})")
-    if dots:
-        lines.append(f"    total = tl.dot(a_tile, b_tile, total{rounding(dtype)})")
-    else:
-        wider = f".to({triton_type(held)})"
-        lines.append(f"    total += tl.sum(a_tile{wider}[:, :, None] * b_tile{wider}[None, :, :], 1)")
-    return lines

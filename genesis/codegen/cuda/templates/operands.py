@@ -23,3 +23,11 @@ def address(e: Expr, name: str) -> str:
                                       for t, k in x.terms))
     text = expression(renamed(e))
     return text if e.is_atom else f"({text})"
+
+
+def stride_of(part: Expr) -> int | None:
+    """Elements from one place to the next, if that is one number."""
+    if part.constant or len(part.terms) != 1:
+        return None
+    (atom, stride), = part.terms
+    return stride if atom.kind == "var" else None

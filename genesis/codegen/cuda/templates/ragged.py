@@ -15,9 +15,10 @@ from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
-from genesis.codegen.cuda.templates.matmul import PLAIN, epilogue_name, mask_of, product_lines
+from genesis.codegen.cuda.templates.matmul import PLAIN, epilogue_name
 from genesis.codegen.cuda.templates.operands import memory_of
 from genesis.codegen.cuda.templates.product_choice import Product, shrunk, tile_by_rule
+from genesis.codegen.cuda.templates.product_lines import mask_of, product_lines
 from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.ir.node import Node
 from genesis.ir.ops.ragged import ragged_matmul, ragged_matmul_sums

@@ -15,13 +15,13 @@ from typing import Final
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import module
 from genesis.codegen.cuda.source import Exchange, MatrixMap
+from genesis.codegen.cuda.templates.operands import stride_of
 from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.config import config
 from genesis.ir.node import Node
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import gcd, hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
-from genesis.passes.fusion.index_map import Expr
 from genesis.passes.fusion.operand_view import OperandView
 
 DTYPES: Final = (float16, bfloat16)
@@ -59,14 +59,6 @@ def mapped(view: OperandView, memory: Node, rows: int, columns: int, block: tupl
     if unit != 1 or not aligned or hint(stride) < hint(shape[1]):
         return None
     return Operand(MatrixMap(memory, shape, stride, start.constant, tile), turned)
-
-
-def stride_of(part: Expr) -> int | None:
-    """Elements from one place to the next, if that is one number."""
-    if part.constant or len(part.terms) != 1:
-        return None
-    (atom, stride), = part.terms
-    return stride if atom.kind == "var" else None
 
 
 def descriptor(x: MatrixMap) -> str:
