@@ -128,6 +128,9 @@ STEPS_WITHOUT_GRAPH: Final = 4
 """Plans of at most so many steps are launched one by one: that takes the host no longer than a graph, and later work
 may start while the last of them ends, where a graph is waited for as a whole."""
 
+KEPT: Final = 1 << 20
+"""Bytes of outputs from which on a plan that ran once gives them back when another one runs again."""
+
 
 class _PlanOnStream:
     """A plan with its memory on one stream: each stream's runs have memory of their own, so that they may overlap."""
@@ -188,6 +191,8 @@ class _PlanOnStream:
             gpu.copy_to_device(self._numbers.ptr, self._packed_ptr, len(packed), stream)
             self._written = packed
         bound.uses += 1
+        if bound.uses == 2:
+            self._let_others_go()
         if self._blocking:
             bound.launch_each(stream, self._blocking)
             return []
@@ -264,6 +269,19 @@ class _PlanOnStream:
         for at, memory in zip(gone, fresh, strict=True):
             self._outputs[at] = memory
         self._output_ids = frozenset(map(id, self._outputs))
+
+    def _let_others_go(self) -> None:
+        """Let plans that ran once, with large outputs, give those back that nobody holds: a loop's first steps are often
+        other plans than the rest, and their gradients would stay beside its."""
+        for other in tuple(pool_of(self._device.index).keepers):
+            if isinstance(other, _PlanOnStream) and other._ran_once:
+                other.let_go()
+
+    @property
+    def _ran_once(self) -> bool:
+        """Whether it ran once, with outputs of so many bytes that it should not keep them for another run."""
+        return (self._bound is not None and self._bound.uses == 1
+                and sum(memory.nbytes for memory in self._outputs) >= KEPT)
 
     def let_go(self) -> None:
         """Give back the outputs that nobody holds, unless a run is under way; the next run allocates others."""
