@@ -1,9 +1,9 @@
 """Drawn cases of families of ops: Genesis, torch eager and torch.compile in one process, device time.
 
 `sweep_cases.py` draws them. Both libraries have the same values, each in memory of its own. Results are forced by
-`genesis.eval`, calls are queued behind a long copy so that the host is ahead, and sets of operands take turns
-(`bars.py`). Results are checked against torch's in float64. Of a case of less than 1 MB the host's time is told, and
-counts for nothing.
+`genesis.eval`, gradients come by `backward()`, calls are queued behind a long copy so that the host is ahead, and sets
+of operands take turns (`bars.py`). Results are checked against torch's in float64. Of a case of less than 1 MB the
+host's time is told, and counts for nothing.
 
     python benchmarks/sweep.py --out                                         # 8 cases of every family
     python benchmarks/sweep.py --processes 12 --seeds 0,1 --out              # compile on 12 cores, then time in turn
@@ -125,12 +125,17 @@ def memory_of(operand: Operand, generator: torch.Generator, device: str) -> torc
 
 
 def call(library: Any, case: Case, function: Callable[..., Any], inputs: list[Any], gradients: list[Any]) -> list[Any]:
-    """The results, and where gradients come in those of the operands that want one."""
+    """The results, and where gradients come in those of the operands that want one: as a step finds them in `grad`, where
+    torch copies what `autograd.grad` would return as a view of what came in."""
     if not case.both:
         found = function(library, *inputs)
         return list(found) if isinstance(found, tuple) else [found]
+    wanted = [x for x in inputs if x.requires_grad]
+    for x in wanted:
+        x.grad = None
     y = function(library, *inputs)
-    return [y, *library.autograd.grad(y, [x for x in inputs if x.requires_grad], gradients[0])]
+    y.backward(gradients[0])
+    return [y, *[x.grad for x in wanted]]
 
 
 def leaves(inputs: list[Any], wants: list[bool]) -> list[Any]:

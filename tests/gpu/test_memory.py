@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import genesis
 from genesis import engine
+from genesis.runtime.cuda import executor
 
 from .compare import array, numbers
 
@@ -190,3 +192,53 @@ def test_a_graph_that_nobody_needs_keeps_no_memory(cuda):
 def test_sizes_around_the_alignment(cuda, numel):
     values = np.arange(numel, dtype=np.float32)
     assert array(on_cuda(values) + 1).tolist() == (values + 1).tolist()
+
+
+def test_a_plan_that_ran_once_gives_back_what_nobody_holds(cuda, monkeypatch):
+    monkeypatch.setattr(executor, "KEPT", 1024)
+    x = on_cuda(np.ones(1024, np.float32))
+
+    def first() -> genesis.Tensor:
+        y = x * 3 + 1
+        genesis.eval(y)
+        return y
+
+    def again() -> None:
+        y = x * 5 - 2
+        genesis.eval(y)
+
+    held = first()
+    again()
+    before = genesis.cuda.memory_allocated()
+    again()
+    assert genesis.cuda.memory_allocated() == before  # the first plan's result is held
+    del held
+    genesis.cuda.empty_cache()
+    first()
+    again()
+    assert genesis.cuda.memory_allocated() >= before  # it ran twice, as the other did
+    np.testing.assert_array_equal(array(first()), np.full(1024, 4, np.float32))
+
+
+def test_gradients_of_a_first_step_do_not_stay_beside_those_of_the_others(cuda, monkeypatch):
+    monkeypatch.setattr(executor, "KEPT", 1024)
+    weight = genesis.nn.Parameter(on_cuda(numbers(32, 64)))
+    optimizer = genesis.optim.AdamW([weight], lr=1e-3)
+
+    def step(x: genesis.Tensor) -> genesis.Tensor:
+        loss = (x @ weight).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def most(step: Callable[[genesis.Tensor], genesis.Tensor]) -> int:
+        genesis.cuda.reset_peak_memory_stats()
+        step(on_cuda(numbers(4, 32)))
+        genesis.cuda.synchronize()
+        return genesis.cuda.max_memory_allocated()
+
+    first, compiled = most(step), genesis.compile(step)
+    second = most(compiled)
+    assert second > first + weight.nbytes / 2  # another plan, with gradients of its own
+    assert most(compiled) and most(compiled) < first + weight.nbytes / 2
