@@ -271,8 +271,8 @@ class _PlanOnStream:
         self._output_ids = frozenset(map(id, self._outputs))
 
     def _let_others_go(self) -> None:
-        """Let plans that ran once, with large outputs, give those back that nobody holds: a loop's first steps are often
-        other plans than the rest, and their gradients would stay beside its."""
+        """Let plans that ran once, with large outputs, give those back that nobody holds: a loop's first steps are
+        often other plans than the rest, and their gradients would stay beside its."""
         for other in tuple(pool_of(self._device.index).keepers):
             if isinstance(other, _PlanOnStream) and other._ran_once:
                 other.let_go()
