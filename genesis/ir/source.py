@@ -13,7 +13,17 @@ from types import CodeType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _USER_PACKAGES = tuple(f"{_PACKAGE}/{name}/" for name in ("models", "cli"))
-_internal: dict[str, bool] = {}
+
+
+class _Internal(dict[str, bool]):
+    """File → whether it is Genesis' own, worked out when it is first asked for."""
+
+    def __missing__(self, filename: str) -> bool:
+        inside = self[filename] = filename.startswith(_PACKAGE) and not filename.startswith(_USER_PACKAGES)
+        return inside
+
+
+_internal = _Internal()
 
 
 class Source:
@@ -94,16 +104,9 @@ class TextSource:
         return self._printed
 
 
-def _is_internal(filename: str) -> bool:
-    inside = filename.startswith(_PACKAGE) and not filename.startswith(_USER_PACKAGES)
-    _internal[filename] = inside
-    return inside
-
-
 def is_internal(filename: str) -> bool:
     """Whether a file is of Genesis itself; models and the CLI count as the user's."""
-    inside = _internal.get(filename)
-    return _is_internal(filename) if inside is None else inside
+    return _internal[filename]
 
 
 _new_source = object.__new__
@@ -120,11 +123,7 @@ def here(inside: int = 0) -> Source | None:
         frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        filename = code.co_filename
-        within = _internal.get(filename)
-        if within is None:
-            within = _is_internal(filename)
-        if not within:
+        if not _internal[code.co_filename]:
             found = _new_source(Source)  # what `Source(...)` does, in half its time
             found._code, found._offset = code, frame.f_lasti
             return found

@@ -304,9 +304,9 @@ def take_slice(view: Tensor, axis: int, item: slice) -> Tensor:
         raise failure("indexing", "step must be greater than zero", [("input", view)], hint="use flip",
                       error=ValueError)
     start, stop, step = item.indices(size)
-    if (start, stop, step) == (0, size, 1):
+    if start == 0 and step == 1 and stop == size:
         return view
-    return shown(view, view_geometry.cut(view.spec, view.part, axis, start, max(stop, start), step))
+    return shown(view, view_geometry.cut(view.spec, view.part, axis, start, stop if stop > start else start, step))
 
 
 def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:

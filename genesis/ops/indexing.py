@@ -37,9 +37,11 @@ __all__ = ["gather", "index_add", "index_select", "masked_fill", "scatter", "sca
 
 def getitem(input: Tensor, key: Any) -> Tensor:
     """`input[key]`: a view for ints, slices, None and Ellipsis, else a copy of the selected elements."""
-    if input.spec.ndim and isinstance(key, (int, slice)) and not isinstance(key, bool):  # quickly, the commonest keys
-        found = take_slice(input, 0, key) if isinstance(key, slice) else take_int(input, input, 0, key)
+    if key.__class__ is slice and input.spec.ndim:  # quickly, the commonest keys
+        found = take_slice(input, 0, key)
         return found if found is not input else reshape(input, input.spec.shape)
+    if isinstance(key, int) and not isinstance(key, bool) and input.spec.ndim:
+        return take_int(input, input, 0, key)
     if isinstance(key, TensorBase) and key.spec.dtype is bool_ and _masks_rows(input, key):
         rows = reshape(input, (key.spec.numel, *input.spec.shape[key.spec.ndim:]))
         return compressed(rows, reshape(key, (key.spec.numel,)))  # type: ignore[arg-type]

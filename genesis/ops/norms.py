@@ -36,7 +36,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Axis = None, keepdim: bool = False,
         p = 2.0
     if isinstance(p, str):
         raise failure("norm", f"p must be a number, 'fro' or 'nuc', not {p!r}", [("input", input)])
-    return into(out, reduce(s.vector_norm, input, dim, keepdim or keepdims, dtype, float(p)))
+    return reduce(s.vector_norm, input, dim, keepdim or keepdims, dtype, float(p), out=out)
 
 
 def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None,
@@ -57,7 +57,7 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fals
     if x.spec.dtype.kind != "float" and dtype is None:
         raise failure("linalg.vector_norm", f"expected a floating point tensor as input, got {x.spec.dtype!r}",
                       [("x", x)], hint="cast it with .float()")
-    return into(out, reduce(s.vector_norm, x, dim, keepdim, dtype, float(ord)))
+    return reduce(s.vector_norm, x, dim, keepdim, dtype, float(ord), out=out)
 
 
 def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None,

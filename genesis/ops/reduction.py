@@ -35,14 +35,16 @@ class MinMax(NamedTuple):
     max: Tensor
 
 
-def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None, *attrs: Any) -> Tensor:
-    """Record a reduction over `dim` of the input in `dtype`."""
+def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None, *attrs: Any,
+           out: Tensor | None = None) -> Tensor:
+    """Record a reduction over `dim` of the input in `dtype`, and write it into `out` if that is given."""
     if autocast.policy[0]:
         (input,) = cast_for(op, input)
     node = read(input)
     if dtype is not None:
         node = cast(node, dtype)
-    return wrap(emit(op, (node,), (axes_in(op.name, dim, input.spec.ndim), bool(keepdim), *attrs)))
+    result = wrap(emit(op, (node,), (axes_in(op.name, dim, input.spec.ndim), bool(keepdim), *attrs)))
+    return result if out is None else into(out, result)
 
 
 def _summed(input: Tensor, dtype: DType | None) -> DType | None:
@@ -57,7 +59,7 @@ def sum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType 
     >>> genesis.sum(genesis.ones(2, 3), dim=1)
     tensor([3., 3.])
     """
-    return into(out, reduce(r.sum, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype)))
+    return reduce(r.sum, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype), out=out)
 
 
 def nansum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
@@ -65,20 +67,20 @@ def nansum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DTy
     """Sum over `dim` of the elements that are not NaN."""
     target = _summed(input, dtype)
     op = s.nansum if input.spec.dtype.kind == "float" else r.sum
-    return into(out, reduce(op, input, dim if axis is None else axis, keepdim or keepdims, target))
+    return reduce(op, input, dim if axis is None else axis, keepdim or keepdims, target, out=out)
 
 
 def prod(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
          keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Product over `dim` (all dimensions by default), 1 of nothing."""
-    return into(out, reduce(r.prod, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype)))
+    return reduce(r.prod, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype), out=out)
 
 
 def mean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
          keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim` (all dimensions by default); floating-point only, NaN of nothing."""
     _must_be_float("mean", input, dtype)
-    return into(out, reduce(r.mean, input, dim if axis is None else axis, keepdim or keepdims, dtype))
+    return reduce(r.mean, input, dim if axis is None else axis, keepdim or keepdims, dtype, out=out)
 
 
 def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
@@ -90,7 +92,7 @@ def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DT
     tensor(2.)
     """
     _must_be_float("nanmean", input, dtype)
-    return into(out, reduce(s.nanmean, input, dim if axis is None else axis, keepdim or keepdims, dtype))
+    return reduce(s.nanmean, input, dim if axis is None else axis, keepdim or keepdims, dtype, out=out)
 
 
 def _must_be_float(name: str, input: Tensor, dtype: DType | None = None) -> None:
@@ -235,7 +237,7 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
     tensor(1000.)
     """
     dtype = None if input.spec.dtype.kind == "float" else default_dtype("float")
-    return into(out, reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype))
+    return reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype, out=out)
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:

@@ -59,7 +59,8 @@ def untracked(view: Any, input: Any) -> None:
 
 def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
-    result: Any = view_of(input, *found)
+    kind, part = found
+    result: Any = view_of(input, kind, part)
     if result.detached is not None and input.storage.needs_grad:
         note_detached(result)
     if not mode.flags[0]:

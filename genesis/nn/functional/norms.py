@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -32,7 +33,8 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
     >>> layer_norm(genesis.tensor([[1.0, 3.0]]), (2,), eps=0.0).tolist()
     [[-1.0, 1.0]]
     """
-    input, = cast_for(composite.layer_norm, input)
+    if autocast.policy[0]:
+        input, = cast_for(composite.layer_norm, input)
     ndim = _normalized("layer_norm", input, normalized_shape)
     if weight is None:
         result: Tensor = record(composite.layer_norm, (input,), (ndim, eps))
@@ -55,7 +57,8 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     Raises:
         RuntimeError: the input does not end in normalized_shape, or weight has another shape.
     """
-    input, = cast_for(composite.rms_norm, input)
+    if autocast.policy[0]:
+        input, = cast_for(composite.rms_norm, input)
     ndim = _normalized("rms_norm", input, normalized_shape)
     if eps is None:
         eps = promote_types(input.spec.dtype, float32).eps
