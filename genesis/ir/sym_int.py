@@ -288,6 +288,17 @@ def is_multiple(size: Size, number: int) -> bool:
     return size.trace.divides(number, size)
 
 
+def divided_by(size: Size, number: int) -> bool:
+    """Does the number divide the size? Where only some of a class's sizes are multiples, the answer becomes a guard.
+
+    >>> from genesis.ir.size_trace import Trace
+    >>> with Trace(T=12) as trace:
+    ...     is_multiple(trace.symbol("T"), 4), divided_by(trace.symbol("T"), 4), len(trace.guards)
+    (False, True, 1)
+    """
+    return is_multiple(size, number) or bool(size % number < 1)
+
+
 def twos(size: Size) -> int:
     """The largest power of two that divides the size, and every other that a symbolic size can be.
 

@@ -45,25 +45,27 @@ matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4, autocast="low", opaqu
 
 def _split_k_type(a: TensorType, b: TensorType, splits: int, multiple: int) -> TensorType:
     whole = _matmul_type(a, b)
-    if whole.ndim != 2:
-        raise RuntimeError(f"split-K takes a product of two matrices, not of batches of shape {a.shape[:-2]}")
     return tensor_type((splits, *whole.shape), accumulated("sum", a.dtype), a.device)
 
 
 def _matmul_split_k(a: Node, b: Node, splits: int, multiple: int) -> Node:
-    rows, depth = a.type.shape
+    *batch, rows, depth = a.type.shape
+    columns, rank = b.type.shape[-1], len(batch)
     length = split_length(depth, splits, multiple)
     dtype = accumulated("sum", a.dtype)
-    rest = splits * length - depth
-    left = reshape(pad(cast(a, dtype=dtype), low=(0, 0), high=(0, rest)), shape=(rows, splits, length))
-    right = reshape(pad(cast(b, dtype=dtype), low=(0, 0), high=(rest, 0)), shape=(splits, length, b.type.shape[1]))
-    return matmul(permute(left, axes=(1, 0, 2)), right)
+    rest, none = splits * length - depth, (0,) * rank
+    left = reshape(pad(cast(a, dtype=dtype), low=(*none, 0, 0), high=(*none, 0, rest)),
+                   shape=(*batch, rows, splits, length))
+    right = reshape(pad(cast(b, dtype=dtype), low=(*none, 0, 0), high=(*none, rest, 0)),
+                    shape=(*batch, splits, length, columns))
+    return matmul(permute(left, axes=(rank + 1, *range(rank), rank, rank + 2)),
+                  permute(right, axes=(rank, *range(rank), rank + 1, rank + 2)))
 
 
 def _split_k_reference(a: ndarray, b: ndarray, splits: int, multiple: int) -> ndarray:
-    length = split_length(a.shape[1], splits, multiple)
+    length = split_length(a.shape[-1], splits, multiple)
     at = [slice(split * length, (split + 1) * length) for split in range(splits)]
-    return np.stack([a[:, part] @ b[part] for part in at])
+    return np.stack([a[..., part] @ b[..., part, :] for part in at])
 
 
 matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("splits", "multiple"),
@@ -73,7 +75,8 @@ matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("spl
                          "the inner dimension, of one length (a multiple of `multiple`; the last ones are shorter, or "
                          "empty). Parts of 16-bit operands are float32.",
                      samples=cases(case(reals().of(3, 7), reals().of(7, 2), splits=3, multiple=1),
-                                   case(reals().of(2, 9), reals().of(9, 4), splits=4, multiple=4), scale=4),
+                                   case(reals().of(2, 9), reals().of(9, 4), splits=4, multiple=4),
+                                   case(reals().of(2, 3, 9), reals().of(2, 9, 4), splits=2, multiple=4), scale=4),
                      reference=_split_k_reference)
 
 

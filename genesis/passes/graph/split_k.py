@@ -16,30 +16,24 @@ from genesis.ir.ops import contraction
 from genesis.ir.ops.contraction import matmul_split_k
 from genesis.ir.ops.movement import reshape, slice
 from genesis.ir.ops.pointwise import add, cast
+from genesis.ir.ops.reduction import sum as summed
 from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import hint
-from genesis.ir.types import bfloat16, float16
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.gpu import Gpu
-
-BLOCK: Final = 64
-"""Elements of the inner dimension that a program multiplies at a time; a split is a whole number of blocks."""
-
-TILES: Final = ((128 * 256, 0.70), (128 * 128, 0.47), (64 * 64, 0.22))
-"""Tiles, the largest first: (elements, microseconds a block takes on a multiprocessor of `MEASURED_AT` operations a
-cycle). A product gets the first tile that half of the multiprocessors get one of, as in `templates/matmul.py`."""
-
-MEASURED_AT: Final = 4096
-"""`Gpu.dot_flops` of the H200 that tiles were timed on; other GPUs' clocks are near enough to its own."""
+from genesis.passes.product_times import BLOCK, KINDS, product_microseconds
 
 ONE_MORE: Final = 4.0
 """Microseconds to launch and drain one more kernel."""
 
-MOST_SPLITS: Final = 8
+MOST_SPLITS: Final = 64
 """Maximum splits of a product: each writes and reads the whole result once more in float32."""
 
-SHORTEST_SPLIT: Final = 8 * BLOCK
-"""Minimum elements per split: fewer blocks hardly hide the latency of their first loads."""
+MOST_TERMS: Final = 8
+"""Most splits whose parts are added one by one; more are reduced along their dimension."""
+
+SHORTEST_SPLIT: Final = 2 * BLOCK
+"""Minimum elements per split: fewer blocks hide nothing of the latency of their first loads."""
 
 SAME_TIME: Final = 1.04
 """Two estimates whose ratio is below this count as equal, and fewer splits win: they write less."""
@@ -60,34 +54,40 @@ def split_k(graph: Graph, gpu: Gpu) -> Graph:
 
 
 def _split(node: Node, gpu: Gpu) -> Node | None:
-    if (node.type.ndim != 2 or node.dtype not in (float16, bfloat16) or not node.type.numel
-            or few_vectors(*node.type.shape) is not None):
+    if node.dtype not in KINDS or not node.type.numel or few_vectors(*node.type.shape[-2:]) is not None:
         return None
     a, b = node.inputs
-    depth = a.type.shape[1]
-    splits = _split_count(hint(node.type.numel), hint(depth), gpu)
-    if splits == 1 or (splits - 1) * split_length(depth, splits, BLOCK) >= depth:  # the last one would be empty
+    depth = a.type.shape[-1]
+    splits = _split_count(node, gpu)
+    while splits > 1 and (splits - 1) * split_length(depth, splits, BLOCK) >= depth:  # the last one would be empty
+        splits -= 1
+    if splits == 1:
         return None
-    parts = matmul_split_k(a, b, splits=splits, multiple=BLOCK)
-    rows, columns = node.type.shape
-    each = [reshape(slice(parts, starts=(split, 0, 0), stops=(split + 1, rows, columns), steps=(1, 1, 1)),
-                    shape=node.type.shape) for split in range(splits)]
-    return cast(functools.reduce(add, each), dtype=node.dtype)
+    return cast(_total(matmul_split_k(a, b, splits=splits, multiple=BLOCK)), dtype=node.dtype)
 
 
-def _split_count(results: int, depth: int, gpu: Gpu) -> int:
+def _total(parts: Node) -> Node:
+    """The sum of the parts, always in one order."""
+    splits, *shape = parts.type.shape
+    if splits > MOST_TERMS:
+        return summed(parts, axes=(0,))
+    none, one = (0,) * len(shape), (1,) * (len(shape) + 1)
+    return functools.reduce(add, [
+        reshape(slice(parts, starts=(split, *none), stops=(split + 1, *shape), steps=one), shape=tuple(shape))
+        for split in range(splits)])
+
+
+def _split_count(node: Node, gpu: Gpu) -> int:
     """The fewest splits whose hint is as good as the best; 1 where splitting gains too little."""
-    times = {splits: _microseconds(results, depth, splits, gpu)
+    depth = hint(node.inputs[0].type.shape[-1])
+    times = {splits: _microseconds(node, splits, gpu)
              for splits in range(1, min(MOST_SPLITS, depth // SHORTEST_SPLIT) + 1)}
     best = min(times.values(), default=0.0)
     wanted = SAME_TIME * best if best <= GAIN * times.get(1, 0.0) else math.inf
     return next((splits for splits, time in times.items() if time <= wanted), 1)
 
 
-def _microseconds(results: int, depth: int, splits: int, gpu: Gpu) -> float:
-    """Estimated microseconds of a product in this many splits."""
-    enough = gpu.multiprocessors // 2
-    tile, block = next((row for row in TILES if results * splits >= row[0] * enough), TILES[-1])
-    rounds = -(-results * splits // (tile * gpu.multiprocessors))
-    product = rounds * (split_length(depth, splits, BLOCK) // BLOCK) * block * (MEASURED_AT / gpu.dot_flops)
-    return product if splits == 1 else product + ONE_MORE + 2 * 4 * splits * results / (gpu.copy_rate / 1e6)
+def _microseconds(node: Node, splits: int, gpu: Gpu) -> float:
+    """Estimated microseconds of a product in this many splits, and of their sum."""
+    time = product_microseconds(node, splits, gpu)
+    return time if splits == 1 else time + ONE_MORE + 2 * 4 * splits * hint(node.type.numel) / (gpu.copy_rate / 1e6)

@@ -11,11 +11,14 @@ from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k, swap_last
-from genesis.ir.types import DType, bfloat16, float32
+from genesis.ir.ops.splits import split_length
+from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
-from genesis.passes.graph.split_k import BLOCK, split_k
+from genesis.passes.graph.split_k import GAIN, _microseconds, split_k
+from genesis.passes.product_times import BLOCK
 from tests.codegen.cuda.programs import check, inputs, some
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
+from tests.codegen.cuda.test_product_lines import product
 
 
 def gradient(rows: int, columns: int, depth: int, dtype: DType = bfloat16) -> Graph:
@@ -36,8 +39,8 @@ def test_few_tiles_are_spread_over_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("graph", [gradient(3072, 768, 16384), gradient(4096, 4096, 16384), gradient(768, 768, 1024),
-                                   gradient(768, 768, 16384, float32)],
-                         ids=["overlaps", "many tiles", "short", "float32"])
+                                   gradient(768, 768, 512, float32)],
+                         ids=["overlaps", "many tiles", "short", "short float32"])
 def test_what_gains_little_is_left(graph: Graph) -> None:
     assert splits_of(graph) == 1 and split_k(graph, H200).outputs == graph.outputs
 
@@ -64,10 +67,39 @@ def test_parts_are_the_products_of_their_splits(depth: int, splits: int, dtype: 
 def test_parts_add_up_to_the_product() -> None:
     graph = gradient(64, 64, 16384)
     split = split_k(graph, H200)
-    assert splits_of(graph) > 1
+    assert splits_of(graph) > 8
     g, x = (some(node) * 0.1 for node in graph.inputs)
-    schedule = check(list(split.inputs), *split.outputs, data=[g, x])
+    schedule = check(list(split.inputs), *split.outputs, data=[g, x], most_programs=256)
     assert [group.kind for group in schedule.groups] == ["matmul", "loop"]
+
+
+@pytest.mark.parametrize(("shape", "layout", "dtype"), [
+    ((16, 5401, 34), "tn", float32), ((32, 6800, 300), "nn", float32), ((700, 1024, 43), "nn", float32),
+    ((175, 2239, 241), "tn", bfloat16), ((72, 4096, 1200), "nt", float32), ((3, 64, 1501, 94), "nn", float16)], ids=str)
+def test_small_products_over_a_long_inner_dimension_are_spread(shape: tuple[int, ...], layout: str,
+                                                              dtype: DType) -> None:
+    """Float32, rows at odd places, batches: a multiprocessor that has one tile waits for each of its blocks."""
+    *batch, rows, depth, columns = shape
+    operands, node = product(rows, depth, columns, dtype, layout, batch=tuple(batch))
+    graph = Graph(operands, (node,))
+    splits = splits_of(graph)
+    assert splits > 1
+    assert _microseconds(node, splits, H200) <= GAIN * _microseconds(node, 1, H200)
+
+
+def test_parts_of_batches_add_up_to_the_products() -> None:
+    operands, node = product(20, 1500, 24, float32, "tn", batch=(2, 3))
+    split = split_k(Graph(operands, (node,)), H200)
+    assert any(x.op is matmul_split_k and x.shape == (x["splits"], 2, 3, 20, 24) for x in split.nodes)
+    check(list(split.inputs), *split.outputs, tolerance=1e-4)
+
+
+def test_no_part_is_empty() -> None:
+    """5401 elements are 85 blocks: 29 parts of three."""
+    for depth in range(128, 6000, 331):
+        operands, node = product(16, depth, 34, float32, "tn")
+        splits = splits_of(Graph(operands, (node,)))
+        assert (splits - 1) * split_length(depth, splits, BLOCK) < depth
 
 
 def test_products_of_runs_are_not_serialized(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.templates.product_choice import BLOCK_MICROSECONDS, IEEE_SLOWER, dot_of
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, float32
-from genesis.passes.graph.split_k import MEASURED_AT
+from genesis.passes.product_times import MEASURED_AT
 
 HEADS: Final = (64, 128, 256)
 """Classes of head sizes: the first that is no smaller counts."""

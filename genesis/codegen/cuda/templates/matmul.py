@@ -59,18 +59,16 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     batch = prod(batches) * splits
     dots = dtype in (float16, bfloat16, float32)
     few = few_vectors(rows, columns) if dots and splits == 1 else None
+    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    ahead = loaded_ahead(a, b, dtype, sizes)
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
                               *(x.whole.type.numel for x in group.slices))
     if few is not None:
         tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
     elif dots:
         ops = sum(x.op.kind == "pointwise" for x in group.nodes)
-        product = Product(dtype, batch, rows, columns, depth, _layout(a) + _layout(b), ops, splits)
-        worth = splits == 1 and worth_it(dtype, batch, rows, columns, depth, gpu)
-        forms = streamed_forms(product, gpu) if worth else []
-        if forms and _mapped(group, a, b, product, forms[0].value) is None:
-            forms = []
-        taken = choose_product(product, forms, gpu)
+        product = Product(dtype, batch, rows, columns, depth, _layout(a) + _layout(b), ops, splits, bool(ahead))
+        taken = _taken(group, a, b, product, gpu)
         if isinstance(taken, Form):
             return _streamed(group, node, a, b, gpu, index64, product, taken)
         tile = fitted(taken, product, gpu)
@@ -80,10 +78,11 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
-    sizes = {"rows": rows, "columns": columns, "depth": depth}
-    lines = [*factor_lines(sizes), *_place_of_tile(index64), *_split_bounds(node, splits, depth)]
-    lines += (product_lines(a, b, dtype, ragged, dots, index64, ahead=loaded_ahead(a, b, dtype, sizes, ragged))
-              if few is None else few_product(a, b, few, ragged, index64))
+    lines = [*factor_lines(a, b, sizes), *_place_of_tile(index64), *_split_bounds(node, splits, depth)]
+    lines += (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
+              else few_product(a, b, few, ragged, index64))
+    if splits > 1 and batches:
+        lines.append("batch = part")
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -108,6 +107,16 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         (*memory.values(), *(more.args if more else ()), *sizes.values()),
         (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         grid, tile.num_warps, tile.num_stages, label=name, eights=tuple(multiples_of_8(sizes)))
+
+
+def _taken(group: Group, a: OperandView, b: OperandView, product: Product, gpu: GpuModel) -> Form | Tile:
+    """The form that it is streamed in, or the tile that it is read by."""
+    worth = product.splits == 1 and worth_it(product.dtype, product.batch, product.rows, product.columns,
+                                             product.depth, gpu)
+    forms = streamed_forms(product, gpu) if worth else []
+    if forms and _mapped(group, a, b, product, forms[0].value) is None:
+        forms = []
+    return choose_product(product, forms, gpu)
 
 
 def _layout(view: OperandView) -> str:
@@ -238,8 +247,10 @@ def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
     """
     if splits == 1:
         return ["first, last = 0, depth", *(["tl.assume(depth > 0)"] if depth else [])]
-    multiple = node["multiple"]
+    multiple, batches = node["multiple"], prod(node.shape[1:-2])
     full = (splits - 1) * split_length(depth, splits, multiple) < depth
-    return [f"length = tl.cdiv(depth, {splits * multiple}) * {multiple}",
-            "first = batch.to(tl.int32) * length",
+    of_batches = node.type.ndim > 3
+    return [*([f"part, batch = batch, batch % {batches}"] if of_batches else []),
+            f"length = tl.cdiv(depth, {splits * multiple}) * {multiple}",
+            f"first = {f'(part // {batches})' if of_batches else 'batch'}.to(tl.int32) * length",
             "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]

@@ -3,7 +3,7 @@
 One model says how long each takes: rounds of the multiprocessors, times what a round sums up. A streamed form ends a
 tile under the next one's sums or not (`streamed_matmul.Form`); a tile that is read by pointers is bound by its loads,
 so that a block takes as long as its two sides together are long. That is what an H200 showed of three tiles
-(`passes/graph/split_k.py`, which counts with the same times): 0.70, 0.47 and 0.22 µs for 384, 256 and 128.
+(`passes/product_times.py`, which counts with the same times): 0.70, 0.47 and 0.22 µs for 384, 256 and 128.
 
 The model orders forms; a form goes before all tiles. Of the tiles the first is that of a rule, which no estimate is
 better than: the largest of which half of the multiprocessors get one. Others are tried where times decide.
@@ -25,7 +25,7 @@ from genesis.config import config
 from genesis.ir.place import MOST_SHARING
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, bfloat16, float16, float32
-from genesis.passes.graph.split_k import MEASURED_AT
+from genesis.passes.product_times import MEASURED_AT
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
 """Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
@@ -54,6 +54,9 @@ MORE_TILES: Final[Mapping[str, tuple[Tile, ...]]] = {
 }
 """How a product is rounded → tiles that are tried beside the rule's."""
 
+MOST_AHEAD: Final = 128 * 128
+"""Most elements of a tile whose operands are loaded a block ahead: registers have no room for larger ones' blocks."""
+
 FLAT_ROWS: Final = 64
 """Most rows of a product whose time is that of reading the other matrix: its tiles are as narrow as all multiprocessors
 need to take part."""
@@ -80,6 +83,7 @@ class Product:
         layout: for each operand "n" where its rows lie side by side, "t" where its columns do, "s" where neither does.
         ops: how many are done to the sum before it is stored.
         splits: parts of the sum, each of which is one of the batches.
+        narrow: whether an operand is loaded a block ahead, into registers (`templates/product_lines.py`).
     """
 
     dtype: DType
@@ -90,6 +94,7 @@ class Product:
     layout: str = "nn"
     ops: int = 0
     splits: int = 1
+    narrow: bool = False
 
     @property
     def dot(self) -> str:
@@ -164,8 +169,8 @@ def _rule(dtype: DType) -> Rule:
 def _by_rule(product: Product, gpu: GpuModel) -> Tile:
     size = hint(product.rows * product.columns * product.batch)
     enough = gpu.multiprocessors // 2
-    return next(tile for dtypes, least, tile in _rule(product.dtype)
-                if product.dtype in dtypes and size >= least * enough)
+    return next(tile for dtypes, least, tile in _rule(product.dtype) if product.dtype in dtypes
+                and size >= least * enough and not (product.narrow and tile.i * tile.j > MOST_AHEAD))
 
 
 def _microseconds(tile: Tile, product: Product, gpu: GpuModel) -> float:

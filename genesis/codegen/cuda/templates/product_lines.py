@@ -19,7 +19,7 @@ from typing import Final
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.templates.operands import address, stride_of
 from genesis.codegen.cuda.templates.tile import rounding
-from genesis.ir.sym_int import gcd
+from genesis.ir.sym_int import divided_by, is_multiple
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.fusion.index_map import Expr
 from genesis.passes.fusion.operand_view import OperandView
@@ -44,35 +44,34 @@ def mask_of(conditions: Mapping[str, str], ragged: set[str]) -> str:
     return f", mask={' & '.join(wanted)}" if wanted else ""
 
 
-def factor_lines(sizes: Mapping[str, int]) -> list[str]:
+def factor_lines(a: OperandView, b: OperandView, sizes: Mapping[str, int]) -> list[str]:
     """Lines that tell the compiler which sizes are multiples of 2 and of 4: of 8 and 16 their attributes tell it.
 
-    A mask that ends at such a size covers elements in pairs or fours, which are then loaded and stored at once.
+    A mask that ends at such a size covers elements in pairs or fours, which are then loaded at once. Asked are those
+    along which neighbours lie in memory: which class of sizes is compiled for depends on the answer.
     """
-    found = {name: gcd(size, 16) for name, size in sizes.items()}
-    return [f"{name} = {name} // {factor} * {factor}" for name, factor in found.items() if factor in (2, 4)]
+    along = dict.fromkeys(SIDES[name][1 if _stride(view.column) == 1 else 0] for name, view in (("a", a), ("b", b)))
+    found = {name: 1 if is_multiple(sizes[name], 8) else next(
+        factor for factor in (4, 2, 1) if divided_by(sizes[name], factor)) for name in along}
+    return [f"{name} = {name} // {factor} * {factor}" for name, factor in found.items() if factor > 1]
 
 
-def loaded_ahead(a: OperandView, b: OperandView, dtype: DType, sizes: Mapping[str, int], ragged: set[str]) -> str:
+def loaded_ahead(a: OperandView, b: OperandView, dtype: DType, sizes: Mapping[str, int]) -> str:
     """The operands that are loaded into registers a block ahead: "a", "b", "ab" or none."""
     return "".join(name for name, view in (("a", a), ("b", b)) if is_narrow(
-        view, dtype, *(sizes[side] if side in ragged else 0 for side in SIDES[name])))
+        view, dtype, *(sizes[side] for side in SIDES[name])))
 
 
 def is_narrow(view: OperandView, dtype: DType, rows: int, columns: int) -> bool:
-    """Can a thread copy less than `COPIED` bytes of an operand at once?
-
-    Args:
-        rows, columns: where masks end, 0 where there is none.
-    """
+    """Can a thread copy less than `COPIED` bytes of an operand at once? Masks end at its rows and columns."""
     row, column = (_stride(part) for part in (view.row, view.column))
     if dtype not in (float16, bfloat16) or row is None or column is None:
         return False
-    other, end = (row, columns) if column == 1 else (column, rows)
     if 1 not in (row, column):
         return True
+    other, end = (row, columns) if column == 1 else (column, rows)
     steps = (other, end, view.batch.constant, *(k for _, k in view.batch.terms))
-    return any(gcd(step, COPIED // dtype.itemsize) == 1 for step in steps)
+    return not all(divided_by(step, COPIED // dtype.itemsize) for step in steps)
 
 
 def _stride(part: Expr) -> int | None:

@@ -1,0 +1,89 @@
+"""How long a matrix product takes that is read by pointers, as an H200 showed of each kind of operands.
+
+A program makes one tile of C, a block of the inner dimension at a time. A multiprocessor that has one program waits for
+its loads; several take turns, until they wait for each other. The tile is the first of the kind's that half of the
+multiprocessors get one of, as in `codegen/cuda/templates/product_choice.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from genesis.config import config
+from genesis.ir.ops.splits import split_length
+from genesis.ir.sym_int import divided_by, hint
+from genesis.ir.types import bfloat16, float16, float32
+from genesis.passes.graph.memory_order import strides_of
+
+if TYPE_CHECKING:
+    from genesis.ir.node import Node
+    from genesis.passes.gpu import Gpu
+
+BLOCK: Final = 64
+"""Elements of the inner dimension that the times of a block are about."""
+
+MEASURED_AT: Final = 4096
+"""`Gpu.dot_flops` of the H200 that blocks were timed on; other GPUs' clocks are near enough to its own."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A tile's rows and columns, and microseconds that a block of the inner dimension takes.
+
+    Attributes:
+        least: elements of C for each multiprocessor that gets any, from which on the tile is taken.
+        alone: of a multiprocessor's only program.
+        beside: of each of several programs that share a multiprocessor.
+    """
+
+    rows: int
+    columns: int
+    least: int
+    alone: float
+    beside: float
+
+
+BLOCKS: Final[dict[str, tuple[Block, ...]]] = {
+    "half": (Block(128, 256, 128 * 256, 0.70, 0.70), Block(128, 128, 128 * 128, 0.47, 0.47),
+             Block(64, 64, 0, 0.22, 0.22)),
+    "narrow": (Block(128, 128, 128 * 128, 1.2, 0.9), Block(64, 64, 0, 0.7, 0.35)),
+    "ieee": (Block(128, 64, 128 * 128, 3.2, 2.8), Block(64, 64, 0, 1.66, 1.4)),
+    "rounded": (Block(128, 256, 128 * 256, 1.4, 1.4), Block(128, 128, 128 * 128, 0.94, 0.94),
+                Block(64, 64, 0, 0.44, 0.44)),
+}
+"""Kind of operands → tiles, the largest first. Those of "half" and "ieee" were measured on an H200 (2026-11), "narrow",
+"rounded" and what is `beside` of "ieee" are reckoned."""
+
+KINDS: Final = (float16, bfloat16, float32)
+"""Dtypes of products that have a kind."""
+
+
+def kind_of(product: Node) -> str:
+    """The kind of a product's operands, whose dtype is one of `KINDS`."""
+    if product.dtype is float32:
+        return "ieee" if config.float32_products == "ieee" else "rounded"
+    return "narrow" if any(map(_is_narrow, product.inputs)) else "half"
+
+
+def _is_narrow(x: Node) -> bool:
+    """Do rows of 16-bit values begin or end at odd places? (`templates/product_lines.py` asks what is in memory.)"""
+    strides = strides_of(x)
+    if strides is None:
+        return False
+    *_, row, column = strides
+    other, end = (row, x.type.shape[-1]) if column == 1 else (column, x.type.shape[-2])
+    return 1 not in (row, column) or not divided_by(other, 2) or not divided_by(end, 2)
+
+
+def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
+    """Estimated microseconds of a product whose inner dimension is split into so many parts, without their sum."""
+    *batches, rows, columns = map(hint, product.type.shape)
+    depth, kind, batch = hint(product.inputs[0].type.shape[-1]), kind_of(product), prod(batches) * splits
+    enough = gpu.multiprocessors // 2
+    tile = next(x for x in BLOCKS[kind] if rows * columns * batch >= x.least * enough)
+    programs = -(-rows // tile.rows) * -(-columns // tile.columns) * batch
+    each = -(-programs // gpu.multiprocessors)
+    time = split_length(depth, splits, BLOCK) // BLOCK * max(tile.alone, each * tile.beside)
+    return time if kind == "ieee" else time * (MEASURED_AT / max(gpu.dot_flops, 1))
