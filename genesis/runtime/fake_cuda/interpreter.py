@@ -291,6 +291,7 @@ class _Assembled:
 _ASSEMBLY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cp.async.bulk.prefetch.L2": np.zeros_like,  # a prefetch does nothing: the host has one memory
     "mov.b32": lambda x: x,
+    "mov.b64": lambda x: x,
     "ex2.approx.ftz.f32": lambda x: _flushed(np.exp2(x)),
     "rcp.approx.ftz.f32": lambda x: _flushed(1 / x),
 }

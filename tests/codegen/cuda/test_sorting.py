@@ -7,6 +7,7 @@ import torch
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import long_sort
+from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
@@ -82,6 +83,31 @@ def test_rows_of_many_runs_are_sorted_digit_by_digit(monkeypatch: pytest.MonkeyP
     assert kernels.count("digit_scatter") + kernels.count("digit_elements") == data.element_size()
     if dtype != "float64":  # words are made by the first steps, and what is sorted comes along to the last
         assert {name for name in kernels if "digit" not in name} <= {"pad_sum_rows", "cumsum_rows"}
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3, 11), 1), ((5, 300), 0), ((3, 32, 7), 1), ((2, 33, 3), 1)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_columns_of_any_length(shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    assert sorts(an_input(0, shape, dtype_named(dtype)), tied(shape, dtype), axis, dtype == "float32") == [
+        "sort_columns"]
+
+
+@pytest.mark.parametrize("inner", [1000, 7, 64])
+@pytest.mark.parametrize(("dtype", "length"), [("float32", 4), ("float32", 32), ("bfloat16", 27)])
+def test_a_thread_sorts_a_short_column_alone(dtype: str, length: int, inner: int) -> None:
+    """Nothing goes to other lanes or through memory."""
+    x = an_input(0, (300, length, inner), dtype_named(dtype))
+    group, = compiled([x], sorting.sort(x, axis=1)).groups
+    ptx = compiled_by_triton(emit(group).key_parts(), 90).asm["ptx"]
+    assert not any(word in ptx for word in ("shfl", "bar.sync", ".shared.", "ld.local", "st.local"))
+
+
+def test_the_largest_of_short_columns() -> None:
+    x, data = an_input(0, (3, 9, 50), float32), tied((3, 9, 50), "float32")
+    values, indices = run_schedule(compiled([x], sorting.topk(x, k=4, axis=1, largest=True)), [data])
+    want = torch.sort(data, dim=1, descending=True, stable=True)
+    same(values, want.values[:, :4])
+    assert torch.equal(indices, want.indices[:, :4])
 
 
 def sorts(x: Node, data: torch.Tensor, axis: int, descending: bool) -> list[str]:

@@ -10,7 +10,8 @@ from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
-from genesis.codegen.cuda.templates.sort import Words, helpers
+from genesis.codegen.cuda.templates.sort_helpers import helpers
+from genesis.codegen.cuda.templates.words import Words
 from genesis.ir.node import Node
 from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS, turn_of
 from genesis.ir.sym_int import SymInt, most

@@ -16,7 +16,7 @@ from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, mu
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
-from genesis.codegen.cuda.templates.sort import helpers
+from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.ir.node import Node
 from genesis.ir.ops.segments import FINE
 from genesis.ir.sym_int import is_multiple, twos
