@@ -235,7 +235,7 @@ class Kernel:
         """What a loop without reductions reads and writes at each of its points; an element that several read, not
         counted."""
         whole = "xr" if self.has_r else "x"
-        single = [s for s in self.loads(whole) if all(atom.kind != "div" for atom, _ in s.address.terms)]
+        single = [s for s in self.loads(whole) if all(atom.kind == "var" for atom, _ in s.address.terms)]
         written = {s.argument for s in self.statements if isinstance(s, Store)}
         return (sum(s.out.dtype.itemsize for s in single)
                 + sum(x.node.dtype.itemsize for x in self.arguments if x.name in written))

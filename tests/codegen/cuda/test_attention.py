@@ -216,8 +216,9 @@ def stack_bytes(cubin: bytes) -> int:
     return int(text.split("STACK:")[1].split()[0]) + int(text.split("LOCAL:")[1].split()[0])
 
 
-MOST_SPILLED = {("attention_dkv", 128): 128, ("streamed_attention", 128): 16}
-"""Bytes a thread: these are the fastest measured all the same (see `measured_choices.txt`)."""
+MOST_SPILLED = {("attention_dkv", 128): 128, ("streamed_attention", 128): 16, ("streamed_attention_dkv", 128): 8}
+"""Bytes a thread: these are the fastest measured all the same (see `measured_choices.txt`); a number of a tile is put
+aside at its end, once, by the streamed keys' gradients."""
 
 
 @pytest.mark.parametrize("head", [64, 128])
@@ -237,6 +238,6 @@ def test_addresses_beyond_32_bits(monkeypatch) -> None:
     monkeypatch.setattr(genesis.config, "streamed_attention", True)
     operands, outputs = program((64, 65), 8200, 8200, 64, 64, True, 0.125)
     kernels = [emit(g) for g in compiled(*outputs, operands=operands).groups if g.kind.startswith("attention")]
-    assert [kernel.name for kernel in kernels if ".to(tl.int64)" not in kernel.source] == ["streamed_attention"], (
-        "the copy engine takes coordinates")
+    assert [kernel.name for kernel in kernels if ".to(tl.int64)" not in kernel.source] == [
+        "streamed_attention", "streamed_attention_dq", "streamed_attention_dkv"], "the copy engine takes coordinates"
     assert all(compile_cubin(kernel) for kernel in kernels)
