@@ -33,8 +33,8 @@ RANDOM = {"random_bits", "uniform", "normal", "integers", "dropout", "dropout_of
 """Their values are tested in tests/codegen/cpu/test_random.py: no formula gives the expected ones."""
 
 THROUGH_FORWARD = {"sdpa_backward", "max_pool_backward", "adaptive_max_pool_backward", "recurrent_saving",
-                   "recurrent_from_saved", "layer_norm_saving", "layer_norm_from_saved", "sdpa_saving",
-                   "sdpa_from_saved"}
+                   "recurrent_from_saved", "layer_norm_saving", "layer_norm_from_saved", "group_norm_saving",
+                   "group_norm_from_saved", "sdpa_saving", "sdpa_from_saved"}
 """One of their operands is the forward's result, or what it kept, so they are tested as the op's gradient: sdpa's, in
 tests/nn/test_recurrent.py and in tests/passes/graph/test_save_statistics.py."""
 

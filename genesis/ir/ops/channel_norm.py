@@ -120,6 +120,14 @@ def _by_group(x: Node, groups: int) -> Node:
     return reshape(x, shape=(x.type.shape[0], groups, x.type.numel // max(x.type.shape[0] * groups, 1)))
 
 
+def group_statistics(x: Node, groups: int, eps: float) -> tuple[Node, Node]:
+    """(mean, 1 / √(variance + eps)) of each group of channels of each element: (n, groups)."""
+    rows = _by_group(upcast(x), groups)
+    middle = mean(rows, axes=(2,))
+    centred = rows - spread(middle, rows, (2,))
+    return downcast(middle, x), downcast(rsqrt(mean(centred * centred, axes=(2,)) + eps), x)
+
+
 def _normalized(x: Node, groups: int, eps: float) -> tuple[Node, Node]:
     """((x - mean) / std, 1 / std), both in x's shape and at least float32."""
     rows = _by_group(upcast(x), groups)

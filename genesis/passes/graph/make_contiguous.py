@@ -47,4 +47,4 @@ def is_transposed(x: Node) -> bool:
     if strides is None:
         return False
     along = [stride for stride, size in zip(strides, x.shape, strict=True) if size > 1]
-    return 0 not in along and along[-1] != 1 and any(a < b for a, b in pairwise(along))
+    return bool(along) and 0 not in along and along[-1] != 1 and any(a < b for a, b in pairwise(along))

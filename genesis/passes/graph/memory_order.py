@@ -7,9 +7,10 @@ from typing import Final
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops import avg_pool, channel_norm, control, convolution, max_pool, movement
+from genesis.ir.ops.convolution_last import last_axes
 from genesis.ir.types import row_major
 
-FIRST: Final = (0, 3, 1, 2)
+FIRST: Final = movement.inverse(last_axes(4))
 """The permutation (n, height, width, channels) → (n, channels, height, width)."""
 
 CONVOLUTIONS: Final = (convolution.convolution, convolution.convolution_input)

@@ -1,4 +1,4 @@
-"""CPU: layer norms and attention keep the statistics of their rows for the backward that is in the same program.
+"""CPU: norms and attention keep the statistics of their rows for the backward that is in the same program.
 
 torch's kernels give them and want them; else each backward computes the forward again for their sake, 3 to 5 % of a
 transformer's step.
@@ -17,12 +17,23 @@ from collections.abc import Callable, Hashable
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops.attention import sdpa, sdpa_backward
+from genesis.ir.ops.channel_norm import group_norm, group_norm_backward
 from genesis.ir.ops.control import item
 from genesis.ir.ops.norm import layer_norm, layer_norm_backward
-from genesis.ir.ops.saving import layer_norm_from_saved, layer_norm_saving, sdpa_from_saved, sdpa_saving
+from genesis.ir.ops.saving import (
+    group_norm_from_saved,
+    group_norm_saving,
+    layer_norm_from_saved,
+    layer_norm_saving,
+    sdpa_from_saved,
+    sdpa_saving,
+)
 
-SAVING = {layer_norm: layer_norm_saving, sdpa: sdpa_saving}
-FROM_SAVED = {layer_norm_backward: layer_norm_from_saved, sdpa_backward: sdpa_from_saved}
+SAVING = {layer_norm: layer_norm_saving, group_norm: group_norm_saving, sdpa: sdpa_saving}
+FROM_SAVED = {layer_norm_backward: layer_norm_from_saved, group_norm_backward: group_norm_from_saved,
+              sdpa_backward: sdpa_from_saved}
+FORWARD = {layer_norm_backward: layer_norm, group_norm_backward: group_norm}
+"""The norm that each of these is the backward of."""
 
 
 def save_statistics(graph: Graph, supports: Callable[[Node], bool]) -> Graph:
@@ -54,8 +65,8 @@ def save_statistics(graph: Graph, supports: Callable[[Node], bool]) -> Graph:
 
 def _rows(node: Node) -> Hashable:
     """What the statistics are of: alike for a forward and its backward."""
-    if node.op in (layer_norm, layer_norm_backward):
-        return ("norm", node.inputs[node.op is layer_norm_backward], node.attrs)
+    if node.op in FORWARD.values() or node.op in FORWARD:
+        return (FORWARD.get(node.op, node.op), node.inputs[node.op in FORWARD], node.attrs)
     operands, mask = (node.inputs[:3], node.inputs[3:]) if node.op is sdpa else (node.inputs[1:4], node.inputs[5:])
     return ("attention", operands, mask, node.attrs)
 

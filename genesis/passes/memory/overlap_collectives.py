@@ -9,7 +9,7 @@ it until that is done.
 
 Both cost bytes that are alive, and buy time only as far as there is something to hide: a gather of b bytes from n
 ranks takes b · (n - 1) / n over the bus' rate. So each gather begins as many kernels before its first reader as take
-that time by the roofline (and earlier, where later collectives wait for it), and each scattered gradient keeps its
+that time as they are reckoned (and earlier, where later collectives wait for it), and each scattered gradient keeps its
 memory for as many, as far as the most bytes that are alive at one time grow by no more than `config.prefetch_bytes`.
 Where the program holds less than at its peak that costs nothing.
 
@@ -26,21 +26,14 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Final
 
-from genesis.ir.flops import flops_of_nodes, is_product
+from genesis.ir.flops import is_product
 from genesis.ir.node import Node
 from genesis.ir.ops import collectives as ops
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.kernel_time import seconds as kernel_seconds
 from genesis.passes.memory.schedule import Lives
-
-CLOCK: Final = 1.7e9
-"""Cycles a second of a multiprocessor that multiplies matrices. With the peak of operations a cycle, which kernels do
-not reach, it gives times that are too short: gathers begin rather too early, which costs bytes that the budget allows,
-than too late, which costs time."""
-
-LEAST_KERNEL: Final = 2e-6
-"""Seconds that the smallest kernel of a graph takes, with its start."""
 
 LATENCY: Final = 15e-6
 """Seconds that a collective takes beside what it moves over the bus: NCCL's start, and ranks that wait for each
@@ -72,7 +65,7 @@ class _Placement:
 
     Attributes:
         slot: movable group → its slot.
-        begins: slot → seconds from the program's start, by the roofline and nothing that waits for a collective.
+        begins: slot → seconds from the program's start, where nothing waits for a collective.
         alive: slot → the most bytes that are alive there.
         notes: (collective, why it is where it is).
     """
@@ -271,13 +264,8 @@ def _call(group: Group) -> Node | None:
 
 
 def _seconds(group: Group, gpu: Gpu) -> float:
-    """The least time of a group's kernel; collectives run beside kernels, and views take none."""
-    if group.runs_nothing or _call(group) is not None:
-        return 0.0
-    moved = sum(int(hint(x.type.nbytes)) for x in (*group.inputs, *group.outputs))
-    product = any(map(is_product, group.nodes))
-    flops = int(flops_of_nodes(group.nodes)) if product else 0
-    return max(LEAST_KERNEL, moved / gpu.copy_rate, flops / (max(gpu.dot_flops, 1) * gpu.multiprocessors * CLOCK))
+    """The time of a group's kernel; collectives run beside kernels."""
+    return 0.0 if _call(group) is not None else kernel_seconds(group, gpu)
 
 
 def _seconds_of_collective(call: Node, gpu: Gpu) -> float:

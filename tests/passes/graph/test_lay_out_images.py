@@ -58,6 +58,35 @@ def test_what_is_left_alone(text: str) -> None:
     assert lay_out_images(graph) == graph
 
 
+CONVOLVED = "convolution(%{}, %{}, stride=(1,1), padding=(1,1), dilation=(1,1), groups=1)"
+REGIONS = f"""graph(%x: f32[4,8,32,32], %w: f32[8,8,3,3], %y: f32[4,8,32,32]) {{
+    %a: f32[4,8,32,32] = {CONVOLVED.format("x", "w")}
+    %b: f32[4,8,32,32] = relu(%a)
+    %c: f32[4,8,32,32] = {CONVOLVED.format("b", "w")}
+    %n: f32[4,8,32,32] = group_norm(%c, groups=2, eps=0.1)
+    %r: f32[4,8,32,32] = relu(%n)
+    %d: f32[4,8,32,32] = {CONVOLVED.format("r", "w")}
+    %e: f32[4,8,32,32] = group_norm(%d, groups=2, eps=0.1)
+    %f: f32[4,8,32,32] = {CONVOLVED.format("y", "w")}
+    %g: f32[4,8,32,32] = tanh(%f)
+    return %e, %g }}"""
+"""Two convolutions before a group norm, one between two of them, and one beside them all."""
+
+
+def test_regions_between_group_norms_turn_where_it_saves_more_copies_than_it_makes() -> None:
+    graph = lay_out_images(parse(REGIONS))
+    assert lay_out_images(graph) == graph, "it has nothing more to do"
+    turned = [lies_last(node) for node in graph.nodes if node.op in CONVOLUTIONS]
+    assert sorted(turned) == [False, True, True, True]
+    between, = [node for node in graph.nodes if node.op in CONVOLUTIONS and not lies_last(node)]
+    assert between.inputs[0].op.name == "relu" and between.inputs[0].inputs[0].op.name == "group_norm"
+    feeds: dict[Node, Any] = {x: np.random.default_rng(x["index"]).standard_normal(x.shape).astype(np.float32)
+                              for x in graph.inputs}
+    for want, got in zip(evaluate(list(parse(REGIONS).outputs), feeds), evaluate(list(graph.outputs), feeds),
+                         strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)  # sums of 72 products, in another order
+
+
 def image(index: int, *shape: int) -> Node:
     return leaves.input(index=index, type=tensor_type(shape, float32, cpu))
 

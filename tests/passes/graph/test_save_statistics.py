@@ -1,4 +1,4 @@
-"""Layer norms and attention keep statistics where their backward is in the same program, and only there."""
+"""Norms and attention keep statistics where their backward is in the same program, and only there."""
 
 from __future__ import annotations
 
@@ -36,6 +36,25 @@ NORM_AFTER = """graph(%x: f32[4,8], %w: f32[8], %b: f32[8], %g: f32[4,8]) {
     %dw: f32[8] = item(%d, index=1)
     return %y, %dx, %dw }"""
 
+GROUPS = """graph(%x: f32[3,4,5,2], %w: f32[4], %b: f32[4], %g: f32[3,4,5,2]) {
+    %y: f32[3,4,5,2] = group_norm(%x, %w, %b, groups=2, eps=0.1)
+    %r: f32[3,4,5,2] = mul(%y, %g)
+    %d: (f32[3,4,5,2],f32[4],f32[4]) = group_norm_backward(%r, %x, %w, groups=2, eps=0.1)
+    %dx: f32[3,4,5,2] = item(%d, index=0)
+    %dw: f32[4] = item(%d, index=1)
+    return %y, %dx, %dw }"""
+
+GROUPS_AFTER = """graph(%x: f32[3,4,5,2], %w: f32[4], %b: f32[4], %g: f32[3,4,5,2]) {
+    %s: (f32[3,4,5,2],f32[3,2],f32[3,2]) = group_norm_saving(%x, %w, %b, groups=2, eps=0.1)
+    %y: f32[3,4,5,2] = item(%s, index=0)
+    %r: f32[3,4,5,2] = mul(%y, %g)
+    %m: f32[3,2] = item(%s, index=1)
+    %i: f32[3,2] = item(%s, index=2)
+    %d: (f32[3,4,5,2],f32[4],f32[4]) = group_norm_from_saved(%r, %m, %i, %x, %w, groups=2, eps=0.1)
+    %dx: f32[3,4,5,2] = item(%d, index=0)
+    %dw: f32[4] = item(%d, index=1)
+    return %y, %dx, %dw }"""
+
 ATTENTION = """graph(%q: f32[2,3,5,8], %k: f32[2,3,6,8], %v: f32[2,3,6,8], %g: f32[2,3,5,8]) {
     %y: f32[2,3,5,8] = sdpa(%q, %k, %v, causal=False, scale=0.5)
     %d: (f32[2,3,5,8],f32[2,3,6,8],f32[2,3,6,8]) = sdpa_backward(%g, %q, %k, %v, %y, causal=False, scale=0.5)
@@ -53,7 +72,8 @@ ATTENTION_AFTER = """graph(%q: f32[2,3,5,8], %k: f32[2,3,6,8], %v: f32[2,3,6,8],
     return %y, %dq, %dk }"""
 
 
-@pytest.mark.parametrize("before, after", [(NORM, NORM_AFTER), (ATTENTION, ATTENTION_AFTER)])
+@pytest.mark.parametrize("before, after", [(NORM, NORM_AFTER), (GROUPS, GROUPS_AFTER),
+                                           (ATTENTION, ATTENTION_AFTER)])
 def test_before_and_after(before: str, after: str) -> None:
     graph = parse(before)
     found = save_statistics(graph, supports)
@@ -71,7 +91,8 @@ def test_before_and_after(before: str, after: str) -> None:
 
 def test_statistics_are_those_of_torch_s_kernels() -> None:
     """Written out, the saving forms give what the kernels give."""
-    for text, name in ((NORM_AFTER, "layer_norm_saving"), (ATTENTION_AFTER, "sdpa_saving")):
+    for text, name in ((NORM_AFTER, "layer_norm_saving"), (GROUPS_AFTER, "group_norm_saving"),
+                       (ATTENTION_AFTER, "sdpa_saving")):
         graph = parse(text)
         made = next(node for node in graph.nodes if node.op.name == name)
         feeds: dict[Node, Any] = {x: np.random.default_rng(x["index"]).standard_normal(x.shape).astype(np.float32)
@@ -85,6 +106,9 @@ def test_statistics_are_those_of_torch_s_kernels() -> None:
     NORM.replace("f32", "bf16"),  # torch rounds its statistics
     NORM.replace("%r, %x, %w", "%r, %g, %w"),  # of other rows
     NORM.replace("%r, %x, %w, ndim=1, eps=1e-05", "%r, %x, %w, ndim=1, eps=0.1"),
+    GROUPS.replace("%r, %x, %w", "%r, %g, %w"),
+    GROUPS.replace("%r, %x, %w, groups=2", "%r, %x, %w, groups=4"),
+    GROUPS.replace("f32", "bf16"),
     ATTENTION.replace("[2,3,6,8]", "[2,1,6,8]"),  # shared heads are repeated for the kernel
     ATTENTION.replace("%y, causal=False", "%y, causal=True"),
 ])

@@ -50,22 +50,33 @@ def _batch_norm_eval(x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor
     return torch.native_batch_norm(x, weight, bias, middle, variance, False, 0.0, eps)[0]
 
 
-def _group_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int,
-                eps: float) -> Tensor:
+def _group_norm_saving(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int,
+                       eps: float) -> tuple:
     n, channels, *sizes = x.shape
     weight, bias = (p if p is None else p.contiguous() for p in (weight, bias))  # the kernel reads neither's strides
-    return torch.native_group_norm(x.contiguous(), weight, bias, n, channels, prod(sizes), groups, eps)[0]
+    return torch.native_group_norm(x.contiguous(), weight, bias, n, channels, prod(sizes), groups, eps)
+
+
+def _group_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int,
+                eps: float) -> Tensor:
+    return _group_norm_saving(x, weight, bias, groups=groups, eps=eps)[0]
+
+
+def _group_norm_from_saved(g: Tensor, middle: Tensor, inverse: Tensor, x: Tensor, weight: Tensor | None = None, *,
+                           groups: int, eps: float) -> tuple:
+    n, channels, *sizes = x.shape
+    affine = weight is not None
+    weight = weight.contiguous() if weight is not None else None
+    found = _aten.native_group_norm_backward(g.contiguous(), x.contiguous(), middle, inverse, weight, n, channels,
+                                             prod(sizes), groups, [True, affine, affine])
+    return found if affine else found[:1]
 
 
 def _group_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, groups: int, eps: float) -> tuple:
-    """Mean and 1 / std are computed again: the op has them neither as operands nor as results."""
-    n, channels, *sizes = x.shape
-    x, affine = x.contiguous(), weight is not None
-    weight = weight.contiguous() if weight is not None else None
-    _, middle, inverse = torch.native_group_norm(x, None, None, n, channels, prod(sizes), groups, eps)
-    found = _aten.native_group_norm_backward(g.contiguous(), x, middle, inverse, weight, n, channels, prod(sizes),
-                                             groups, [True, affine, affine])
-    return found if affine else found[:1]
+    """Mean and 1 / std are computed again: the forward was in another program."""
+    x = x.contiguous()
+    _, middle, inverse = _group_norm_saving(x, groups=groups, eps=eps)
+    return _group_norm_from_saved(g, middle, inverse, x, weight, groups=groups, eps=eps)
 
 
 CHANNEL_NORM: dict[str, Lowering] = {
@@ -74,4 +85,6 @@ CHANNEL_NORM: dict[str, Lowering] = {
     "batch_norm_eval": Lowering(_batch_norm_eval, "fresh", _one_dtype),
     "group_norm": Lowering(_group_norm, "fresh", _one_dtype),
     "group_norm_backward": Lowering(_group_norm_backward, "fresh", _one_dtype),
+    "group_norm_saving": Lowering(_group_norm_saving, "fresh", _one_dtype),
+    "group_norm_from_saved": Lowering(_group_norm_from_saved, "fresh", _one_dtype),
 }

@@ -1,0 +1,27 @@
+"""What a kernel takes, as it is reckoned before there is one: to move its bytes or to multiply, and to be launched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.ir.flops import flops_of_nodes, is_product
+from genesis.ir.sym_int import hint
+from genesis.passes.gpu import Gpu
+from genesis.passes.groups import Group
+
+LAUNCH: Final = 2.4e-6
+"""Seconds of one more small kernel of a graph, its launch and its end (H200, 2026-11)."""
+
+
+def bytes_of(group: Group) -> int:
+    """Bytes that a group reads and writes, each value once."""
+    return 0 if group.runs_nothing else sum(int(hint(x.type.nbytes)) for x in (*group.inputs, *group.outputs))
+
+
+def seconds(group: Group, gpu: Gpu) -> float:
+    """What a group's kernel takes: it moves its bytes, or multiplies, whichever takes longer, and is launched and ends.
+    Views take nothing."""
+    if group.runs_nothing:
+        return 0.0
+    flops = int(flops_of_nodes(filter(is_product, group.nodes)))
+    return LAUNCH + max(bytes_of(group) / gpu.copy_rate, flops / gpu.product_rate)
