@@ -11,6 +11,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, letting_next_begin
 from genesis.codegen.cuda.templates.line_sums import sums_fit
+from genesis.codegen.cuda.templates.row_sums import looked_through
 from genesis.codegen.cuda.templates.scatter import ROWS, few_columns
 from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.graph import Graph
@@ -59,9 +60,14 @@ SMALL: Final = 1 << 20
 
 def few_rows(node: Node) -> bool:
     """Does every program search the index for its rows?"""
-    axis, shape = node["axis"], node.shape
-    whole = shape[axis] <= ROWS and few_columns(prod(shape[:axis]), prod(shape[axis + 1:]))
+    whole = node.shape[node["axis"]] <= ROWS and _beside(node)
     return bool(node.inputs[1].type.numel <= FEW_ROWS and (whole or node.type.numel <= SMALL))
+
+
+def _beside(node: Node) -> bool:
+    """Are rows so short, and so many side by side, that a program takes them across the outer sizes?"""
+    axis, shape = node["axis"], node.shape
+    return few_columns(prod(shape[:axis]), prod(shape[axis + 1:]))
 
 
 def _one_row(node: Node) -> bool:
@@ -74,7 +80,8 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
     "lines_summed": lambda node: sums_fit(node.inputs[0].shape[1], node.inputs[1].shape[1], node.dtype),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
-    "index_add": lambda node: few_rows(node),
+    "rows_summed": lambda node: looked_through(*node.inputs[:2]),
+    "index_add": lambda node: few_rows(node) and _beside(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),
     **dict.fromkeys(("scatter_add", "scatter"),
                     lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),

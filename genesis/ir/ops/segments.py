@@ -245,6 +245,26 @@ lines_summed: Op = Op("lines_summed", "index", _lines_type, decompose=lambda bas
                                       for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
                                     scale=8), reference=_reference_lines)
 
+
+def _rows_sorted(base: Node, index: Node, source: Node) -> Node:
+    """Add rows by sorting their numbers, or in any order: each row would look through too many."""
+    if _any_order(base.type.dtype):
+        return rows_added(base, source, index)
+    return _in_order(base, index, source, add=True)
+
+
+rows_summed: Op = Op("rows_summed", "index", lambda base, index, source: _written_type(base, source, index, index),
+                     decompose=_rows_sorted, differentiable=False, ulp=4,
+                     opaque=Opaque("scatter", elementwise=1, constant_base=True, over_base=True),
+                     doc="base (outer, rows, inner) with source[:, p] added to row index[p], for all positions p, in "
+                         "one order. Each row looks for its positions in all of the index.",
+                     samples=cases(*(forward_only(case(reals().of(*s), integers(0, s[1]).of(n),
+                                                       reals().of(s[0], n, s[2])))
+                                     for s, n in (((1, 5, 3), 9), ((2, 4, 3), 40), ((1, 40, 1), 3))), kinds=NUMERIC,
+                                   scale=8),
+                     reference=lambda base, index, source: _reference_add(
+                         base, source, index, range(len(index)), None, chunk=0))
+
 IN_ANY_ORDER: Final = {int32, int64}
 """Dtypes whose sums do not depend on the order."""
 
@@ -295,19 +315,26 @@ def rows_written(base: Node, index: Node, source: Node, axis: int, add: bool) ->
     if not count or not base.type.numel:
         return base
     outer, rows, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
-    if add and _any_order(base.type.dtype):
-        found = rows_added(_flat(base, (outer, rows, inner)), _flat(source, (outer, count, inner)),
-                           reshape(index, shape=(count,)))
+    if add:
+        found = rows_summed(_flat(base, (outer, rows, inner)), reshape(index, shape=(count,)),
+                            _flat(source, (outer, count, inner)))
         return reshape(found, shape=shape)
-    if not add and count.__class__ is int and count == 1 and base.op.name != "const":
+    if count.__class__ is int and count == 1 and base.op.name != "const":
         found = row_put(reshape(base, shape=(outer, rows, inner)), reshape(source, shape=(outer, 1, inner)),
                         reshape(index, shape=(1,)))
         return reshape(found, shape=shape)
-    from genesis.ir.ops.sorting import sorted_numbers
-    numbers = cast(reshape(index, shape=(count,)), dtype=_integer(rows))
-    ids, order = sorted_numbers(numbers, rows) if numbers.type.dtype is int32 else _sorted(numbers, 0)
-    found = _write(_flat(base, (outer, rows, inner)), _flat(source, (outer, count, inner)), ids, order, add)
+    found = _in_order(_flat(base, (outer, rows, inner)), reshape(index, shape=(count,)),
+                      _flat(source, (outer, count, inner)), add=False)
     return reshape(found, shape=shape)
+
+
+def _in_order(base: Node, index: Node, source: Node, add: bool) -> Node:
+    """base (outer, rows, inner) with the source's rows added or put, by sorting their numbers."""
+    from genesis.ir.ops.sorting import sorted_numbers
+    rows = base.type.shape[1]
+    numbers = cast(index, dtype=_integer(rows))
+    ids, order = sorted_numbers(numbers, rows) if numbers.type.dtype is int32 else _sorted(numbers, 0)
+    return _write(base, source, ids, order, add)
 
 
 def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool) -> Node:
@@ -349,5 +376,5 @@ def _in_lines(places: Node, shape: tuple[int, ...]) -> Node:
     return places
 
 
-__all__ = ["elements_written", "lines_added", "lines_summed", "row_put", "rows_added", "rows_written", "segment_add",
-           "segment_parts", "segment_put"]
+__all__ = ["elements_written", "lines_added", "lines_summed", "row_put", "rows_added", "rows_summed", "rows_written",
+           "segment_add", "segment_parts", "segment_put"]

@@ -13,9 +13,9 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, pointwise
 from genesis.ir.ops.in_range import in_range
-from genesis.ir.ops.indexing import gather
+from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.recompute import inputs_read, recompute
-from genesis.ir.ops.segments import lines_summed, row_put
+from genesis.ir.ops.segments import lines_summed, row_put, rows_summed
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 
@@ -138,16 +138,16 @@ def _inlined_nodes(graph: Graph) -> set[Node]:
 
 
 def _checked_by_readers(graph: Graph) -> set[Node]:
-    """Checks of an index that its readers make: sums of lines and gathers, which read each of its elements once.
+    """Checks of an index that its readers make: sums at places that are data, and the loops that read rows there.
 
     To read and write the index once more for the check alone takes a third of the time of the sums.
     """
-    if not any(node.op is lines_summed for node in graph.nodes):
+    if not any(node.op in (lines_summed, rows_summed) for node in graph.nodes):
         return set()
     refused = set(graph.roots)
     for node in graph.nodes:
         for position, x in enumerate(node.inputs):
-            elementwise = position == 1 and node.op in (gather, lines_summed)
+            elementwise = position == 1 and node.op in (take, gather, lines_summed, rows_summed)
             if not elementwise and not (node.op.kind == "movement" and node.type.numel == x.type.numel):
                 refused.add(x)
     for node in reversed(graph.nodes):  # what a view is refused, what it shows is

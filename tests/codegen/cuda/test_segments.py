@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import long_sort
+from genesis.codegen.cuda.templates import long_sort, row_sums
 from genesis.config import config
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
@@ -21,6 +21,13 @@ from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import GPU, an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
 from tests.sweeping import sweep_but
+
+
+@pytest.fixture
+def sorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No index is short enough to be looked through for each row."""
+    monkeypatch.setattr(row_sums, "LONGEST", 0)
+
 
 ROWS = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((400,), 0, (600,)), ((1, 3), 0, (300,))]
 ELEMENTS = [((7, 5), 0, (40, 3)), ((3, 9, 2), 1, (3, 50, 2)), ((3, 70), 1, (2, 60)), ((30,), 0, (90,))]
@@ -55,6 +62,7 @@ WRITES = [(name, *case) for name in ("index_add", "index_copy") for case in ROWS
 @pytest.mark.parametrize(("write", "dtype", "constant"), sweep_but(
     lambda write, dtype, constant: constant is (dtype == "bfloat16"),
     WRITES, ["float32", "bfloat16", "int64"], [False, True]))
+@pytest.mark.usefixtures("sorts")
 def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[int, ...], int, tuple[int, ...]],
                       dtype: str, constant: bool) -> None:
     name, shape, axis, where = write
@@ -72,6 +80,7 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[i
     check(schedule, data, graph, {"bfloat16": 3e-2}.get(dtype, 1e-5))
 
 
+@pytest.mark.usefixtures("sorts")
 def test_a_row_that_is_hit_by_all_is_added_up_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """And always in the same order: the sum of numbers that cancel is the same bits every time."""
     monkeypatch.setattr(segments, "COARSE", 16)
@@ -86,6 +95,7 @@ def test_a_row_that_is_hit_by_all_is_added_up_by_chunks(monkeypatch: pytest.Monk
     torch.testing.assert_close(found[0].double(), want, rtol=1e-5, atol=1e-1)
 
 
+@pytest.mark.usefixtures("sorts")
 def test_sums_in_any_order_where_the_user_allows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "deterministic", False)
     schedule = scheduled("index_add", (7, 5), 0, (300,), "float32")
@@ -113,10 +123,12 @@ def test_the_gradient_of_an_embedding_compiles_for_hopper() -> None:
 
 
 def test_short_indices_are_looked_through() -> None:
-    assert names(scheduled("index_add", (7, 5), 0, (20,), "float32")) == ["index_add"]
+    assert names(scheduled("index_add", (7, 5), 0, (20,), "float32")) == ["rows_summed"]
+    assert names(scheduled("index_copy", (7, 5), 0, (20,), "float32")) == ["index_copy"]
     assert names(scheduled("scatter", (7, 50), 1, (7, 20), "float32")) == ["scatter"]
 
 
+@pytest.mark.usefixtures("sorts")
 def test_only_the_rows_that_are_hit_are_written() -> None:
     """The base's memory is the result's where nobody needs the old content, and else it is copied first."""
     for update in (True, False):
@@ -129,6 +141,7 @@ def test_only_the_rows_that_are_hit_are_written() -> None:
         assert [place.where for _, place, _ in memory.starts] == ([] if update else ["input"])
 
 
+@pytest.mark.usefixtures("sorts")
 def test_a_source_that_is_the_base_is_read_before_it_is_written() -> None:
     base, index = an_input(0, (300, 2)), an_input(1, (300,), int64)
     graph = Graph((base, index), (), ((base, OPS["index_add"](base, index, base, axis=0)),))
@@ -140,7 +153,6 @@ def test_a_source_that_is_the_base_is_read_before_it_is_written() -> None:
 def test_columns_waste_little() -> None:
     from genesis.codegen.cuda.templates.segments import columns_of
     assert all(-(-n // columns_of(n)) * columns_of(n) <= n * 1.125 or columns_of(n) <= 128 for n in range(1, 5000))
-
 
 
 
@@ -262,6 +274,110 @@ def test_sums_lie_where_the_base_does_unless_the_source_reads_it(reads_base: boo
     schedule = run_passes(Graph((base, index, source), (), ((base, found),)), backend_named("h200"))[1]
     group = next(group for group in schedule.groups if group.kind == "scatter")
     assert bool(group.in_place) != reads_base
+
+
+SHAPES = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((400,), 0, (600,)), ((1, 300), 0, (40,)),
+          ((70, 33), 0, (2500,)), ((3, 9, 64), 1, (5,))]
+"""(table, axis, positions) of indices that each program looks through."""
+
+
+@pytest.mark.parametrize(("case", "dtype", "constant"), sweep_but(
+    lambda case, dtype, constant: constant is (dtype in ("bfloat16", "int32")) and (
+        dtype == "float32" or case in SHAPES[:2]),
+    SHAPES, ["float32", "bfloat16", "float64", "int32", "int64", "uint8"], [False, True]))
+def test_a_row_looks_for_its_positions(case: tuple[tuple[int, ...], int, tuple[int, ...]], dtype: str,
+                                       constant: bool) -> None:
+    shape, axis, where = case
+    schedule = scheduled("index_add", shape, axis, where, dtype, constant)
+    assert names(schedule) == ["rows_summed"]
+    base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
+    data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
+    onto = leaves.full(shape, 0, base.dtype, GPU) if constant else base
+    graph = Graph((base, index, source), (indexing.index_add(onto, index, source, axis=axis),))
+    check(schedule, data, graph, {"bfloat16": 3e-2, "float32": 1e-4}.get(dtype, 1e-9))
+
+
+@pytest.mark.parametrize("row", [0, 6, None])
+def test_sums_of_rows_are_the_same_bits_each_time(row: int | None) -> None:
+    """Of numbers that cancel, in a list that is full several times; also where all positions hit one row."""
+    schedule = scheduled("index_add", (7, 5), 0, (5000,), "float32", constant=True)
+    index = torch.full((5000,), row) if row is not None else torch.arange(5000) % 7
+    source = torch.randn(5000, 5, generator=torch.Generator().manual_seed(1)) * 1e4
+    found = [run_schedule(schedule, [torch.zeros(7, 5), index, source], most_programs=512)[0] for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+    want = torch.zeros(7, 5, dtype=torch.float64).index_add(0, index, source.double())
+    torch.testing.assert_close(found[0].double(), want, rtol=1e-5, atol=1.0)
+
+
+def test_what_is_not_finite_stays_in_its_row_of_a_table() -> None:
+    schedule = scheduled("index_add", (4, 1), 0, (6,), "float32")
+    inf, nan = float("inf"), float("nan")
+    source = torch.tensor([inf, nan, 1.0, -inf, 2.0, -0.5]).reshape(6, 1)
+    found, = run_schedule(schedule, [torch.zeros(4, 1), torch.tensor([2, 0, 1, 2, 0, 3]), source])
+    torch.testing.assert_close(found, torch.tensor([[nan], [1.0], [nan], [-0.5]]), equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 2000, 1), (1, 3, 3), (5, 7, 20), (1, 50304, 768), (1, 9, 2048)])
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+def test_no_two_warps_have_one_sum(shape: tuple[int, int, int], itemsize: int) -> None:
+    """A warp more than a program's groups have elements would add its own share a second time."""
+    tiles = row_sums.tiles_of(*shape, 512, itemsize)
+    assert 32 * tiles.warps <= tiles.groups * tiles.columns
+    assert tiles.rows * tiles.columns * tiles.groups * max(itemsize, 4) <= 32 << 10
+
+
+@pytest.mark.parametrize(("rows", "width", "count", "short"), [
+    (1500, 64, 3111, True), (2013, 768, 3968, True), (20439, 32, 100_000, False), (50304, 768, 512, True),
+    (50304, 768, 16384, False), (2, 768, 8193, False)])
+def test_an_index_is_looked_through_as_long_as_that_takes_little(rows: int, width: int, count: int,
+                                                                 short: bool) -> None:
+    schedule = scheduled("index_add", (rows, width), 0, (count,), "bfloat16", constant=True)
+    assert (names(schedule) == ["rows_summed"]) == short
+
+
+def test_few_rows_of_a_large_table_are_added_where_it_lies() -> None:
+    assert "segment_add" in names(scheduled("index_add", (50304, 768), 0, (512,), "bfloat16"))
+
+
+def test_an_embedding_and_its_gradient_check_the_index_themselves() -> None:
+    """Two launches that wait for nothing of each other."""
+    table, index, gradient = an_input(0, (50, 74)), an_input(1, (9, 20), int32), an_input(2, (9, 20, 74))
+    at = in_range(index, size=50, dim=0, negative=True, ignored=None, name="take", line="")
+    found = indexing.index_add(leaves.full((50, 74), 0, table.dtype, GPU), at, gradient, axis=0)
+    schedule = run_passes(Graph((table, index, gradient), (indexing.take(table, at, axis=0), found)),
+                          backend_named("h200"))[1]
+    assert names(schedule) == ["in_range_take", "rows_summed"]
+    assert all(node.dtype is float32 for group in schedule.groups for node in group.outputs)
+    assert all(compile_cubin(emit(group)) for group in schedule.groups)
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(50, True), (-51, True), (1 << 40, True), (-50, False)])
+def test_an_index_outside_a_table_is_told_and_adds_nothing(wrong: int, told: bool) -> None:
+    base, index, source = an_input(0, (50, 8)), an_input(1, (300,), int64), an_input(2, (300, 8))
+    at = in_range(index, size=50, dim=0, negative=True, ignored=None, name="index_add", line="")
+    schedule = run_passes(Graph((base, index, source), (indexing.index_add(base, at, source, axis=0),)),
+                          backend_named("h200"))[1]
+    group, = schedule.groups
+    kernel = emit(group)
+    where = torch.randint(-50, 50, (300,), generator=torch.Generator().manual_seed(0))
+    where[35] = wrong
+    word, found = torch.zeros(1, dtype=torch.int64), torch.full((50, 8), float("nan"))
+    data = {base: some(base), index: where, source: some(source), group.outputs[0]: found, literal(0): word,
+            next(x for x in kernel.args if isinstance(x, Node) and x.op is report):
+            torch.tensor([word.data_ptr(), 1000])}
+    run_source(kernel, data, most_programs=512)
+    assert word.item() == (1000 + wrong if told else 0)
+    added = torch.where(((where >= -50) & (where < 50))[:, None], data[source], 0)
+    torch.testing.assert_close(found, data[base].index_add(0, where.clamp(-50, 49) % 50, added), rtol=1e-5, atol=1e-5)
+
+
+def test_sums_of_rows_of_any_number_compile() -> None:
+    with Trace(A=3000, B=1500) as trace:
+        places, rows = trace.symbol("A"), trace.symbol("B")
+        index, source = an_input(0, (places,), int64), an_input(1, (places, 64))
+        found = indexing.index_add(leaves.full((rows, 64), 0, source.dtype, GPU), checked(index, rows), source, axis=0)
+        group, = run_passes(Graph((index, source), (found,)), backend_named("h200"))[1].groups
+        assert compile_cubin(emit(group))
 
 
 @pytest.mark.parametrize(("shape", "count"), [((390, 9), 12), ((50, 9, 3), 5), ((40, 50, 3), 20), ((30, 5), 200)])

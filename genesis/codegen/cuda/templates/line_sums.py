@@ -14,20 +14,21 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.emitter import literal
-from genesis.codegen.cuda.kernel_ir import Checked
-from genesis.codegen.cuda.lowerings import held, triton_type
+from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.shared_words import (
     MOST_BYTES,
     added_helper,
     get_helper,
     put_helper,
+    sum_kind,
     words_helper,
 )
 from genesis.ir.node import Node
 from genesis.ir.sym_int import SymInt, hint, most
-from genesis.ir.types import DType, float64, int32
+from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
@@ -47,14 +48,6 @@ WIDE: Final = 512
 """Sums that a warp reads or writes at a time, 16 a lane: what it waits for together."""
 
 
-def _kind(dtype: DType) -> tuple[DType, str, int]:
-    """(the dtype that values of a dtype are added in, its name in PTX, its bytes)."""
-    found = held(dtype)
-    if found is float64:
-        return found, "f64", 8
-    return (found, "f32", 4) if found.kind == "float" else (int32, "s32", 4)
-
-
 def _padded(rows: int) -> int:
     """Sums of a line, as far as a program's text may say: whole turns of a warp."""
     return power_of_two(rows) if isinstance(rows, SymInt) else -(-rows // 32) * 32
@@ -63,29 +56,12 @@ def _padded(rows: int) -> int:
 def sums_fit(rows: int, count: int, dtype: DType) -> bool:
     """Do the sums of a line of so many rows fit a program, and so many positions a warp's patience?"""
     return (dtype.itemsize < 8 or dtype.kind == "float") and most(count) <= LONGEST and (
-        _padded(rows) * _kind(dtype)[2] <= MOST_BYTES)
+        _padded(rows) * sum_kind(dtype)[2] <= MOST_BYTES)
 
 
 def emit_line_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a lines_summed."""
     return _LineSums(group, node).source()
-
-
-def _without_check(rows: Rows, length: int) -> tuple[list[str], tuple[int, bool, str] | None]:
-    """The operands' lines, and (size, whether negative ones count from the end, report) of an index that they check.
-
-    Such a check is taken out of them, 30 of 110 instructions for each 32 elements: it would wait for the index where
-    it is loaded ahead. What was outside is kept, and told once at the end.
-    """
-    lines = rows.operand_lines()
-    checks = [s for s in rows.kernel.statements if isinstance(s, Checked)]
-    if len(checks) != 1 or checks[0].node["ignored"] is not None or checks[0].out.name not in rows.names[0] or (
-            checks[0].node["size"] != length):
-        return lines, None
-    name, negative = checks[0].out.name, checks[0].node["negative"]
-    begin, end = f"{name} = g_in_range(", f", {length}, {negative}, "
-    return [f"{name} = {line[len(begin):].partition(end)[0]}" if line.startswith(begin) else line for line in lines], (
-        length, negative, checks[0].report)
 
 
 class _LineSums:
@@ -101,7 +77,7 @@ class _LineSums:
         self.group, self.node = group, node
         self.base, index, source = node.inputs
         self.rows = Rows(group, (index, source), 1)
-        self.total, self.kind, self.size = _kind(node.dtype)
+        self.total, self.kind, self.size = sum_kind(node.dtype)
         self.length, self.padded = node.shape[1], _padded(node.shape[1])
         count = most(self.rows.length)
         self.lanes = min(power_of_two(self.rows.length), 32)
@@ -114,7 +90,7 @@ class _LineSums:
             self.beside //= 2
         self.loops = count > self.rounds * self.lanes
         self.blocks = -(-self.rows.rows // self.lines)
-        self.operands, self.check = _without_check(self.rows, self.length)
+        self.operands, self.check = checked_outside(self.rows, self.length)
         self.turns = max(1, min(hint(self.blocks) // (PROGRAMS * self.beside), 64))
 
     def source(self) -> KernelSource:

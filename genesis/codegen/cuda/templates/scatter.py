@@ -3,11 +3,10 @@
 A program owns part of the result and looks through the index for what lands in it, in order; so equal indices add
 up in the order of their positions, and of equal ones the last wins.
 
-index_add, index_copy: the result is (outer, rows, inner). A program owns BLOCK rows by COLUMNS elements. It compares
-512 indices at a time with its rows; most blocks have no hit. Hits are taken one by one, each adding one row of the
-source. The gradient of an embedding of 50k rows by 16k tokens costs 100M comparisons spread over 6k programs and
-16k row additions. A row that is hit thousands of times makes its program slow: that is the price of a fixed order.
-Where rows are short and many of them have the same number, COLUMNS runs across the outer sizes too.
+index_copy: the result is (outer, rows, inner). A program owns BLOCK rows by COLUMNS elements. It compares 512 indices
+at a time with its rows; most blocks have no hit. Hits are taken one by one. Where rows are short and many of them have
+the same number, COLUMNS runs across the outer sizes too; index_add has a kernel here in that case alone
+(`row_sums.py` has the other).
 
 scatter_add, scatter: the index has an entry for every element of the source. A program owns a block of elements of
 the result and walks along the axis of the index. Cost: results × length of the index's axis.
@@ -24,6 +23,7 @@ from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, mu
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import emit_line_sums
+from genesis.codegen.cuda.templates.row_sums import emit_row_sums
 from genesis.ir.node import Node
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType, bool_, int32
@@ -188,4 +188,4 @@ def _known_as(node: Node, group: Group) -> Node:
 
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
-             "lines_summed": emit_line_sums}
+             "lines_summed": emit_line_sums, "rows_summed": emit_row_sums}

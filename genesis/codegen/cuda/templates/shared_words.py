@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from genesis.codegen.cuda.lowerings import held
+from genesis.ir.types import DType, int32
+
 MOST_BYTES: Final = 48 << 10
 """Bytes that a kernel can ask for in this way: what a program has of shared memory without the driver being asked."""
 
@@ -27,6 +30,14 @@ def peers(bits: int) -> str:
                   "@!%set not.b32 %alike, %alike;",
                   "and.b32 %peers, %peers, %alike;"]
     return "\n        ".join(lines)
+
+
+def sum_kind(dtype: DType) -> tuple[DType, str, int]:
+    """(the dtype that values of a dtype are added in, its name in PTX, its bytes)."""
+    found = held(dtype)
+    if found.itemsize == 8:
+        return found, "f64" if found.kind == "float" else "s64", 8
+    return (found, "f32", 4) if found.kind == "float" else (int32, "s32", 4)
 
 
 def words_helper(nbytes: int) -> str:

@@ -1,0 +1,241 @@
+"""Rows added to a table at places that are data, in one launch: a program looks through the index for its own rows.
+
+A program owns some rows of the result and a block of columns. It compares all of the index, which lies in the L2, with
+its rows, and lists the positions that hit one in shared memory, in their order. Then `groups` of lanes take the list's
+hits in turn: each loads the source's row and adds it to sums of its own in shared memory. At the end a row's sums are
+added up in the order of the groups, to what the base has there, and the whole row is written, hit or not.
+
+So nothing is sorted, nothing is filled before, no float is added atomically, and every bit is the same in each run.
+Work is shared by hits, not by rows: a row that is hit by every position costs as much as many that are hit once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.emitter import literal
+from genesis.codegen.cuda.loops import any_needs_int64
+from genesis.codegen.cuda.lowerings import triton_type
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.checked_index import checked_outside
+from genesis.codegen.cuda.templates.rows import Rows
+from genesis.codegen.cuda.templates.segments import columns_of
+from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, sum_kind, words_helper
+from genesis.ir.node import Node
+from genesis.ir.sym_int import hint, most
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group
+
+STEP: Final = 1024
+"""Positions of the index that a program compares at a time, eight a thread."""
+
+LIST: Final = 2048
+"""Hits that a program lists before it adds their rows."""
+
+WARPS: Final = 4
+"""Maximum warps of a program."""
+
+WIDEST: Final = 256
+"""Maximum columns of a program: four programs share the index's comparisons of a row of 1024, not one."""
+
+MOST_ROWS: Final = 16
+"""Maximum rows of a program."""
+
+MOST_GROUPS: Final = 32
+"""Maximum groups of lanes that take hits side by side: their sums are added up one after another."""
+
+SUMS_BYTES: Final = 24 << 10
+"""Bytes of shared memory for the sums of a program: with the list six programs are on a multiprocessor."""
+
+BESIDE: Final = 4
+"""Rows that each group loads at once."""
+
+ENOUGH: Final = 256
+"""Programs that keep a GPU busy: rows are shared out up to there."""
+
+LONGEST: Final = 8192
+"""Maximum positions of an index that every program looks through: one may have to add them all."""
+
+COMPARISONS: Final = 1 << 24
+"""Maximum positions times programs: about 7 µs of an H200's comparisons (predicted: 12 instructions for 32)."""
+
+SMALL_BYTES: Final = 8 << 20
+"""Bytes of a table up to which it is written anew where only some of its rows are hit."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How programs share the work; all are powers of two.
+
+    Attributes:
+        rows, columns: of the result, that a program owns.
+        groups: of lanes, that take hits side by side.
+    """
+
+    rows: int
+    columns: int
+    groups: int
+
+    @property
+    def warps(self) -> int:
+        """Warps of a program: no more than have an element each, as two warps with one element would add it twice."""
+        return max(1, min(self.groups * self.columns // 32, WARPS))
+
+
+def tiles_of(outer: int, rows: int, inner: int, count: int, itemsize: int) -> Tiles:
+    """Blocks for a table of these sizes with elements of so many bytes, `count` positions.
+
+    >>> tiles_of(1, 1500, 64, 3000, 4), tiles_of(1, 50304, 768, 512, 2)
+    (Tiles(rows=4, columns=64, groups=8), Tiles(rows=16, columns=256, groups=1))
+    """
+    columns = min(columns_of(inner), WIDEST)
+    beside, size = -(-inner // columns) * outer, max(itemsize, 4)
+    block = min(power_of_two(rows), MOST_ROWS)
+    while block > 1 and -(-rows // block) * beside < ENOUGH:
+        block //= 2
+    wanted = power_of_two(-(-count * block // max(rows, 1)))
+    fewest = min(max(WARPS * 32 // columns, 1), MOST_GROUPS)
+    groups = max(min(WARPS * 32 * (16 // itemsize) // columns, MOST_GROUPS, wanted), fewest)
+    while groups > fewest and block * columns * groups * size > SUMS_BYTES:
+        groups //= 2
+    return Tiles(block, columns, groups)
+
+
+def _tiles(base: Node, index: Node) -> Tiles:
+    outer, rows, inner = (hint(size) for size in base.shape)
+    return tiles_of(outer, rows, inner, hint(index.type.numel), base.dtype.itemsize)
+
+
+def looked_through(base: Node, index: Node) -> bool:
+    """Is the index so short, for such a table, that each program may look through it?"""
+    tiles, count = _tiles(base, index), most(index.type.numel)
+    outer, rows, inner = (most(size) for size in base.shape)
+    programs = -(-rows // tiles.rows) * -(-inner // tiles.columns) * outer
+    whole = base.op.name == "const" or base.type.nbytes <= SMALL_BYTES
+    return whole and count <= LONGEST and count * programs <= COMPARISONS
+
+
+def emit_row_sums(group: Group, node: Node) -> KernelSource:
+    """The kernel of a group with a rows_summed."""
+    return _RowSums(group, node).source()
+
+
+class _RowSums:
+    """One kernel."""
+
+    def __init__(self, group: Group, node: Node):
+        self.group, self.node = group, node
+        self.base, index, self.added = node.inputs
+        self.tiles = _tiles(self.base, index)
+        self.rows = Rows(group, (index,), 0)
+        self.outer, self.length, self.inner = node.shape
+        self.total, self.kind, self.size = sum_kind(node.dtype)
+        self.operands, self.check = checked_outside(self.rows, self.length)
+        self.to_int64 = ".to(tl.int64)" if any_needs_int64(node.type.numel, self.added.type.numel) else ""
+        self.sums = LIST * 4
+
+    def source(self) -> KernelSource:
+        """The finished kernel."""
+        tiles = self.tiles
+        blocks = -(-self.length // tiles.rows)
+        constant = self.base.op.name == "const"
+        helpers = "\n".join((words_helper(self.sums + tiles.groups * tiles.rows * tiles.columns * self.size),
+                             *(helper(kind) for kind in sorted({"s32", self.kind})
+                               for helper in (put_helper, get_helper))))
+        text = [*self.begun(blocks), *self.listed(), *self.ended(constant)]
+        found = self.rows.source("rows_summed", text, {"out": self.group.outputs[0]},
+                                 {"XBLOCK": 1, "RBLOCK": STEP, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
+                                  "GROUPS": tiles.groups}, blocks * self.outer, tiles.warps, helpers)
+        return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1))
+
+    def memory(self, operand: Node) -> str:
+        """The argument that an operand in memory is."""
+        return next(a.name for a in self.rows.kernel.arguments if a.role == "in"
+                    and stored_as(a.node) is stored_as(operand))
+
+    def spot(self, group: str, row: str) -> str:
+        """Where the sum of a group's row and the program's columns is.
+
+        A thread's neighbouring columns lie as many words apart as there are threads to a row, so that what a warp reads
+        at a time lies in different banks.
+        """
+        vector = min(16 // self.node.dtype.itemsize, self.tiles.columns)
+        near = f"near % {vector} * (COLUMNS // {vector}) + near // {vector}"
+        return f"words + {self.sums} + ((({group}) * ROWS + {row}) * COLUMNS + {near}) * {self.size}"
+
+    def begun(self, blocks: int) -> list[str]:
+        """Which part of the result a program has; its sums are 0."""
+        total = triton_type(self.total)
+        return [
+            "words = g_words()",
+            f"blocks = {blocks}",
+            f"outer = tl.program_id(0){self.to_int64} // blocks",
+            f"row_0 = tl.program_id(0){self.to_int64} % blocks * ROWS",
+            "near = tl.arange(0, COLUMNS)[None, :]",
+            f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
+            "row_near = tl.arange(0, ROWS)[:, None]",
+            "group = tl.arange(0, GROUPS)[:, None]",
+            "for g in tl.range(0, GROUPS):",
+            f"    g_put_{self.kind}({self.spot('g', 'row_near')}, tl.zeros([ROWS, COLUMNS], {total}), "
+            "tl.full([ROWS, COLUMNS], 1, tl.int1))",
+            *self.rows.x_lines("tl.full((), 0, tl.int32)"),
+            *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
+        ]
+
+    def listed(self) -> list[str]:
+        """Look through the index; whenever the list is full, and at the end, the rows of its hits are added."""
+        negative = self.check is not None and self.check[1]
+        wanted = f"tl.where(wanted < 0, wanted + {self.length}, wanted)"
+        inside = [f"strange = tl.where(r_mask & ((row < 0) | (row >= {self.length})), wanted, strange)"]
+        return [
+            "begin = tl.full((), 0, tl.int32)",
+            f"while begin < {self.rows.size}:",
+            "    found = tl.full((), 0, tl.int32)",
+            f"    while (begin < {self.rows.size}) & (found <= {LIST - STEP}):",
+            *(f"        {line}" for line in (
+                *self.rows.r_lines("begin"), *self.operands, f"wanted = {self.rows.names[0]}",
+                f"row = {wanted if negative else 'wanted'}", *(inside if self.check else []),
+                "here = r_mask & (row >= row_0) & (row < row_0 + ROWS)",
+                "hits = here.to(tl.int32)",
+                "place = found + tl.cumsum(hits, 1) - hits",
+                "g_put_s32(words + place * 4, r.to(tl.int32) * ROWS + (row - row_0).to(tl.int32), here)",
+                "found += tl.sum(hits)",
+                "begin += RBLOCK")),
+            "    tl.debug_barrier()",
+            f"    for first in tl.range(0, found, GROUPS * {BESIDE}):",
+            *(f"        {line}" for line in self.summed()),
+            "    tl.debug_barrier()",
+        ]
+
+    def summed(self) -> list[str]:
+        """Add the rows of the next hits: all are loaded first."""
+        kind, total = self.kind, triton_type(self.total)
+        source, size = self.memory(self.added), self.rows.size
+        loads = [line for at in range(BESIDE) for line in (
+            f"place = first + {at} * GROUPS + group",
+            f"here_{at} = place < found",
+            f"word_{at} = g_get_s32(words + tl.minimum(place, {LIST - 1}) * 4)",
+            f"from_row = {source} + ((outer * {size} + word_{at} // ROWS) * {self.inner} + column)",
+            f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0).to({total})")]
+        return [*loads, *(line for at in range(BESIDE) for line in (
+            f"spot = {self.spot('group', f'(word_{at} & (ROWS - 1))')}",
+            f"g_put_{kind}(spot, g_get_{kind}(spot) + added_{at}, here_{at} & (near >= 0))"))]
+
+    def ended(self, constant: bool) -> list[str]:
+        """The sums go to memory, and what was outside is told."""
+        total = triton_type(self.total)
+        text = [
+            "row = row_0 + row_near",
+            f"inside = (row < {self.length}) & (column < {self.inner})",
+            f"at = (outer * {self.length} + row) * {self.inner} + column",
+            f"total = tl.full([ROWS, COLUMNS], {literal(self.base['value'], self.total)}, {total})" if constant
+            else f"total = tl.load({self.memory(self.base)} + at, mask=inside, other=0).to({total})",
+            "for g in tl.range(0, GROUPS):",
+            f"    total += g_get_{self.kind}({self.spot('g', 'row_near')})",
+            f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)"]
+        if self.check:
+            size, negative, report = self.check
+            text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
+        return text
