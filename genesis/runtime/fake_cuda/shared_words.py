@@ -34,7 +34,8 @@ class SharedWords:
             return self._get(kind, values[0])
         if what == "ranked":
             return self._ranked(values[0], values[1])
-        return (self._put if what == "put" else self._added)(kind, values[0], values[1], values[2])
+        write = {"put": self._put, "plus": self._plus, "added": self._added}[what]
+        return write(kind, values[0], values[1], values[2])
 
     def _words(self, kind: str) -> np.ndarray:
         dtype = _DTYPES[kind]
@@ -53,6 +54,10 @@ class SharedWords:
             raise RuntimeError("two threads write to one place of shared memory")
         self._words(kind)[at] = value[wanted]
         return np.zeros(place.shape, np.int32)
+
+    def _plus(self, kind: str, place: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        place, value, wanted = np.broadcast_arrays(place, value, wanted)
+        return self._put(kind, place, value + self._get(kind, np.where(wanted != 0, place, 0)), wanted)
 
     def _get(self, kind: str, place: np.ndarray) -> np.ndarray:
         return self._words(kind)[self._at(kind, place)]

@@ -22,7 +22,7 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.segments import columns_of
-from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, sum_kind, words_helper
+from genesis.codegen.cuda.templates.shared_words import get_helper, plus_helper, put_helper, sum_kind, words_helper
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint, most
 from genesis.passes.fusion.views import stored_as
@@ -82,6 +82,10 @@ class Tiles:
     def warps(self) -> int:
         """Warps of a program: no more than have an element each, as two warps with one element would add it twice."""
         return max(1, min(self.groups * self.columns // 32, WARPS))
+
+    def vector(self, itemsize: int) -> int:
+        """Neighbouring elements of so many bytes that a thread has."""
+        return max(1, min(16 // itemsize, self.groups * self.columns // (32 * self.warps), self.columns))
 
 
 def tiles_of(outer: int, rows: int, inner: int, count: int, itemsize: int) -> Tiles:
@@ -143,7 +147,7 @@ class _RowSums:
         constant = self.base.op.name == "const"
         helpers = "\n".join((words_helper(self.sums + tiles.groups * tiles.rows * tiles.columns * self.size),
                              *(helper(kind) for kind in sorted({"s32", self.kind})
-                               for helper in (put_helper, get_helper))))
+                               for helper in (put_helper, get_helper)), plus_helper(self.kind)))
         text = [*self.begun(blocks), *self.listed(), *self.ended(constant)]
         found = self.rows.source("rows_summed", text, {"out": self.group.outputs[0]},
                                  {"XBLOCK": 1, "RBLOCK": STEP, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
@@ -161,7 +165,7 @@ class _RowSums:
         A thread's neighbouring columns lie as many words apart as there are threads to a row, so that what a warp reads
         at a time lies in different banks.
         """
-        vector = min(16 // self.node.dtype.itemsize, self.tiles.columns)
+        vector = self.tiles.vector(self.node.dtype.itemsize)
         near = f"near % {vector} * (COLUMNS // {vector}) + near // {vector}"
         return f"words + {self.sums} + ((({group}) * ROWS + {row}) * COLUMNS + {near}) * {self.size}"
 
@@ -221,7 +225,7 @@ class _RowSums:
             f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0).to({total})")]
         return [*loads, *(line for at in range(BESIDE) for line in (
             f"spot = {self.spot('group', f'(word_{at} & (ROWS - 1))')}",
-            f"g_put_{kind}(spot, g_get_{kind}(spot) + added_{at}, here_{at} & (near >= 0))"))]
+            f"g_plus_{kind}(spot, added_{at}, here_{at})"))]
 
     def ended(self, constant: bool) -> list[str]:
         """The sums go to memory, and what was outside is told."""

@@ -1,9 +1,9 @@
 """Words that a program keeps in shared memory, at places that are computed: Triton's language has no form for that.
 
-A kernel asks for its memory once (`g_words`) and gets where it begins. `g_put` and `g_get` are by the element, whoever
-holds it. `g_added` and `g_ranked` look at the 32 elements that the lanes of a warp hold: they meet where their labels
-are equal, and take turns in the order of the lanes. So the block that they are given has an element for every thread,
-in one dimension or in rows of one program with one warp: then a thread's number is its element's.
+A kernel asks for its memory once (`g_words`) and gets where it begins. `g_put`, `g_get` and `g_plus` are by the
+element, whoever holds it. `g_added` and `g_ranked` look at the 32 elements that the lanes of a warp hold: they meet
+where their labels are equal, and take turns in the order of the lanes. So the block that they are given has an element
+for every thread, in one dimension or in rows of one program with one warp: then a thread's number is its element's.
 
 The lanes with equal labels are found by a ballot for each bit of a label: for a few bits that takes fewer cycles than
 `match.any`. The host's interpreter knows these lines by the words after `//` (`runtime/fake_cuda/shared_words.py`).
@@ -87,13 +87,34 @@ def g_get_{kind}(place):
 '''
 
 
+def _add(kind: str) -> str:
+    return f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
+
+
+def plus_helper(kind: str) -> str:
+    """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for."""
+    return f'''
+@triton.jit
+def g_plus_{kind}(place, value, wanted):
+    """Add values to shared memory: to words that no other thread has."""
+    tl.inline_asm_elementwise("""{{ // shared plus {kind}
+        .reg .pred %wanted;
+        .reg .{kind} %sum;
+        setp.ne.b32 %wanted, $3, 0;
+        @%wanted ld.shared.{kind} %sum, [$1];
+        @%wanted {_add(kind)} %sum, %sum, $2;
+        @%wanted st.shared.{kind} [$1], %sum;
+        mov.b32 $0, 0;
+        }}""", "=r,r,{_REGISTERS[kind]},r", [place, value, wanted.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1)
+'''
+
+
 def added_helper(kind: str, bits: int) -> str:
     """`g_added_{kind}(label, words, value)`: add to shared words, those of one label in the order of the lanes.
 
     A label has at most `bits` bits; a negative one takes no part.
     """
     size = {"f32": 4, "s32": 4, "f64": 8}[kind]
-    add = f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
     return f'''
 @triton.jit
 def g_added_{kind}(label, words, value):
@@ -115,7 +136,7 @@ def g_added_{kind}(label, words, value):
     AGAIN:
         setp.eq.s32 %now, %rank, %round;
         @%now ld.shared.{kind} %sum, [%place];
-        @%now {add} %sum, %sum, $3;
+        @%now {_add(kind)} %sum, %sum, $3;
         @%now st.shared.{kind} [%place], %sum;
         bar.warp.sync -1;
         setp.gt.s32 %more, %rank, %round;
