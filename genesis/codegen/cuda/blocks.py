@@ -7,7 +7,7 @@ their blocks fit exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
@@ -59,6 +59,12 @@ as many, 1528 µs with eight times as many)."""
 
 SPREAD: Final = 2048
 """Elements of a block that sums squares or exponentials around a running number: each has two accumulators."""
+
+LOADS: Final = 32
+"""Loads of windows that a thread waits for at once: they take as many registers."""
+
+MOST_WARPS: Final = 16
+"""Maximum warps of a program that reads windows."""
 
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
@@ -119,7 +125,8 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
-        return _flat(about(kernel.x_size), draws, kernel.bytes_each, gpu)
+        blocks = _flat(about(kernel.x_size), draws, kernel.bytes_each, gpu)
+        return windows(blocks, kernel) if kernel.folds else blocks
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
     fastest = kernel.space[-1][1] if kernel.space else "r"
@@ -190,6 +197,17 @@ def _flat(x_size: int, draws: bool, nbytes: int, gpu: GpuModel) -> Blocks:
     if x_size >= 1024 * enough:
         return Blocks(flat_block(x_size, nbytes, gpu), 1, False, 4)
     return Blocks(256, 1, False, 2) if x_size > 1 else Blocks(1, 1, False, 1)
+
+
+def windows(blocks: Blocks, kernel: Kernel) -> Blocks:
+    """Blocks of a kernel that reads windows, as `blocks` are of one that reads an element: as many warps as keep
+    `LOADS` loads a thread, and fewer results where even `MOST_WARPS` would have more than twice as many."""
+    loads = len(kernel.loads("x") if not kernel.has_r else kernel.loads("xr"))
+    x, r = blocks.x, blocks.r
+    while x * r * loads > 2 * 32 * LOADS * MOST_WARPS and x * r > 256:
+        x, r = (x // 2, r) if x > 1 else (x, r // 2)
+    warps = _between(max(blocks.num_warps, 4), x * r * loads // (32 * LOADS), MOST_WARPS)
+    return replace(blocks, x=x, r=r, num_warps=power_of_two(warps))
 
 
 def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:

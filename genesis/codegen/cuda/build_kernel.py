@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from genesis.codegen.cuda.index_arithmetic import index_expression
 from genesis.codegen.cuda.kernel_ir import (
     END,
     Apply,
@@ -50,8 +51,8 @@ class NotFusable(Exception):
 
 def build(group: Group) -> Kernel:
     """The kernel of a loop group."""
-    builder = _Builder(group)
-    with _deep_recursion():
+    builder = Builder(group)
+    with deep_recursion():
         for node in group.outputs:
             if node.op is reduce_splits:
                 builder.part(node)
@@ -60,13 +61,18 @@ def build(group: Group) -> Kernel:
     return builder.kernel()
 
 
+def over(group: Group, space: Space) -> Kernel:
+    """The kernel of a loop group that goes through another space of the same size."""
+    return build(replace(group, space=space))
+
+
 def build_operands(group: Group, space: Space, operands: tuple[Node, ...]) -> tuple[Kernel, tuple[Value, ...]]:
     """What computes these nodes at every point of a space, and their values: a template goes on with them.
 
     The kernel has no stores, and no arguments for the group's outputs.
     """
-    builder = _Builder(replace(group, space=space, outputs=()))
-    with _deep_recursion():
+    builder = Builder(replace(group, space=space, outputs=()))
+    with deep_recursion():
         values = tuple([builder.value(node, unflatten(builder.element, node.shape), ()) for node in operands])
     return builder.kernel(values), values
 
@@ -88,7 +94,7 @@ def operand_dtype(node: Node) -> DType:
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def deep_recursion() -> Iterator[None]:
     """Room for a group's longest chain: pulling recurses three frames a node."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 20_000))
@@ -102,7 +108,7 @@ _EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "max": 0, "min": 0, "a
 """What a reduction of no element gives. Maxima of no element exist only where there is no result either."""
 
 
-class _Builder:
+class Builder:
     """Builds one kernel. `bounds` are the predicates under which a value is wanted: loads obey them."""
 
     def __init__(self, group: Group):
@@ -255,9 +261,7 @@ class _Builder:
 
     def reduce(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
         """A reduction's result: of this row, where it is wanted at all, or the group is wrong."""
-        position = flatten(point, node.shape)
-        if position != self.x and _at(node, point, bounds) != narrowed(self.x, bounds):
-            raise NotFusable(f"{node.op.name} is read at {point}, which is another row than x")
+        self.require_this_row(node, point, bounds)
         found = self.memo.get((node,))
         if found is None:
             operand = node.inputs[0]
@@ -273,6 +277,12 @@ class _Builder:
                 Reduce(out, node.op.name, value, at[node["axis"]] if by_index else None))
         return found
 
+    def require_this_row(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> None:
+        """Raise NotFusable where a reduction is wanted of another row than x."""
+        position = flatten(point, node.shape)
+        if position != self.x and _at(node, point, bounds) != narrowed(self.x, bounds):
+            raise NotFusable(f"{node.op.name} is read at {point}, which is another row than x")
+
     def read_row(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
         """take and gather: the index becomes part of the point at which the table is read."""
         table, index = node.inputs
@@ -282,8 +292,15 @@ class _Builder:
             before, after = point[:axis], point[axis + len(index.shape):]
         else:
             at, before, after = point, point[:axis], point[axis + 1:]
-        chosen = self.index(self.value(index, at, bounds), table.shape[axis])
+        chosen = self.computed_row(index, at, table.shape[axis])
+        if chosen is None:
+            chosen = self.index(self.value(index, at, bounds), table.shape[axis])
         return self.value(table, (*before, chosen, *after), bounds)
+
+    def computed_row(self, index: Node, at: Point, size: int) -> Expr | None:
+        """An index that is made of coordinates alone, not read from memory, and known to be inside."""
+        e = None if stored_as(index) in self.memory else index_expression(index, at)
+        return e if e is not None and Bound(e, 0, size).always else None
 
     def checked(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
         operand, told = self.value(node.inputs[0], point, bounds), report_of(node)

@@ -13,11 +13,13 @@ from typing import Final
 
 from genesis.codegen.cuda import lowerings, row_edges
 from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.folds import fold_lines
 from genesis.codegen.cuda.kernel_ir import (
     END,
     Apply,
     Checked,
     Constant,
+    Fold,
     Index,
     Kernel,
     Load,
@@ -156,6 +158,8 @@ class Body:
                 return [f"{out.name} = g_random_bits({key}, {self.at(counter, out.vars, block=True)}, {word}, {words})"]
             case Reduce():
                 return self.reduce(s)
+            case Fold():
+                return fold_lines(self, s, lowerings.REDUCE_COMBINE[REDUCED_AS[s.op]])
             case Store():
                 return self.store(s)
         raise TypeError(f"no text for {s!r}")
@@ -224,6 +228,9 @@ class Body:
         steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
         one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
         if not one_row or literal_value(steps["x"]) is not None:
+            if self.kernel.folds and s.address.terms and s.address.constant:  # taps differ by what an instruction adds
+                first = Expr(0, s.address.terms)
+                return f"{s.argument} + {self.at(first, vars, block)} + ({s.address.constant})"
             return f"{s.argument} + {self.at(s.address, vars, block)}"
         in_row = Expr(s.address.constant, tuple([term for term in s.address.terms if term[0].name != "x"]))
         return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"
@@ -325,7 +332,7 @@ class Body:
         first = f"tl.min(tl.where({hit}, {positions}, {BIG[self.index_type]}), 1, keep_dims=True)"
         return [f"{name}_best = {best}({block}, 1)", f"{name} = {first}.to(tl.int64)"]
 
-    def accumulator(self, s: Reduce) -> DType:
+    def accumulator(self, s: Reduce | Fold) -> DType:
         """The dtype a reduction accumulates in: at least 32 bits."""
         if s.op in ("any", "all"):
             return int32

@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from genesis.ir.node import Node
-from genesis.ir.sym_int import literal_value
+from genesis.ir.sym_int import hint, literal_value
 from genesis.ir.types import DType
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 from genesis.passes.fusion.materialize import weight
@@ -134,6 +134,22 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """A short reduction of values that are all there, taken in order. `positions` is what argmax and argmin return for
+    each of them."""
+
+    out: Value
+    op: str
+    operands: tuple[Value, ...]
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def operand(self) -> Value:
+        """One of the operands: they have one dtype."""
+        return self.operands[0]
+
+
+@dataclass(frozen=True)
 class Store:
     """Write a value to an output argument."""
 
@@ -152,7 +168,8 @@ class Part:
     operand: Value
 
 
-Statement = Constant | Number | Position | Load | Apply | Select | Random | Index | Checked | Reduce | Store | Part
+Statement = (Constant | Number | Position | Load | Apply | Select | Random | Index | Checked | Reduce | Fold | Store
+             | Part)
 
 
 END: Final = (Store, Part)
@@ -233,12 +250,20 @@ class Kernel:
     @cached_property
     def bytes_each(self) -> int:
         """What a loop without reductions reads and writes at each of its points; an element that several read, not
-        counted."""
+        counted, and of one that reads windows, its operands' share of each."""
+        if self.folds:
+            nbytes = sum(hint(argument.node.type.nbytes) for argument in self.arguments)
+            return nbytes // max(hint(self.x_size * self.r_size), 1)
         whole = "xr" if self.has_r else "x"
         single = [s for s in self.loads(whole) if all(atom.kind == "var" for atom, _ in s.address.terms)]
         written = {s.argument for s in self.statements if isinstance(s, Store)}
         return (sum(s.out.dtype.itemsize for s in single)
                 + sum(x.node.dtype.itemsize for x in self.arguments if x.name in written))
+
+    @cached_property
+    def folds(self) -> int:
+        """The taps of its unrolled reductions; 0 without one."""
+        return max((len(s.operands) for s in self.statements if isinstance(s, Fold)), default=0)
 
     @property
     def has_r(self) -> bool:
@@ -255,7 +280,7 @@ def operands_of(statement: Statement, indices: dict[str, Value]) -> list[Value]:
             where = [address, *(bound.e for bound in bounds)]
         case Position(_, e):
             where = [e]
-        case Apply(_, _, operands, _):
+        case Apply(_, _, operands, _) | Fold(_, _, operands, _):
             found = list(operands)
         case Select(_, bounds, inside, outside):
             found, where = [inside, outside], [bound.e for bound in bounds]

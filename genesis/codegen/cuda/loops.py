@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from genesis.codegen.cuda.blocks import Blocks, choose_blocks
-from genesis.codegen.cuda.build_kernel import build
+from genesis.codegen.cuda.build_kernel import build, over
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel
@@ -23,11 +24,15 @@ from genesis.codegen.cuda.reduction_loops import Program
 from genesis.codegen.cuda.row_edges import block_lines, start_lines
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
+from genesis.codegen.cuda.unrolled import build_unrolled, unrolled
 from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
 
 INT32_LIMIT = 2**31
+
+WINDOW_BYTES: Final = 4
+"""Bytes of neighbouring results of windows that a thread has: all lanes of a warp together read a line of memory."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,10 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     """What the kernel of a loop group is put together from."""
     kernel = build(group)
     if blocks is None:
-        kernel, blocks = tile(group, kernel, gpu) or (kernel, choose_blocks(kernel, gpu))
+        windows = unrolled(group, kernel)
+        kernel = windows or kernel
+        remake = over if windows is None else build_unrolled
+        kernel, blocks = tile(group, kernel, gpu, remake) or (kernel, choose_blocks(kernel, gpu))
     index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body = Program(kernel, blocks, index64)
@@ -144,8 +152,19 @@ def _x_lines(body: Program) -> list[str]:
     first = [f"program = {program}"] if body.tiles > 1 else []
     row = f"program // {body.tiles}" if body.tiles > 1 else program
     block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
-    lines = [*first, f"x = {row} * XBLOCK + {block}", f"x_mask = x < {body.x_size}"]
+    x = f"{row} * XBLOCK + {block}"
+    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", f"x_mask = x < {body.x_size}"]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
+
+
+def _neighbours(coordinate: str, body: Body) -> str:
+    """The coordinate that neighbouring lanes differ in. Of windows a thread has only as many neighbours as make
+    `WINDOW_BYTES`: what it reads of them begins anywhere and comes one by one, each time of neighbours in all lanes."""
+    if not body.kernel.folds:
+        return coordinate
+    itemsize = min(argument.node.dtype.itemsize for argument in body.kernel.arguments if argument.role != "number")
+    count = max(1, WINDOW_BYTES // itemsize)
+    return f"tl.max_contiguous({coordinate}, {count if body.flat else [1, count]})"
 
 
 def _integer(body: Body) -> str:
@@ -158,5 +177,6 @@ def _r_lines(body: Body) -> list[str]:
     if body.vector:
         return block_lines(body.kernel, body.blocks, body.r_size, body.vector, _integer(body))
     start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
-    lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"]
+    r = f"{start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"
+    lines = [f"r = {_neighbours(r, body)}"]
     return [*lines, f"r_mask = {body.inside_row()}"] if body.ragged_r else lines

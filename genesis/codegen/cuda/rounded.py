@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from genesis.codegen.cuda.kernel_ir import END, Apply, Kernel, Reduce, Select, Statement, Store, operands_of
+from genesis.codegen.cuda.kernel_ir import END, Apply, Fold, Kernel, Reduce, Select, Statement, Store, operands_of
 from genesis.ir.types import DType, float32
 
 REDUCTIONS: Final = {"sum", "max", "min"}
@@ -41,7 +41,7 @@ def _rounds(s: Statement, dtypes: dict[str, DType]) -> bool:
 def _passes_on(s: Statement) -> bool:
     if isinstance(s, Apply):
         return s.compute is float32 and s.node.op.rounds
-    return isinstance(s, Select) or (isinstance(s, Reduce) and s.op in REDUCTIONS)
+    return isinstance(s, Select) or (isinstance(s, (Reduce, Fold)) and s.op in REDUCTIONS)
 
 
 def _low(dtype: DType) -> bool:

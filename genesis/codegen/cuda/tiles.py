@@ -12,17 +12,16 @@ along x and stores along r, and each of them is of neighbouring elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from genesis.codegen.cuda.blocks import Blocks, about, enough_programs, flat_block, power_of_two, room_for
-from genesis.codegen.cuda.build_kernel import build
+from genesis.codegen.cuda.blocks import Blocks, about, enough_programs, flat_block, power_of_two, room_for, windows
+from genesis.codegen.cuda.build_kernel import over
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store
 from genesis.ir.sym_int import SymInt
 from genesis.passes.fusion.index_map import Atom, Expr
-from genesis.passes.groups import Group
+from genesis.passes.groups import Group, Space
 
 SHORTEST_ROW: Final = 16
 """Minimum elements of a row that gets a coordinate of its own."""
@@ -40,11 +39,16 @@ FEWEST_NEIGHBOURS: Final = 8
 """Minimum neighbouring elements along an operand's own axis for a tile; with fewer it is read as it comes."""
 
 
-def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] | None:
-    """A loop's kernel in rows and places, and its blocks; None where one flat coordinate is best."""
+def tile(group: Group, kernel: Kernel, gpu: GpuModel,
+         build: Callable[[Group, Space], Kernel] = over) -> tuple[Kernel, Blocks] | None:
+    """A loop's kernel in rows and places, and its blocks; None where one flat coordinate is best.
+
+    Args:
+        build: makes the kernel again, over another space of the same size.
+    """
     if kernel.has_r or not kernel.x_size:
         return None
-    columns = _turned_at(kernel)
+    columns = 0 if kernel.folds else _turned_at(kernel)
     if columns:
         side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments
                                  if argument.role != "number")
@@ -61,8 +65,17 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] |
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
         blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
+        blocks = blocks if not kernel.folds else windows(blocks, kernel)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
-    return build(replace(group, space=space)), blocks
+    tiled = build(group, space)
+    return None if tiled.folds and not _along_rows(tiled) else (tiled, blocks)
+
+
+def _along_rows(kernel: Kernel) -> bool:
+    """Whether every load runs along r by ones. Where windows are further apart the compiler sees no direction in a
+    block of rows, and takes the wrong one: lanes would read places that are rows apart."""
+    return all(any(k == 1 and atom.kind == "var" and atom.name == "r" for atom, k in load.address.terms)
+               for load in kernel.loads("xr"))
 
 
 def _row_of(kernel: Kernel) -> int:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 def _counts(axes: Sequence[Strided], include_pad: bool, device: Device) -> Node | int:
     """How many elements each window counts: (1, 1, *places), or one number for all."""
-    if all(not a.padding and (a.out - 1) * a.stride + a.window <= a.size for a in axes):
+    ends = [(a.out - 1) * a.stride + a.window for a in axes]
+    if all((include_pad or not a.padding) and end <= a.size + 2 * a.padding for a, end in zip(axes, ends, strict=True)):
         return prod(a.window for a in axes)
     lengths = []
     for a in axes:
@@ -89,9 +90,12 @@ def _mean(x: Node, axes: Axes, counts: Node | int) -> Node:
 
 
 def _back(g: Node, axes: Axes, counts: Node | int) -> Node:
-    """Each element's gradient: the shares of the windows that see it."""
-    share, valid = gathered(_divided(upcast(g), counts), [axis.read_by(g.type.device) for axis in axes])
-    return downcast(sum(share if valid is None else where_(valid, share, 0), axes=last_axes(share, len(axes))), g)
+    """Each element's gradient: the shares of the windows that see it. One number of elements divides their sum."""
+    alike = isinstance(counts, int)
+    shares = upcast(g) if alike else _divided(upcast(g), counts)
+    share, valid = gathered(shares, [axis.read_by(g.type.device) for axis in axes])
+    total = sum(share if valid is None else where_(valid, share, 0), axes=last_axes(share, len(axes)))
+    return downcast(_divided(total, counts) if alike else total, g)
 
 
 def _avg_pool(x: Node, include_pad: bool, divisor: int, **how: Ints) -> Node:

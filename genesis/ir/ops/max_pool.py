@@ -6,8 +6,7 @@ The decomposition of a gradient asks for each element which windows see it: sums
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
@@ -15,7 +14,7 @@ from genesis.ir.ops.control import item
 from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import expand, reshape
-from genesis.ir.ops.pointwise import eq, mul, where_
+from genesis.ir.ops.pointwise import cast, eq, mul, where_
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import argmax, max, sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
@@ -24,7 +23,6 @@ from genesis.ir.ops.windows import (
     STRIDED,
     Axes,
     Ints,
-    Reads,
     adaptive_axes,
     each_window,
     gathered,
@@ -32,7 +30,7 @@ from genesis.ir.ops.windows import (
     pooled_type,
     strided_axes,
 )
-from genesis.ir.types import TensorType, int64
+from genesis.ir.types import TensorType, int32, int64
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -46,24 +44,25 @@ def _type(x: TensorType, **how: Ints) -> tuple[TensorType, TensorType]:
 def _maxima(x: Node, axes: Axes) -> tuple[Node, Node]:
     """The largest element of each window (the first of equal ones, NaN if there is one), and its position."""
     n = len(axes)
-    reads = [axis.reads(x.type.device) for axis in axes]
-    seen, _ = gathered(x, reads)  # an element past the border stands for one that the window sees
+    lowest = -inf if x.dtype.kind == "float" else x.dtype.min
+    seen, _ = gathered(x, [axis.reads(x.type.device) for axis in axes], lowest)
     lead, window = seen.type.shape[:2 + n], prod(seen.type.shape[2 + n:])
     rows = reshape(seen, shape=(*lead, window))
     best = argmax(rows, axis=2 + n, keepdims=True)
-    positions = reshape(_positions(reads, x.type.shape[2:]), shape=(1, 1, *lead[2:], window))
+    positions = reshape(_positions(axes, x), shape=(1, 1, *lead[2:], window))
     chosen = gather(expand(positions, shape=rows.type.shape), best, axis=2 + n)
     return max(rows, axes=(2 + n,)), reshape(chosen, shape=lead)
 
 
-def _positions(reads: Sequence[Reads], sizes: Ints) -> Node:
-    """The flat position of what each tap of each window sees: (*places, *taps)."""
-    n = len(reads)
+def _positions(axes: Axes, x: Node) -> Node:
+    """The flat position of what each tap of each window sees: (*places, *taps). Padding is the largest of a window only
+    where all of it is as small, and the first tap is chosen: it stands for the first element that the window sees."""
+    n, sizes = len(axes), x.type.shape[2:]
     parts = []
-    for axis, read in enumerate(reads):
+    for axis, index in enumerate(one.seen(x.type.device) for one in axes):
         shape = [1] * (2 * n)
-        shape[axis], shape[n + axis] = read.index.type.shape
-        parts.append(reshape(read.index, shape=tuple(shape)) * prod(sizes[axis + 1:]))
+        shape[axis], shape[n + axis] = index.type.shape
+        parts.append(reshape(index, shape=tuple(shape)) * prod(sizes[axis + 1:]))
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -75,8 +74,8 @@ def _back(g: Node, index: Node, axes: Axes) -> Node:
     n, sizes = len(axes), tuple(axis.size for axis in axes)
     reads = [axis.read_by(g.type.device) for axis in axes]
     found, valid = gathered(upcast(g), reads)
-    chosen, _ = gathered(index, reads)
-    place = iota(shape=(prod(sizes),), axis=0, dtype=int64, device=g.type.device)
+    place = iota(shape=(prod(sizes),), axis=0, dtype=int64 if prod(sizes) > int32.max else int32, device=g.type.device)
+    chosen, _ = gathered(cast(index, dtype=place.dtype), reads)
     place = reshape(place, shape=(1, 1, *sizes, *[1] * n))
     mine = eq(chosen, expand(place, shape=chosen.type.shape))
     mine = mine if valid is None else mul(mine, valid)

@@ -36,12 +36,15 @@ class Reads:
     """What to read along an axis: `index` (places, terms), where not `valid` an element that does not count.
 
     Attributes:
-        index: inside the axis everywhere.
+        index: inside the padded axis everywhere.
         valid: truth values of the same shape, None where all are true.
+        low, high: elements that count for nothing, before and after those of the axis.
     """
 
     index: Node
     valid: Node | None
+    low: int = 0
+    high: int = 0
 
 
 def places(out: int, window: int, device: Device) -> tuple[Node, Node]:
@@ -74,29 +77,39 @@ class Strided:
     dilation: int = 1
 
     def reads(self, device: Device) -> Reads:
-        """The elements of each window. One past a border stands for the nearest one that the window sees."""
+        """The elements of each window; those past a border are padding."""
+        i, k = places(self.out, self.window, device)
+        reach = (self.out - 1) * self.stride + (self.window - 1) * self.dilation + 1
+        return Reads(i * self.stride + k * self.dilation, None, self.padding, max(reach - self.padding - self.size, 0))
+
+    def seen(self, device: Device) -> Node:
+        """Which element each tap of each window sees: (out, window). One past a border stands for the nearest one that
+        the window sees."""
         i, k = places(self.out, self.window, device)
         start = i * self.stride - self.padding
-        last = (self.out - 1) * self.stride + (self.window - 1) * self.dilation - self.padding
-        if not self.padding and last < self.size:
-            return Reads(start + k * self.dilation, None)
-        first = maximum(floor_divide(-start + (self.dilation - 1), literal(self.dilation)), literal(0))
-        final = minimum(floor_divide(-start + (self.size - 1), literal(self.dilation)), literal(self.window - 1))
-        tap = maximum(minimum(k, final), first)
-        index = _clipped(start + tap * self.dilation, 0, self.size - 1)
-        return Reads(index, eq(tap, k))
+        if self.dilation > 1:
+            first = maximum(floor_divide(-start + (self.dilation - 1), literal(self.dilation)), literal(0))
+            final = minimum(floor_divide(-start + (self.size - 1), literal(self.dilation)), literal(self.window - 1))
+            k = maximum(minimum(k, final), first)
+        return _clipped(start + k * self.dilation, 0, self.size - 1)
 
     def read_by(self, device: Device) -> Reads:
-        """The windows that see each element: (size, as many as ever do)."""
-        most = (self.window - 1) * self.dilation // self.stride + 1
+        """The windows that see each element: (size, as many as ever do); those that are none are padding."""
+        longest = (self.window - 1) * self.dilation
+        most = longest // self.stride + 1
         i, j = places(self.size, most, device)
         moved = i + self.padding
-        window = floor_divide(moved, literal(self.stride)) - j
-        reach = moved - window * self.stride
-        valid = bitwise_and(_within(window, 0, self.out), le(reach, literal((self.window - 1) * self.dilation)))
+        low = max(most - 1 - self.padding // self.stride, 0)
+        index = floor_divide(moved, literal(self.stride)) - j + low
+        high = max((self.size - 1 + self.padding) // self.stride - (self.out - 1), 0)
+        reach = remainder(moved, literal(self.stride)) + j * self.stride
+        valid: Node | None = None
+        if most * self.stride - 1 > longest:
+            valid = le(reach, literal(longest))
         if self.dilation > 1:
-            valid = bitwise_and(valid, eq(remainder(reach, literal(self.dilation)), literal(0)))
-        return Reads(_clipped(window, 0, self.out - 1), valid)
+            hits = eq(remainder(reach, literal(self.dilation)), literal(0))
+            valid = hits if valid is None else bitwise_and(valid, hits)
+        return Reads(index, valid, low, high)
 
     def taps_of(self, device: Device) -> Reads:
         """The (tap, window) pairs that see each element, as tap·out + window: (size, window)."""
@@ -138,15 +151,26 @@ class Adaptive:
         end = floor_divide((i + 1) * self.size + (self.out - 1), literal(self.out))
         return Reads(minimum(start + k, end - 1), lt(start + k, end))
 
+    def seen(self, device: Device) -> Node:
+        """Which element each tap of each window sees: (out, window)."""
+        return self.reads(device).index
+
     def read_by(self, device: Device) -> Reads:
         """The windows that see each element."""
         return Adaptive(self.out, self.size).reads(device)
 
 
-def gathered(x: Node, reads: Sequence[Reads]) -> tuple[Node, Node | None]:
-    """x (n, channels, *sizes) read along each spatial axis: (n, channels, *places, *terms), and what of it counts."""
+def gathered(x: Node, reads: Sequence[Reads], fill: float = 0) -> tuple[Node, Node | None]:
+    """x (n, channels, *sizes) read along each spatial axis: (n, channels, *places, *terms), and what of it counts.
+
+    Args:
+        fill: what padding is.
+    """
     valid: Node | None = None
     rank = len(reads)
+    low, high = ((0, 0, *(getattr(read, side) for read in reads)) for side in ("low", "high"))
+    if any(low) or any(high):
+        x = pad(x, low=low, high=high, value=fill)
     for axis in reversed(range(rank)):  # the last axis first: those before it keep their places
         x = take(x, reads[axis].index, axis=axis + 2)
         mask = reads[axis].valid

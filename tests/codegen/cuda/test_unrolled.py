@@ -1,0 +1,106 @@
+"""Short reductions over windows: a load for each tap, addresses without 64 bits, lanes along neighbours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.index_arithmetic import index_expression, known_comparison
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.worker import compiled_by_triton
+from genesis.ir import OPS, Graph, Node, literal
+from genesis.ir.ops import indexing, leaves, movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.types import DType, bfloat16, float32, int64
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.index_map import ZERO, offset, scale, variable
+from genesis.passes.graph.canonicalize import canonicalize
+from tests.codegen.cuda.evaluate import decomposed
+from tests.codegen.cuda.programs import GPU, an_input, check, inputs
+
+HOW = {"window": (3, 3), "stride": (2, 2), "padding": (1, 1), "include_pad": True, "divisor": 0}
+
+
+def kernel_of(x: Node, y: Node) -> KernelSource:
+    """The one kernel of a program."""
+    group, = fuse(canonicalize(decomposed(Graph((x,), (y,))))).groups
+    return emit(group)
+
+
+def mean(x: Node) -> Node:
+    """Windows of 3 by 3, every second one, with padding."""
+    return OPS["avg_pool"](x, sizes=tuple((size + 1) // 2 for size in x.shape[2:]), **HOW)
+
+
+def spread(g: Node, shape: tuple[int, int]) -> Node:
+    """The gradient of `mean`."""
+    return OPS["avg_pool_backward"](g, shape=shape, **HOW)
+
+
+def test_a_window_is_a_load_for_each_tap_from_one_address() -> None:
+    kernel = kernel_of(*((x := an_input(0, (64, 32, 56, 56))), mean(x)))
+    loads = re.findall(r"tl\.load\(in0 \+ (\(.*?\))(?: \+ \((-?\d+)\))?, mask", kernel.source)
+    assert len(loads) == 9 and len({address for address, _ in loads}) == 1
+    assert sorted(int(step or 0) for _, step in loads) == [-57, -56, -55, -1, 0, 1, 55, 56, 57]
+    assert "RBLOCK" not in kernel.source and "int64" not in kernel.source and "tl.where" not in kernel.source
+
+
+def test_a_gradient_reads_the_few_windows_that_see_an_element_and_divides_once() -> None:
+    g = an_input(0, (64, 32, 28, 28))
+    source = kernel_of(g, spread(g, (56, 56))).source
+    assert source.count("tl.load(in0") == 4 and source.count("div_rn") == 1 and "int64" not in source
+
+
+def test_windows_without_overlap_have_one() -> None:
+    g = an_input(0, (64, 32, 28, 28))
+    how = {"window": (2, 2), "stride": (2, 2), "padding": (0, 0), "include_pad": True, "divisor": 0}
+    source = kernel_of(g, OPS["avg_pool_backward"](g, shape=(56, 56), **how)).source
+    assert source.count("tl.load(in0") == 1 and "mask=x_mask, " in source and "RBLOCK" not in source
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(64, 32, 56, 56), (3, 32, 13, 11), (8, 16, 4, 500)])
+def test_lanes_run_along_results_and_nothing_goes_through_shared_memory(shape: tuple[int, ...], dtype: DType) -> None:
+    for kernel in (kernel_of(*((x := an_input(0, shape, dtype)), mean(x))),
+                   kernel_of(*((g := an_input(0, shape, dtype)), spread(g, (2 * shape[2], 2 * shape[3]))))):
+        text = compiled_by_triton(kernel.key_parts(), 90).asm["ttgir"]
+        assert "convert_layout" not in text
+        each = int(re.search(r"sizePerThread = \[(?:1, )?(\d+)\]", text)[1])  # type: ignore[index]
+        assert each * dtype.itemsize <= 4, "32 lanes read a line of memory"
+
+
+def test_sums_of_looked_up_rows_run_along_the_rows() -> None:
+    table, index = an_input(0, (50, 96)), an_input(1, (40, 4), int64)
+    schedule = check([table, index], r.sum(indexing.take(table, index, axis=0), axes=(1,)))
+    assert emit(schedule.groups[0]).source.count("tl.load(in0") == 4
+
+
+def test_softmax_of_a_window_waits_for_its_reductions() -> None:
+    x, = inputs((6, 40))
+    at = p.add(leaves.iota(shape=(30, 3), axis=0, dtype=int64, device=GPU),
+               leaves.iota(shape=(30, 3), axis=1, dtype=int64, device=GPU))
+    seen = indexing.take(x, at, axis=1)
+    largest = r.max(seen, axes=(2,), keepdims=True)
+    check([x], r.sum(p.exp(p.sub(seen, movement.expand(largest, shape=seen.shape))), axes=(2,)))
+
+
+def test_index_expressions_are_sums_and_quotients_of_coordinates() -> None:
+    i = leaves.iota(shape=(10, 4), axis=0, dtype=int64, device=GPU)
+    k = leaves.iota(shape=(10, 4), axis=1, dtype=int64, device=GPU)
+    x, r_ = variable("x", 10), variable("r", 4)
+    assert str(index_expression(p.floor_divide(i * 3 + k, literal(2)), (x, r_))) == "(r + x*3)//2"
+    assert index_expression(p.minimum(k, literal(3)), (x, r_)) == r_
+    assert index_expression(p.minimum(k, literal(2)), (x, r_)) is None
+    assert index_expression(i * 2**30, (x, r_)) is None, "more than 32 bits"
+    assert index_expression(p.mul(i, k), (x, r_)) is None
+
+
+def test_comparisons_are_known_where_the_ranges_are_apart() -> None:
+    x = variable("x", 10)
+    assert known_comparison("lt", x, offset(ZERO, 10)) is True and known_comparison("ge", x, offset(ZERO, 10)) is False
+    assert known_comparison("le", x, offset(ZERO, 9)) is True and known_comparison("gt", x, ZERO) is None
+    assert known_comparison("eq", x, x) is True and known_comparison("ne", x, offset(x, 1)) is True
+    assert known_comparison("eq", scale(x, 2), x) is None
