@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, KernelSource, TensorTable
+from genesis.codegen.cuda.source import RELEASE, SIZES, WAIT, KernelSource, TensorTable
 from genesis.codegen.cuda.templates.attention_choice import Form
 from genesis.codegen.cuda.templates.streamed_attention import (
     GROUPS,
@@ -34,23 +34,37 @@ from genesis.codegen.cuda.templates.streamed_attention import (
     start_of_heads,
 )
 from genesis.codegen.cuda.templates.streamed_matmul import descriptor
+from genesis.codegen.cuda.templates.streamed_tiles_gluon import (
+    ASK,
+    PLACE_OF_TILE,
+    TOLD_NEXT,
+    Barriers,
+    allocated,
+    function,
+    let_go,
+    loading,
+    module,
+    multiplying,
+    parameters,
+    part_of,
+    result_layouts,
+    started,
+    wide_layout,
+)
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.templates.attention import Attention
 
-LOADING_WARPS, LOADING_REGISTERS = 1, 24
-"""Warps beside those that multiply, and the registers of each of their threads."""
+LOADING_REGISTERS: Final = 24
+"""Registers of each thread of the loading warp."""
 
 SUM_REGISTERS: Final = 240
 """Registers of each thread of a group that multiplies."""
 
-BARRIERS: Final = {"q_full": GROUPS, "q_empty": GROUPS, "k_full": "STAGES", "k_empty": "STAGES", "v_full": "STAGES",
-                   "v_empty": "STAGES", "told": 2, "heard": 2}
-"""Barriers, and how many of each."""
-
-ARRIVALS: Final = {"k_empty": GROUPS, "v_empty": GROUPS, "heard": GROUPS}
-"""How many arrive at a barrier, if it is not one."""
+BARRIERS: Final[Barriers] = {
+    "q_full": (GROUPS, 1), "q_empty": (GROUPS, 1), "k_full": ("STAGES", 1), "k_empty": ("STAGES", GROUPS),
+    "v_full": ("STAGES", 1), "v_empty": ("STAGES", GROUPS), "told": (2, 1), "heard": (2, GROUPS)}
 
 
 def emit_streamed_attention(a: Attention) -> KernelSource:
@@ -75,10 +89,8 @@ def emit_streamed_attention(a: Attention) -> KernelSource:
 
 def gluon_module(a: Attention, name: str, signature: dict[str, str], form: Form, stacks: dict[str, Stack]) -> str:
     """The module that defines the kernel."""
-    given = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
-    passed = ", ".join(signature)
+    given = parameters(signature)
     shared = ", ".join(("q_blocks", "k_blocks", "v_blocks", "y_blocks", "number", *BARRIERS))
-    started = [f"(sums, ({shared}, {group}, {SIZES}{passed}))" for group in range(GROUPS)]
     kernel = [
         RELEASE,
         "layout: tl.constexpr = tl.NVMMASharedLayout.get_default_for([J, D], q_map.dtype)",
@@ -87,23 +99,12 @@ def gluon_module(a: Attention, name: str, signature: dict[str, str], form: Form,
         "v_blocks = tl.allocate_shared_memory(v_map.dtype, [STAGES, J, D], layout)",
         f"y_blocks = tl.allocate_shared_memory(y_map.dtype, [{GROUPS}, {ROWS}, D], layout)" if form.kept
         else "y_blocks = q_blocks",
-        "number = tl.allocate_shared_memory(tl.int32, [2, 1], tl.SwizzledSharedLayout(1, 1, 1, [0]))"]
-    for barrier, count in BARRIERS.items():
-        kernel += [f"{barrier} = tl.allocate_shared_memory(tl.int64, [{count}, 1], mbarrier.MBarrierLayout())",
-                   f"for index in tl.static_range({count}):",
-                   f"    mbarrier.init({barrier}.index(index), count={ARRIVALS.get(barrier, 1)})"]
-    kernel += [f"tl.warp_specialize([{', '.join(started)}, (loads, ({shared}, {SIZES}{passed}))],",
-               f"    {[4] * (GROUPS - 1) + [LOADING_WARPS]}, {[SUM_REGISTERS] * (GROUPS - 1) + [LOADING_REGISTERS]})"]
-    parts = (PLACE_OF_TILE, ASK, _SOFTMAX,
-             function("loads", f"{shared}, {SIZES}{given}", _loads(a, stacks)),
-             function("sums", f"{shared}, GROUP: tl.constexpr, {SIZES}{given}",
-                       _sums(a, form, "lse" in signature)),
-             function(name, given, kernel))
-    return f"{GLUON_HEADER}\n\n" + "\n\n".join(part.strip("\n") + "\n" for part in parts)
-
-
-def function(name: str, given: str, lines: list[str]) -> str:
-    return f"@gluon.jit\ndef {name}({given}):\n" + "".join(f"    {line}\n" for line in lines)
+        *allocated(BARRIERS),
+        *started(shared, signature, GROUPS, SUM_REGISTERS, LOADING_REGISTERS)]
+    return module(PLACE_OF_TILE, ASK, _SOFTMAX, function("loads", f"{shared}, {SIZES}{given}", _loads(a, stacks)),
+                  function("sums", f"{shared}, GROUP: tl.constexpr, {SIZES}{given}",
+                           _sums(a, form, "lse" in signature)),
+                  function(name, given, kernel))
 
 
 def _tile(a: Attention) -> list[str]:
@@ -115,7 +116,7 @@ def _tile(a: Attention) -> list[str]:
 
 
 def _loads(a: Attention, stacks: dict[str, Stack]) -> list[str]:
-    """What the loading warp does. The programs' last one leaves the counters as it found them."""
+    """What the loading warp does."""
     q, k, v = (place(stacks[name], row) for name, row in (
         ("q", f"tile * {ROWS * GROUPS} + group * {ROWS}"), ("k", "start"), ("v", "start")))
     keys = [
@@ -131,149 +132,115 @@ def _loads(a: Attention, stacks: dict[str, Stack]) -> list[str]:
         "mbarrier.wait(v_empty.index(stage), parity)",
         f"ask(v_map, [{v}], v_full.index(stage), v_blocks.index(stage))",
         "count += 1"]
-    return [
-        WAIT,
-        f"programs = tl.cdiv(queries, {ROWS * GROUPS}) * batches",
-        f"one: tl.constexpr = tl.BlockedLayout([1], [32], [{LOADING_WARPS}], [0])",
-        "count = 0",
-        "turn = 0",
-        "more = True",
-        "while more:",
-        "    program = tl.atomic_add(counters, 1).to(tl.int32)",
-        "    mbarrier.wait(heard.index(turn % 2), ((turn // 2) & 1) ^ 1)",
-        "    number.index(turn % 2).store(tl.full([1], program, tl.int32, one))",
-        "    mbarrier.arrive(told.index(turn % 2), count=1)",
-        "    more = program < programs",
-        "    if more:",
-        *indented(indented([
-            *_tile(a), start_of_heads(a),
-            "for step in range(last):", *indented(keys),
-            "turn += 1"])),
-        "if tl.atomic_add(counters + 1, 1) == PROGRAMS - 1:",
-        "    tl.atomic_xchg(counters, 0)",
-        "    tl.atomic_xchg(counters + 1, 0)"]
+    return loading("queries", ROWS * GROUPS, [
+        *_tile(a), start_of_heads(a),
+        "for step in range(last):", *indented(keys)])
 
 
 def _sums(a: Attention, form: Form, lse: bool) -> list[str]:
     """What a group of multiplying warps does."""
-    scale = a.scale * LOG2_E
+    tile = [*_tile(a), *_first_scores(a, form), *_loop(a), *_last_values(a, form, lse)]
+    return [
+        WAIT,
+        wide_layout("J"),
+        *result_layouts(a),
+        f"empty = tl.zeros([{ROWS}, J], tl.float32, wide)",
+        "q_block = q_blocks.index(GROUP)",
+        "y_block = y_blocks.index(GROUP)",
+        *multiplying("queries", ROWS * GROUPS, tile),
+        *(["tma.store_wait(0)"] if form.kept else [])]
+
+
+def _first_scores(a: Attention, form: Form) -> list[str]:
+    """Lines that begin the sums, and make the probabilities of the last tile of keys, which alone needs bounds."""
     masked, skips = a.causal or ragged(a), a.causal and form.keys < ROWS * GROUPS
-    told = ["mbarrier.wait(told.index(turn % 2), (turn // 2) & 1)",
-            "program = tl.max(number.index(turn % 2).load(one), 0)",
-            "mbarrier.arrive(heard.index(turn % 2), count=1)"]
-    parts = list(enumerate(parts_of(a.head)))
-    names = ", ".join(f"sums{n}" for n, _ in parts)
-    done = f"{names} = warpgroup_mma_wait(0, deps=({names},))"
-    values = ["mbarrier.wait(v_full.index(old), (count // STAGES) & 1)",
-              *(f"sums{n} = warpgroup_mma(tl.convert_layout(p.to(q_map.dtype), left{n}), "
-                f"v_blocks.index(old){part_of(a, part)}, sums{n}, is_async=True)" for n, part in parts)]
-
-    def scores(stage: str) -> list[str]:
-        return [f"next_scores = warpgroup_mma(q_block{part_of(a, part)}, k_blocks.index({stage}){part_of(a, part)}"
-                f".permute((1, 0)), {'next_scores' if n else 'empty, use_acc=False'}, is_async=True)"
-                for n, part in parts]
-
-    skipped = [
-        "for step in range(mine, last):",
-        *(f"    {line}" for x in "kv" for line in (
-            f"mbarrier.wait({x}_full.index(count % STAGES), (count // STAGES) & 1)",
-            f"mbarrier.arrive({x}_empty.index(count % STAGES), count=1)")),
-        "    count += 1"]
-    bounds = f"{a.causal}, {ragged(a)}, {scale}"
-    tile = [
-        *_tile(a),
+    return [
         f"row = tile * {ROWS * GROUPS} + GROUP * {ROWS}",
         f"i = row + tl.arange(0, {ROWS}, layout=tl.SliceLayout(1, wide))",
         f"mine = tl.minimum(tl.cdiv(row + {ROWS}, J), last)" if skips else "mine = last",
         f"best = tl.full([{ROWS}], -1e30, tl.float32, tl.SliceLayout(1, wide))",
         f"total = tl.zeros([{ROWS}], tl.float32, tl.SliceLayout(1, wide))",
-        *(f"sums{n} = tl.zeros([{ROWS}, {size}], tl.float32, result{n})" for n, (_, size) in parts),
-        *(skipped if skips else []),
+        *(f"sums{n} = tl.zeros([{ROWS}, {size}], tl.float32, result{n})"
+          for n, (_, size) in enumerate(parts_of(a.head))),
+        *(let_go() if skips else []),
         "old = count % STAGES",
         "mbarrier.wait(q_full.index(GROUP), turn & 1)",
         "mbarrier.wait(k_full.index(old), (count // STAGES) & 1)",
-        *scores("old"),
+        *_scores(a, "old"),
         "scores = warpgroup_mma_wait(0, deps=(next_scores,))",
         "mbarrier.arrive(k_empty.index(old), count=1)",
-        f"p, best, total, shrink = softmax(scores, best, total, i, (mine - 1) * J, keys, {masked}, {bounds})",
-        "for step in range(1, mine):",
-        *indented([
-            "old = count % STAGES",
-            "new = (count + 1) % STAGES",
-            "mbarrier.wait(k_full.index(new), ((count + 1) // STAGES) & 1)",
-            *scores("new"),
-            *values,
-            f"scores = warpgroup_mma_wait({len(parts)}, deps=(next_scores,))",
-            "mbarrier.arrive(k_empty.index(new), count=1)",
-            f"p, best, total, shrink = softmax(scores, best, total, i, 0, keys, False, {bounds})",
-            done,
-            "mbarrier.arrive(v_empty.index(old), count=1)",
-            *(f"sums{n} = sums{n} * tl.convert_layout(shrink, tl.SliceLayout(1, result{n}))[:, None]"
-              for n, _ in parts),
-            "count += 1"]),
+        _probabilities(a, f"(mine - 1) * J, keys, {masked}")]
+
+
+def _loop(a: Attention) -> list[str]:
+    """The loop over all other tiles of keys: the products with values of one run beside the softmax of the next."""
+    parts = parts_of(a.head)
+    return ["for step in range(1, mine):", *indented([
+        "old = count % STAGES",
+        "new = (count + 1) % STAGES",
+        "mbarrier.wait(k_full.index(new), ((count + 1) // STAGES) & 1)",
+        *_scores(a, "new"),
+        *_values(a),
+        f"scores = warpgroup_mma_wait({len(parts)}, deps=(next_scores,))",
+        "mbarrier.arrive(k_empty.index(new), count=1)",
+        _probabilities(a, "0, keys, False"),
+        _summed(a),
+        "mbarrier.arrive(v_empty.index(old), count=1)",
+        *(f"sums{n} = sums{n} * tl.convert_layout(shrink, tl.SliceLayout(1, result{n}))[:, None]"
+          for n, _ in enumerate(parts)),
+        "count += 1"])]
+
+
+def _last_values(a: Attention, form: Form, lse: bool) -> list[str]:
+    """Lines for the last product with values, and to store the results."""
+    return [
         *(["mbarrier.arrive(q_empty.index(GROUP), count=1)"] if form.kept else []),
         "old = count % STAGES",
-        *values,
+        *_values(a),
         "turn += 1",
-        *told_next(told),
+        *TOLD_NEXT,
         *([f"tl.store(lse + ({batch_number(a)} * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
           if lse else []),
         "share = 1.0 / total",
-        done,
+        _summed(a),
         "mbarrier.arrive(v_empty.index(old), count=1)",
         "count += 1",
         *(["tma.store_wait(0)"] if form.kept else []),
         *(f"y_block{part_of(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
-          f".to(q_map.dtype))" for n, part in parts),
+          f".to(q_map.dtype))" for n, part in enumerate(parts_of(a.head))),
         "fence_async_shared()",
         f"store_block(y_map, [{result_at(a)}], "
         "reshaped(y_block, y_map.dtype, y_map.block_type.shape, y_map.layout))",
-        *([] if form.kept else ["tma.store_wait(0)", "mbarrier.arrive(q_empty.index(GROUP), count=1)"]),
-        "program = following"]
-    return [
-        WAIT,
-        "wide: tl.constexpr = tl.NVMMADistributedLayout("
-        "version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, J, 16])",
-        *(line for n, (_, size) in parts for line in (
-            f"result{n}: tl.constexpr = tl.NVMMADistributedLayout("
-            f"version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, {size}, 16])",
-            f"left{n}: tl.constexpr = tl.DotOperandLayout(0, result{n}, 2)")),
-        "one: tl.constexpr = tl.BlockedLayout([1], [32], [4], [0])",
-        f"empty = tl.zeros([{ROWS}, J], tl.float32, wide)",
-        "q_block = q_blocks.index(GROUP)",
-        "y_block = y_blocks.index(GROUP)",
-        f"programs = tl.cdiv(queries, {ROWS * GROUPS}) * batches",
-        "count = 0",
-        "turn = 0",
-        *told,
-        "while program < programs:", *indented(tile),
-        *(["tma.store_wait(0)"] if form.kept else [])]
+        *([] if form.kept else ["tma.store_wait(0)", "mbarrier.arrive(q_empty.index(GROUP), count=1)"])]
 
 
-def part_of(a: Attention, part: tuple[int, int]) -> str:
-    """What takes these elements of each head's row out of a block."""
-    return "" if part == (0, a.padded_head) else f".slice({part[0]}, {part[1]}, 1)"
+def _scores(a: Attention, stage: str) -> list[str]:
+    """Lines that begin the product with a stage's keys, over the elements of a head."""
+    return [f"next_scores = warpgroup_mma(q_block{part_of(a, part)}, k_blocks.index({stage}){part_of(a, part)}"
+            f".permute((1, 0)), {'next_scores' if n else 'empty, use_acc=False'}, is_async=True)"
+            for n, part in enumerate(parts_of(a.head))]
 
 
-def told_next(told: list[str]) -> list[str]:
-    """The lines by which a group hears of the tile after, while its last product runs."""
-    return [line.replace("program =", "following =") for line in told]
+def _probabilities(a: Attention, where: str) -> str:
+    """The line that turns scores into probabilities; `where`: the tile's first key, how many there are, if it has
+    bounds."""
+    return (f"p, best, total, shrink = softmax(scores, best, total, i, {where}, {a.causal}, {ragged(a)}, "
+            f"{a.scale * LOG2_E})")
 
 
-PLACE_OF_TILE: Final = """@gluon.jit
-def place_of_tile(program, batches, tiles, near):
-    first = program // (near * tiles) * near
-    width = tl.minimum(batches - first, near)
-    rest = program % (near * tiles)
-    return tiles - 1 - rest // width, first + rest % width
-"""
-"""Which tile of which batch is the n-th: the longest of `near` batches first."""
+def _values(a: Attention) -> list[str]:
+    """Lines that begin to add the products of probabilities and values."""
+    return ["mbarrier.wait(v_full.index(old), (count // STAGES) & 1)",
+            *(f"sums{n} = warpgroup_mma(tl.convert_layout(p.to(q_map.dtype), left{n}), "
+              f"v_blocks.index(old){part_of(a, part)}, sums{n}, is_async=True)"
+              for n, part in enumerate(parts_of(a.head)))]
 
-ASK: Final = """@gluon.jit
-def ask(map, at, full, block):
-    mbarrier.expect(full, map.block_type.nbytes)
-    load_block(map, at, full, reshaped(block, map.dtype, map.block_type.shape, map.layout))
-"""
+
+def _summed(a: Attention) -> str:
+    """The line that waits for these."""
+    names = ", ".join(f"sums{n}" for n, _ in enumerate(parts_of(a.head)))
+    return f"{names} = warpgroup_mma_wait(0, deps=({names},))"
+
 
 _SOFTMAX: Final = """@gluon.jit
 def softmax(scores, best, total, i, start, keys, MASKED: tl.constexpr, CAUSAL: tl.constexpr, RAGGED: tl.constexpr,
