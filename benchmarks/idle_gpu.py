@@ -6,6 +6,9 @@ compiled. All values read back are 0.
 
     with idle_gpu():
         ...                        # device="cuda"
+
+With `graph_seconds` graphs and copies take time: streams have clocks, and who waits for one sleeps. So a loop shows
+where its host keeps the GPU from working, and a thread beside it what it costs.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 
 MEMORY: Final = 141 << 30
 ALIGNMENT: Final = 512
+STEP_NODES: Final = 100
+"""Nodes from which on a graph is taken for that of a training step."""
 
 
 class IdleDriver(CudaDriver):
@@ -44,6 +51,108 @@ class IdleDriver(CudaDriver):
 
     def encode_map(self, *parts: Any) -> None:
         """Nothing: images that were never compiled do not know how their blocks lie."""
+
+
+COPY_RATE: Final = {"pageable": 4e9, "page-locked": 50e9}
+"""Bytes a second between host and GPU: an order of magnitude, of pageable memory that nobody has touched yet."""
+
+
+class PacedDriver(IdleDriver):
+    """A GPU that does nothing, and takes its time for it: streams run side by side, each in its order.
+
+    Args:
+        graph_seconds: what a graph of `STEP_NODES` nodes or more takes. Other work takes none, but copies of bytes.
+
+    Attributes:
+        calls: how often streams were given work, by name.
+    """
+
+    def __init__(self, graph_seconds: float):
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+        self._graph_seconds = graph_seconds
+        self._busy_until: dict[int, float] = {}
+        self._event_times: dict[int, float] = {}
+        self._locked: list[tuple[int, int]] = []
+
+    def _given(self, stream: int, seconds: float) -> None:
+        self._busy_until[stream] = max(time.perf_counter(), self._busy_until.get(stream, 0.0)) + seconds
+
+    def launch_graph(self, graph: Any, stream: Any) -> None:
+        """The stream is busy for as long as a graph takes."""
+        self.calls["graph"] += 1
+        self._given(stream, self._graph_seconds if len(graph.nodes) >= STEP_NODES else 0.0)
+
+    def launch(self, prepared: Any, stream: Any) -> None:
+        """No time, behind what was given before."""
+        self.calls["launch"] += 1
+
+    def update_node(self, graph: Any, number: int, work: Any) -> None:
+        """Counted."""
+        self.calls["update"] += 1
+        super().update_node(graph, number, work)
+
+    def alloc_host(self, nbytes: int) -> int:
+        """Memory whose copies are quick, and wait for nothing."""
+        address = super().alloc_host(nbytes)
+        self._locked.append((address, address + nbytes))
+        return address
+
+    def _is_locked(self, host: int) -> bool:
+        return any(start <= host < end for start, end in self._locked)
+
+    def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None:
+        """Time by bytes; nobody waits."""
+        self.calls["to device"] += 1
+        self._given(stream, nbytes / COPY_RATE["page-locked"])
+
+    def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None:
+        """Time by bytes; to pageable memory it returns when it has ended."""
+        self.calls["to host"] += 1
+        locked = self._is_locked(host)
+        self._given(stream, nbytes / COPY_RATE["page-locked" if locked else "pageable"])
+        if not locked:
+            self.synchronize_stream(stream)
+        super().copy_to_host(host, address, nbytes, stream)
+
+    def record_event(self, event: Any, stream: Any) -> None:
+        """The event happens when the stream is done with what it has."""
+        self._event_times[event] = self._busy_until.get(stream, 0.0)
+
+    def destroy_event(self, event: Any) -> None:
+        """Forgotten."""
+        self._event_times.pop(event, None)
+
+    def wait_event(self, stream: Any, event: Any) -> None:
+        """The stream's later work begins no sooner."""
+        self._busy_until[stream] = max(self._busy_until.get(stream, 0.0), self._event_times.get(event, 0.0))
+
+    def event_is_done(self, event: Any) -> bool:
+        """By the clock."""
+        return self._event_times.get(event, 0.0) <= time.perf_counter()
+
+    def stream_is_done(self, stream: Any) -> bool:
+        """By the clock."""
+        return self._busy_until.get(stream, 0.0) <= time.perf_counter()
+
+    def synchronize_event(self, event: Any) -> None:
+        """Sleep."""
+        self._wait(self._event_times.get(event, 0.0))
+
+    def synchronize_stream(self, stream: Any) -> None:
+        """Sleep."""
+        self._wait(self._busy_until.get(stream, 0.0))
+
+    def synchronize(self) -> None:
+        """Sleep until all streams are done."""
+        self.calls["synchronize"] += 1
+        self._wait(max(self._busy_until.values(), default=0.0))
+
+    def _wait(self, until: float) -> None:
+        self.calls["wait"] += 1
+        left = until - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
 
 
 class _IdleBindings:
@@ -123,9 +232,9 @@ class IdleBackend(FakeCUDABackend):
 
 
 @contextmanager
-def idle_gpu() -> Iterator[IdleDriver]:
-    """Inside, "cuda" is an idle GPU. Plans made inside are forgotten."""
-    driver = IdleDriver()
+def idle_gpu(graph_seconds: float = 0.0) -> Iterator[IdleDriver]:
+    """Inside, "cuda" is an idle GPU; with `graph_seconds` a `PacedDriver`. Plans made inside are forgotten."""
+    driver = PacedDriver(graph_seconds) if graph_seconds else IdleDriver()
     with IdleBackend(driver):
         try:
             yield driver

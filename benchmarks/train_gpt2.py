@@ -2,11 +2,15 @@
 
     python benchmarks/train_gpt2.py --out
     python benchmarks/train_gpt2.py --device cpu --tiny       # tries the script anywhere
+    python benchmarks/train_gpt2.py --idle 32                 # no GPU: what the host does to a step that takes 32 ms
 
 Three runs of `--steps` steps on tokens with some structure: one that nothing stops; one that gets SIGKILL in the
 middle; and the same command again. The rows of the last two runs' metrics.jsonl are compared with the first one's, but
 for the clock's fields. Tokens a second are the first run's median between two log lines, the bare step's those of the
 same model and optimizer in a loop of ten lines. The bar: 0.98 of the bare step.
+
+With `--idle` one run and the bare step go to a GPU that does nothing for so many milliseconds (`idle_gpu.py`): the rest
+of a step is what the loop, its log and the writer of its checkpoints keep the GPU waiting.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ from genesis.models import AutoModelForCausalLM, config_for
 
 CLOCK = frozenset({"tokens_per_s", "mfu", "memory", "elapsed"})
 """Fields of a row that no two runs share."""
+
+LOG_EVERY = 20
+"""Steps between two log lines."""
 
 
 def write_data(folder: Path, vocabulary: int, tokens: int) -> None:
@@ -77,16 +84,30 @@ attn_pdrop = 0.0
 [checkpoints]
 every = {args.steps * 2 // 5}
 [log]
-every = 20
+every = {LOG_EVERY}
 ''', encoding="utf-8")
     return path
 
 
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run that tell of a step."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if "loss" in row]
+
+
 def rows_of(folder: Path) -> dict[int, dict[str, Any]]:
     """The rows of a run by step, without the clock's fields; of a step that was done twice the last."""
-    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    return {row["step"]: {k: v for k, v in row.items() if k not in CLOCK} for row in rows if "loss" in row}
+    return {row["step"]: {k: v for k, v in row.items() if k not in CLOCK} for row in lines_of(folder)}
+
+
+def speeds_of(folder: Path) -> dict[int, float]:
+    """Tokens a second between two log lines, by the step of the second one."""
+    return {row["step"]: row["tokens_per_s"] for row in lines_of(folder) if row["step"] % LOG_EVERY == 0}
+
+
+def told_speeds(speeds: dict[int, float], tokens: int) -> str:
+    """Milliseconds a step between log lines, as text."""
+    return "ms a step up to step " + ", ".join(f"{at}: {tokens / x * 1e3:.1f}" for at, x in speeds.items())
 
 
 def train(config: Path, kill_behind: int = 0) -> int:
@@ -135,6 +156,25 @@ def bare_tokens_per_second(args: argparse.Namespace) -> float:
     return args.batch * fields["n_positions"] / min(times)
 
 
+def idle(args: argparse.Namespace) -> None:
+    """A run and the bare step on a GPU that takes its time and does nothing."""
+    from idle_gpu import idle_gpu
+
+    from genesis.cli import train as command
+    from genesis.cli.run_config import read_config
+    tokens = args.batch * sizes(args.tiny)["n_positions"]
+    with idle_gpu(args.idle / 1e3) as driver, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_data(folder / "data", sizes(args.tiny)["vocab_size"], 50_000 if args.tiny else 1_000_000)
+        command.fit(command.prepared(read_config(write_config(folder, args, "whole"))))
+        given, speeds = dict(driver.calls), speeds_of(folder / "whole")
+        bare = bare_tokens_per_second(args)
+    speed = median([*speeds.values()][1:])
+    print(told_speeds(speeds, tokens))
+    print(f"given to the GPU in {args.steps} steps: {given}")
+    print(f"{tokens / speed * 1e3:.2f} ms a step, {speed / bare:.3f} of the bare step's {tokens / bare * 1e3:.2f} ms")
+
+
 def main() -> None:
     """Run all and print what came out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -142,8 +182,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--idle", type=float, metavar="MS", help="no GPU: milliseconds that one takes for a step")
     record.add_out(parser)
     args = parser.parse_args()
+    if args.idle is not None:
+        idle(args)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_data(folder / "data", sizes(args.tiny)["vocab_size"], 50_000 if args.tiny else 1_000_000)
@@ -154,16 +198,17 @@ def main() -> None:
         resumed = train(folder / "killed.toml")
         whole, again = rows_of(folder / "whole"), rows_of(folder / "killed")
         different = [step for step in range(1, args.steps + 1) if whole.get(step) != again.get(step)]
-        lines = [json.loads(x) for x in (folder / "whole" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        speeds = [x["tokens_per_s"] for x in lines if x.get("tokens_per_s")]
-    speed, bare = median(speeds[len(speeds) // 4:]) if speeds else 0.0, bare_tokens_per_second(args)
+        speeds = speeds_of(folder / "whole")
+    speed, bare = median([*speeds.values()][len(speeds) // 4:]), bare_tokens_per_second(args)
+    print(told_speeds(speeds, args.batch * sizes(args.tiny)["n_positions"]))
     print(f"exit {status}, {killed} (killed), {resumed} (resumed); {len(different)} of {args.steps} steps differ "
           f"{different[:5]}; the whole run took {seconds:.1f} s")
     print(f"{speed:.0f} tokens/s, {speed / bare:.3f} of the bare step's {bare:.0f} (bar 0.98); last loss "
           f"{whole[args.steps]['loss']:.4f}")
     if args.out:
         record.write(args.out, "train_gpt2", steps=args.steps, different=different, exits=[status, killed, resumed],
-                     tokens_per_second=speed, bare=bare, losses=[whole[i]["loss"] for i in sorted(whole)])
+                     tokens_per_second=speed, bare=bare, speeds=speeds,
+                     losses=[whole[i]["loss"] for i in sorted(whole)])
 
 
 if __name__ == "__main__":

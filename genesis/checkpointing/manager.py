@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 import genesis
 from genesis import Tensor
 from genesis.checkpointing import directory
+from genesis.checkpointing.beside import reader
 from genesis.checkpointing.directory import Stored, Unusable, Writers
 from genesis.checkpointing.parts import (
     PART_FILE,
@@ -63,7 +64,7 @@ class CheckpointManager:
         keep: how many are kept; None for all. An older one is deleted when the newer one was read back and is right.
         every: steps between two, for `due`.
         async_: writing goes on in a thread while the program trains. Values are those of the call: they are copied,
-            on their device, before it returns.
+            on their device, before it returns; from a GPU they come beside its work.
         process_group: the ranks that have parts; None for all.
 
     >>> import tempfile
@@ -119,11 +120,12 @@ class CheckpointManager:
     def _prepared_alone(self, step: int, objects: Mapping[str, Any]) -> Callable[[], None]:
         """What writes the states of now."""
         states = self._states(step, objects)
+        read = reader(_tensors(states))
 
         def write() -> None:
             directory.remove_abandoned(self.folder)
             path = directory.write_checkpoint(self.folder, step, {
-                f"{name}.safetensors": prepared({"state": state}) for name, state in states.items()})
+                f"{name}.safetensors": _writing({"state": state}, read) for name, state in states.items()})
             try:
                 directory.verify(directory.opened(path))
             except Unusable as error:
@@ -134,13 +136,14 @@ class CheckpointManager:
     def _prepared_with(self, ranks: Together, step: int, objects: Mapping[str, Any]) -> Callable[[], None]:
         """What writes this rank's parts of the states of now. Nothing is written where a rank cannot."""
         def own_files() -> Writers:
-            found = {}
-            for name, state in self._states(step, objects).items():
+            states, found = self._states(step, objects), {}
+            read = reader(_tensors(states))
+            for name, state in states.items():
                 whole, parts = divided(state)
                 if ranks.rank == 0:
-                    found[f"{name}.safetensors"] = _writing({"state": whole})
+                    found[f"{name}.safetensors"] = _writing({"state": whole}, read)
                 if parts:
-                    found[part_file(name, ranks.rank)] = _writing(parts)
+                    found[part_file(name, ranks.rank)] = _writing(parts, read)
             return found
         started = ranks.begin(self.folder, step, sorted(objects), own_files)
 
@@ -249,9 +252,9 @@ class CheckpointManager:
                 warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
 
 
-def _writing(state: Any) -> Callable[[BinaryIO], None]:
-    """What writes a state, whose values come to the host only then."""
-    return lambda file: prepared(state)(file)
+def _writing(state: Any, read: Callable[[Tensor], Any]) -> Callable[[BinaryIO], None]:
+    """What writes a state, whose values are read only then."""
+    return lambda file: prepared(state, read)(file)
 
 
 def _read(stored: Stored, name: str, target: Any) -> Any:
@@ -266,9 +269,13 @@ def _copied(state: Any) -> Any:
     """The state with tensors of its own, on the devices where they were."""
     def copy(x: Any, keys: Keys) -> Any:
         if isinstance(x, Part):
-            return Part(x.tensor.detach().clone(), x.layout)
-        return x.detach().clone() if isinstance(x, Tensor) else x
+            return Part(_clone(x.tensor), x.layout)
+        return _clone(x) if isinstance(x, Tensor) else x
     return mapped(state, copy)
+
+
+def _clone(x: Tensor) -> Tensor:
+    return x.detach().clone(memory_format=genesis.contiguous_format)
 
 
 def _tensors(state: Any) -> list[Tensor]:

@@ -109,9 +109,10 @@ class RunLog:
         now = time.perf_counter()
         speed = len(self._pending) * self._work.tokens / (now - self._last)
         share = speed / self._work.tokens * self._work.flops / self._work.peak_flops if self._work.peak_flops else None
+        most_held = memory(self._device)
         for number, (step, lr, *_) in enumerate(self._pending):
             row = {"step": step, "loss": values[2 * number], "grad_norm": values[2 * number + 1], "lr": lr,
-                   "tokens_per_s": speed, "mfu": share, "memory": memory(self._device), "elapsed": now - self._began}
+                   "tokens_per_s": speed, "mfu": share, "memory": most_held, "elapsed": now - self._began}
             self._write(row)
         self._first = self._first or (step, now)
         done, since = step - self._first[0], now - self._first[1]

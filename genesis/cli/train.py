@@ -36,7 +36,7 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -314,12 +314,14 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
     scaler = parts.get("scaler", genesis.amp.GradScaler(enabled=False))
     learnt = [p for p in model.parameters() if p.requires_grad]
 
-    def one_step(micro_batches: Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
+    def one_step(batch: Mapping[str, Any]) -> tuple[Any, Any]:  # cuts the batch: a replay takes whole memories only
+        pieces = {name: x.chunk(config.accumulate) for name, x in batch.items()}
+        micro_batches = [{name: here.own(x[i]) for name, x in pieces.items()} for i in range(config.accumulate)]
         total = genesis.zeros((), device=device)
-        count = here.total(genesis.stack([(batch["targets"] >= 0).sum() for batch in micro_batches]).sum())
+        count = here.total(genesis.stack([(rows["targets"] >= 0).sum() for rows in micro_batches]).sum())
         share = 1 / count.clamp(min=1)
-        for batch in micro_batches:
-            loss = summed_loss(computing, batch, config) * share
+        for rows in micro_batches:
+            loss = summed_loss(computing, rows, config) * share
             scaler.scale(loss * here.shares).backward()  # gradients become the means of all shares'
             total = total + loss.detach()
         for optimizer in optimizers:
@@ -332,11 +334,7 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
         return here.total(total), norm.detach()
 
     replayed = genesis.compile(one_step) if config.compile and config.precision != "float16" else one_step
-
-    def whole_step(batch: Mapping[str, genesis.Tensor]) -> tuple[Any, Any]:
-        pieces = {name: x.to(device).chunk(config.accumulate) for name, x in batch.items()}
-        return replayed([{name: here.own(x[i]) for name, x in pieces.items()} for i in range(config.accumulate)])
-    return whole_step
+    return lambda batch: replayed({name: x.to(device) for name, x in batch.items()})
 
 
 def summed_loss(model: Any, batch: Mapping[str, Any], config: RunConfig) -> Any:

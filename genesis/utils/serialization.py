@@ -71,8 +71,13 @@ def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
     prepared(obj)(cast(BinaryIO, sink))
 
 
-def prepared(obj: Any) -> Callable[[BinaryIO], None]:
-    """What writes an object to a file; see `save`. The tensors' values are those of now."""
+def elements(tensor: Tensor) -> Any:
+    """A tensor's elements as a numpy array in row-major order."""
+    return tensor.detach().cpu().contiguous().numpy()
+
+
+def prepared(obj: Any, elements_of: Callable[[Tensor], Any] = elements) -> Callable[[BinaryIO], None]:
+    """What writes an object to a file; see `save`. The tensors' values are those of now, read by `elements_of`."""
     entries: dict[str, Tensor] = {}
     described = _describe(obj, "", entries, {}, 0)
     versions = [[path, _describe(found, VERSIONS, entries, {}, 0)] for path, found in _versions(obj, [])]
@@ -80,7 +85,7 @@ def prepared(obj: Any) -> Callable[[BinaryIO], None]:
         texts = {STRUCTURE: json.dumps(described), **({VERSIONS: json.dumps(versions)} if versions else {})}
     except ValueError as error:  # a number of thousands of digits
         raise failure("save", str(error), error=ValueError) from None
-    arrays = {name: (tensor.dtype, tensor.detach().cpu().contiguous().numpy()) for name, tensor in entries.items()}
+    arrays = {name: (tensor.dtype, elements_of(tensor)) for name, tensor in entries.items()}
     return lambda file: write(file, arrays, texts)
 
 

@@ -67,6 +67,14 @@ def test_it_learns_to_answer(how: list[str], folder: Path, chats: str, tmp_path:
     assert main(["eval", str(tmp_path / "model"), str(tmp_path / "text"), "--device", "cpu"]) == 0
 
 
+@pytest.mark.parametrize("how", [["--batch", "3"], ["--lora", "2", "--dropout", "0.2", "--accumulate", "2"]], ids=str)
+def test_each_step_is_a_replay_of_the_first(how: list[str], folder: Path, chats: str, tmp_path: Path,
+                                            compiled: list[Any]) -> None:
+    assert main(words(folder, chats, tmp_path, "--steps", "6", *how)) == 0
+    step, = [f for f in compiled if f.__name__ == "one_step"]
+    assert (genesis.explain(step).captures, genesis.explain(step).hits) == (1, 5)
+
+
 def test_the_result_loads_in_transformers(folder: Path, chats: str, tmp_path: Path) -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     low = AutoModelForCausalLM.from_pretrained(folder, dtype=genesis.bfloat16)

@@ -121,6 +121,17 @@ def test_a_stopped_and_killed_run_goes_on_bit_by_bit(tmp_path: Path, tokens: str
     assert (out / model).read_bytes() == (whole / model).read_bytes()
 
 
+@pytest.mark.parametrize("changes", [{"accumulate": 1}, {"accumulate": 2},
+                                     {"optimizer": {"name": "muon"}, "precision": "bfloat16"}], ids=str)
+def test_each_step_is_a_replay_of_the_first(changes: dict[str, Any], tmp_path: Path, tokens: str,
+                                            compiled: list[Any]) -> None:
+    """Whatever comes between: another learning rate, an evaluation, a sample, a checkpoint."""
+    path, _ = written(tmp_path, tokens, **changes)
+    assert main(["train", path]) == 0
+    step, *others = [f for f in compiled if f.__name__ == "one_step"]
+    assert not others and (genesis.explain(step).captures, genesis.explain(step).hits) == (1, 13)
+
+
 def test_the_second_signal_interrupts() -> None:
     before = signal.getsignal(signal.SIGINT)
     with train.StopFlag() as stop:

@@ -4,14 +4,12 @@ A copy from page-locked memory needs no help of the host's: it runs beside kerne
 
     arrays ─ page-locked buffer ─ side stream ─▶ memory on the GPU ─ an event ─▶ the stream that uses it waits
 
-A buffer is used again when no tensor lies in it and no copy reads it any more.
+A buffer (`runtime/cuda/page_locked.py`) is used again when no tensor lies in it and no copy reads it any more.
 """
 
 from __future__ import annotations
 
-import ctypes
-import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,52 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import Device, cpu, dtype_of_numpy, tensor_type
+from genesis.runtime.cuda.page_locked import buffers
 
 if TYPE_CHECKING:
     import numpy as np
 
-SMALLEST: Final = 4096
-"""Bytes of the smallest buffer, a page; larger ones are powers of two, so that a batch of another size finds one."""
-
-
 MOST_COPIES: Final = 4
 """Batches whose copies may be under way: a program that runs ahead of the GPU waits, and takes no more memory."""
-
-
-class Buffers:
-    """Page-locked buffers of one driver, by size. The driver has no way to give one back, so they are kept."""
-
-    def __init__(self) -> None:
-        self.free: defaultdict[int, list[int]] = defaultdict(list)
-
-    def like(self, array: np.ndarray) -> np.ndarray:
-        """A copy of an array in a buffer, which is free again when nobody has the copy."""
-        import numpy as np
-
-        from genesis.runtime.cuda.cuda_python_driver import driver
-        size = max(SMALLEST, 1 << (array.nbytes - 1).bit_length()) if array.nbytes else SMALLEST
-        try:
-            address = self.free[size].pop()
-        except IndexError:
-            address = driver().alloc_host(size)
-        buffer = (ctypes.c_ubyte * size).from_address(address)
-        weakref.finalize(buffer, self.free[size].append, address).atexit = False
-        data = np.frombuffer(memoryview(buffer), np.uint8, array.nbytes)
-        copy = data.view(array.dtype).reshape(array.shape)
-        np.copyto(copy, array)
-        return copy
-
-
-def buffers() -> Buffers:
-    """The buffers of the driver in use."""
-    from genesis.runtime.cuda.cuda_python_driver import driver
-    gpu = driver()
-    if gpu not in _buffers:
-        _buffers[gpu] = Buffers()
-    return _buffers[gpu]
-
-
-_buffers: Final[weakref.WeakKeyDictionary[Any, Buffers]] = weakref.WeakKeyDictionary()
 
 
 def locked_tensor(array: Any) -> Tensor:

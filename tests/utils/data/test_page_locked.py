@@ -11,9 +11,10 @@ import pytest
 
 import genesis
 from genesis.runtime.cuda import cuda_python_driver
+from genesis.runtime.cuda.page_locked import buffers
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.utils.data import DataLoader
-from genesis.utils.data.page_locked import MOST_COPIES, buffers
+from genesis.utils.data.page_locked import MOST_COPIES
 
 SAMPLES = [{"x": np.full((3,), i, np.float32), "n": i, "name": str(i)} for i in range(7)]
 
