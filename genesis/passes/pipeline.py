@@ -38,6 +38,7 @@ from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.graph.turn_operands import turn_operands
+from genesis.passes.graph.turn_products import turn_products
 from genesis.passes.graph.writes_apart import writes_apart
 from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.hold_updates import hold_updates
@@ -261,8 +262,10 @@ PASSES: tuple[Pass, ...] = (
          _writes_apart, optional=True),
     Pass("matrix_vector", "vectors_multiplied", "with products of one vector as reductions", on_graph(matrix_vector),
          optional=True),
-    Pass("turn_operands", "operands_turned", "with operands of TF32 products as tensor cores read them",
-         on_graph(turn_operands), optional=True, wanted=lambda: config.float32_products == "tf32"),
+    Pass("turn_products", "products_turned", "with products in the order of the results that they are",
+         on_graph(turn_products), optional=True),
+    Pass("turn_operands", "operands_turned", "with operands of float32 products as their kernels read them",
+         _for_gpu(turn_operands), optional=True),
     Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),
     Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
          optional=True),

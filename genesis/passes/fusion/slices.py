@@ -52,7 +52,7 @@ def slices_of(fuser: _Fuser) -> dict[Node, Slice]:
     readers = Counter(x for node in fuser.values.materialized for x in fuser.values.reads[node])
     for whole in fuser.values.materialized:
         parts = list(_parts(whole, lambda e: e, fuser.values.reads))
-        if len(parts) < 2 or not _is_stored(fuser, whole):
+        if (len(parts) < 2 and not _is_permuted_product(fuser, whole)) or not _is_stored(fuser, whole):
             continue
         made = [Slice(base, fuser.values.name[whole], push(variable("e", base.type.numel))) for base, push in parts]
         times = Counter(base for base, _ in parts)
@@ -67,6 +67,14 @@ def slices_of(fuser: _Fuser) -> dict[Node, Slice]:
             fuser.refused.update(((each.part, whole), f"{why}: the concatenation is copied") for each, why in zip(
                 made, reasons, strict=True) if why)
     return found
+
+
+def _is_permuted_product(fuser: _Fuser, whole: Node) -> bool:
+    """Is it a batch of products with its dimensions in another order, as gradients of permuted batches are?"""
+    if whole.op is not movement.permute or whole.type.ndim < 3:
+        return False
+    product = fuser.values.reads[whole][0]
+    return product is whole.inputs[0] and product.op is contraction.matmul
 
 
 def computed_apart(fuser: _Fuser) -> set[tuple[Node, Node]]:
@@ -236,7 +244,8 @@ def _scattered(cluster: Cluster, made: Slice) -> str:
             aligned &= is_multiple(k * size, VECTOR)
     if hint(run) * size < SECTOR:
         return f"neighbours of this part are {hint(run) * size} bytes there"
-    if not aligned:
+    by_pointers = cluster.kind == "matmul" and hint(prod(made.part.shape[:-2])) > 1  # batches are not streamed
+    if not aligned and not by_pointers:
         return f"this part lies at no multiple of {VECTOR} bytes"
     if cluster.kind != "loop":
         op = maker(made.part)

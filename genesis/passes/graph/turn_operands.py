@@ -1,44 +1,76 @@
-"""GPUs: operands of TF32 products are laid out along the inner dimension, as tensor cores read them.
+"""GPUs: operands of float32 products are laid out as their kernels read them, where that is worth a copy.
 
-Those of two bytes may lie either way. Elements of four are multiplied by tensor cores only where neighbours of a sum
-are neighbours in memory; a kernel that has to turn blocks in its registers took two to four times as long on an H200 as
-one that has not (`benchmarks/matmul.py --float32 tf32`). A copy before it moves its bytes twice, which for 4096³ is a
-tenth of the product's time: reckoned, not timed.
+TF32: tensor cores multiply elements of four bytes only where neighbours of a sum are neighbours in memory; a kernel
+that has to turn blocks in its registers took two to four times as long on an H200 as one that has not
+(`benchmarks/matmul.py --float32 tf32`). A copy before it moves its bytes twice, which for 4096³ is a tenth of the
+product's time: reckoned, not timed.
 
     before: %2 = matmul(%0, %1)      after: %2 = permute(%1, axes=(1,0))      # %1 is row-major
                                             %3 = cast(%2, dtype=f32)          # a copy
                                             %4 = permute(%3, axes=(1,0))
                                             %5 = matmul(%0, %4)
+
+All bits: a thread multiplies rows of one operand by columns of the other, out of shared memory. Where both lie along
+the inner dimension, as in x · weightᵀ, neighbouring threads read the same bank: such a product took 771 µs on an H200,
+and 219 µs where one operand lies across. So the smaller one is copied.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
+from genesis.config import config
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.sym_int import hint
 from genesis.ir.types import float32
+from genesis.passes.few_vectors import few_vectors
+from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
 
 FEWEST: Final = 128
 """Rows, columns and elements of a sum in a product for which operands are copied: so often each element is used."""
 
+SAVED: Final = 11e9
+"""Operations of a product of all bits for which a copy saves a millisecond: 6.3e9 took 552 µs less (H200, 2026-11)."""
 
-def turn_operands(graph: Graph) -> Graph:
-    """The graph with copies of operands whose inner dimension is not that of the memory."""
-    def rule(node: Node) -> Node | None:
-        if node.op is not matmul or node.inputs[0].dtype is not float32:
-            return None
-        a, b = node.inputs
-        if min(map(hint, (*a.shape[-2:], b.shape[-1]))) < FEWEST:
-            return None
-        turned = (copied(a) if _lies_across(a, -1) else a,
-                  swap_last(copied(swap_last(b))) if _lies_across(b, -2) else b)
-        return None if turned == (a, b) else make(node.op, turned, node.attrs, node.source)
-    return rewrite(graph, rule)
+COPY: Final = 3.5
+"""Microseconds that a copy takes beside those for its bytes."""
+
+
+def turn_operands(graph: Graph, gpu: Gpu) -> Graph:
+    """The graph with copies of operands of float32 products that do not lie as these want them."""
+    rules = {"tf32": _along, "ieee": lambda node: _not_both_along(node, gpu)}
+    rule = rules.get(config.float32_products)
+    return graph if rule is None else rewrite(
+        graph, lambda node: rule(node) if node.op is matmul and node.inputs[0].dtype is float32 else None)
+
+
+def _along(node: Node) -> Node | None:
+    """Operands that do not lie along the inner dimension are copied."""
+    a, b = node.inputs
+    if min(map(hint, (*a.shape[-2:], b.shape[-1]))) < FEWEST:
+        return None
+    turned = (copied(a) if _lies_across(a, -1) else a,
+              swap_last(copied(swap_last(b))) if _lies_across(b, -2) else b)
+    return None if turned == (a, b) else make(node.op, turned, node.attrs, node.source)
+
+
+def _not_both_along(node: Node, gpu: Gpu) -> Node | None:
+    """The smaller operand is copied where both lie along the inner dimension."""
+    a, b = node.inputs
+    if not _lies_across(a, -2) or not _lies_across(b, -1):
+        return None
+    smaller = min((a, b), key=lambda x: hint(x.type.nbytes))
+    saved = 2 * prod(map(hint, node.shape)) * hint(a.shape[-1]) / SAVED * 1e3
+    copy = COPY + 2e6 * hint(smaller.type.nbytes) / gpu.copy_rate
+    if saved < copy or few_vectors(*node.shape[-2:]) is not None:
+        return None
+    turned = (a, copied(b)) if smaller is b else (swap_last(copied(swap_last(a))), b)
+    return make(node.op, turned, node.attrs, node.source)
 
 
 def _lies_across(x: Node, inner: int) -> bool:

@@ -1,9 +1,11 @@
-"""Operands of TF32 products lie along the inner dimension: those that do not are copied first."""
+"""Operands of TF32 products lie along the inner dimension, at most one of a product of all bits: others are copied."""
 
 from __future__ import annotations
 
 import pytest
 
+from genesis import config
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
@@ -15,6 +17,11 @@ from genesis.passes.graph.turn_operands import turn_operands
 
 def array(index: int, *shape: int, dtype: DType = float32) -> Node:
     return leaves.input(index=index, type=tensor_type(shape, dtype, cpu))
+
+
+@pytest.fixture(autouse=True)
+def tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "float32_products", "tf32")
 
 
 def copied(x: Node) -> Node:
@@ -33,8 +40,8 @@ a_across, b_along = array(0, 512, 256), array(1, 128, 512)
 ], ids=["both along", "second across", "first across", "both across"])
 def test_what_is_copied(product: Node, expected: Node) -> None:
     operands = tuple(x for x in Graph((), (product,)).nodes if x.op.name == "input")
-    graph = turn_operands(Graph(operands, (product,)))
-    assert graph.outputs == (expected,) and turn_operands(graph).outputs == (expected,)
+    graph = turn_operands(Graph(operands, (product,)), H200)
+    assert graph.outputs == (expected,) and turn_operands(graph, H200).outputs == (expected,)
 
 
 @pytest.mark.parametrize("operands, why", [
@@ -43,9 +50,26 @@ def test_what_is_copied(product: Node, expected: Node) -> None:
 ])
 def test_what_is_left(operands: tuple[Node, Node], why: str) -> None:
     graph = Graph(operands, (matmul(*operands),))
-    assert turn_operands(graph).outputs == graph.outputs, why
+    assert turn_operands(graph, H200).outputs == graph.outputs, why
 
 
 def test_batches() -> None:
     x, y = array(0, 4, 256, 512), array(1, 4, 512, 128)
-    assert turn_operands(Graph((x, y), (matmul(x, y),))).outputs == (matmul(x, swap_last(copied(swap_last(y)))),)
+    assert turn_operands(Graph((x, y), (matmul(x, y),)), H200).outputs == (matmul(x, swap_last(copied(swap_last(y)))),)
+
+
+@pytest.mark.parametrize(("product", "expected"), [
+    (matmul(array(0, 1024, 512), swap_last(array(1, 256, 512))),
+     matmul(array(0, 1024, 512), copied(swap_last(array(1, 256, 512))))),
+    (matmul(array(0, 64, 2048), swap_last(array(1, 4096, 2048))),
+     matmul(swap_last(copied(swap_last(array(0, 64, 2048)))), swap_last(array(1, 4096, 2048)))),
+    (matmul(swap_last(a_across), swap_last(b_along)), None), (matmul(a, b), None),
+    (matmul(swap_last(a_across), b), None), (matmul(array(0, 16, 64), swap_last(array(1, 32, 64))), None),
+    (matmul(array(0, 4, 8192), swap_last(array(1, 8192, 8192))), None),
+], ids=["both along", "the first is smaller", "one across", "row-major", "both across", "too small", "few vectors"])
+def test_the_smaller_of_two_that_lie_along_is_copied_for_all_bits(product: Node, expected: Node | None,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "float32_products", "ieee")
+    operands = tuple(x for x in Graph((), (product,)).nodes if x.op.name == "input")
+    graph = turn_operands(Graph(operands, (product,)), H200)
+    assert graph.outputs == (expected or product,) and turn_operands(graph, H200).outputs == graph.outputs

@@ -19,7 +19,13 @@ from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of, stride_of
 from genesis.codegen.cuda.templates.product_choice import Product, choose_product, fitted, shrunk, streamed_forms
-from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
+from genesis.codegen.cuda.templates.product_lines import (
+    factor_lines,
+    loaded_ahead,
+    mask_of,
+    multiplies_turned,
+    product_lines,
+)
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
     PIECE,
@@ -79,7 +85,8 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
     lines = [*factor_lines(a, b, sizes), *_place_of_tile(index64), *_split_bounds(node, splits, depth)]
-    lines += (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
+    turned = multiplies_turned(a, b, dtype)
+    lines += (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead, turned=turned) if few is None
               else few_product(a, b, few, ragged, index64))
     if splits > 1 and batches:
         lines.append("batch = part")
