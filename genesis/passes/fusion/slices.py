@@ -73,8 +73,8 @@ def _is_permuted_product(fuser: _Fuser, whole: Node) -> bool:
     """Is it a batch of products with its dimensions in another order, as gradients of permuted batches are?"""
     if whole.op is not movement.permute or whole.type.ndim < 3:
         return False
-    product = fuser.values.reads[whole][0]
-    return product is whole.inputs[0] and product.op is contraction.matmul
+    product = whole.inputs[0]
+    return product.op is contraction.matmul and product in fuser.values.reads[whole]
 
 
 def computed_apart(fuser: _Fuser) -> set[tuple[Node, Node]]:
