@@ -13,9 +13,9 @@ from typing import Final
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Store
 from genesis.codegen.cuda.row_choice import choose_rows
-from genesis.ir.ops.splits import SPREADS
+from genesis.ir.ops.splits import SPREADS, split_length
 from genesis.ir.sym_int import hint, is_multiple, literal_value, most
-from genesis.passes.graph.split_reductions import whole_columns
+from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
 
 PERSISTENT: Final = 16384
 """Maximum elements of a row that is one block, in registers from load to store."""
@@ -62,6 +62,9 @@ SINGLES: Final = 2048
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
 as many, 1528 µs with eight times as many)."""
 
+SHORT_RUN_PIECE: Final = 512
+"""Minimum elements of a program that has all neighbouring columns: fewer leave lanes idle."""
+
 SPREAD: Final = 2048
 """Elements of a block that sums squares or exponentials around a running number: each has two accumulators."""
 
@@ -84,6 +87,7 @@ class Blocks:
         tiled: other programs take the rest of r.
         num_stages: loads of a loop run that many rounds minus one ahead of their uses, as Triton counts.
         kept_bytes: bytes of a row that registers may keep from one loop over r to the next; 0 to load it again.
+        run: columns that a program has where it has all neighbours in memory, and `x` is that rounded up; else 0.
     """
 
     x: int
@@ -93,6 +97,7 @@ class Blocks:
     tiled: bool = False
     num_stages: int = 1
     kept_bytes: int = 0
+    run: int = 0
 
 
 def room_for(n: int) -> int:
@@ -149,7 +154,8 @@ def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> 
     Single elements of columns are not pipelined: Triton lays a block in shared memory row by row where it knows of no
     vector, so that 32 lanes meet in one bank.
     """
-    if kernel.r_leads and not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+    of_columns = kernel.r_leads or kernel.space[-1][1] == "x"
+    if of_columns and not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
         return 1
     nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
     part, of = PIPELINE_SHARE
@@ -244,6 +250,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
+    short = _short_runs(kernel, r_block, gpu)
+    if short is not None:
+        return short
     x_size = about(kernel.x_size)
     x_block = _between(1, power_of_two(x_size), 64)
     if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
@@ -262,6 +271,20 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
 
 
+def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:
+    """A program for the few columns between neighbours along r, so that its lanes go through them and on along r: all
+    that it reads is one piece of memory. None where there are many columns, or too few elements for a program."""
+    run = literal_value(kernel.space[-1][0])
+    if kernel.r_leads or run is None or not 1 < run <= SHORT_RUN or run * about(kernel.r_size) < SHORT_RUN_PIECE:
+        return None
+    x_block = power_of_two(run)
+    if x_block * r_block <= TILE:
+        return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8), run=run)
+    if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        return Blocks(x_block, SINGLES // x_block, True, 4, run=run)
+    return Blocks(x_block, 4096 // x_block, True, 8, num_stages=_num_stages(kernel, 4096, 2, gpu), run=run)
+
+
 def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Long columns of which there are enough for all programs: a line of memory wide."""
     x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
@@ -273,6 +296,7 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Square tiles where each element is written, too; else rows of `WIDE` bytes."""
+    assert kernel.splits is not None
     columns = about(kernel.x_size)
     stores = any(isinstance(s, Store) for s in kernel.statements)
     singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
@@ -286,8 +310,12 @@ def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
         elements = min(elements, SINGLES)
     if any(isinstance(s, Part) and s.op in SPREADS for s in kernel.statements):
         elements = min(elements, SPREAD)
+    r_block = max(1, elements // x_block)
+    if not kernel.r_leads:  # splits of few columns are short
+        r_block = min(r_block, power_of_two(split_length(about(kernel.r_size), kernel.splits.count, 1)))
+        elements = x_block * r_block
     warps = 8 if singles and elements == 4096 else 4
-    return Blocks(x_block, max(1, elements // x_block), True, warps, num_stages=_num_stages(kernel, elements, 2, gpu))
+    return Blocks(x_block, r_block, True, warps, num_stages=_num_stages(kernel, elements, 2, gpu))
 
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:

@@ -99,7 +99,8 @@ def _grid(body: Body) -> tuple[int, int, int]:
     splits = body.kernel.splits
     if splits is not None and splits.over == "x":
         return splits.count, 1, 1
-    return -(-body.kernel.x_size // body.blocks.x) * body.tiles, 1 if splits is None else splits.count, 1
+    blocks = -(-body.kernel.x_size // (body.blocks.run or body.blocks.x))
+    return blocks * body.tiles, 1 if splits is None else splits.count, 1
 
 
 def integer_type(value: int) -> str:
@@ -152,6 +153,8 @@ def _x_lines(body: Program) -> list[str]:
     first = [f"program = {program}"] if body.tiles > 1 else []
     row = f"program // {body.tiles}" if body.tiles > 1 else program
     block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
+    if body.blocks.run:
+        return [f"x = {row} * {body.blocks.run} + {block}", f"x_mask = {block} < {body.blocks.run}"]
     x = f"{row} * XBLOCK + {block}"
     lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", f"x_mask = x < {body.x_size}"]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines

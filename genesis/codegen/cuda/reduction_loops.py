@@ -70,12 +70,15 @@ class Program(Body):
         self.x_size = "x_size" if columns is None else str(kernel.x_size)
         exact = columns is not None and columns % blocks.x == 0
         self.ragged_x = self.flat or not (blocks.x == 1 or even or exact)
+        if blocks.run:
+            self.ragged_x = blocks.run != blocks.x
         long = blocks.r >= MASKED and not kernel.r_leads and (splits is None or splits.over == "x")
         if self.length is None and kernel.has_r and long:
             self.ragged_r = self.reaches_past(kernel.r_size)  # of symbolic sizes a guard: a plan has masks or has none
         self.vector = 0 if self.squares else vector_of_rows(kernel, blocks)
         self.ragged_r = self.ragged_r or self.vector > 0
-        self.lanes = LANES if self.vector or (not kernel.r_leads and in_rows_of_vectors(kernel)) else 1
+        of_rows = bool(kernel.space) and kernel.space[-1][1] == "r" and not kernel.r_leads
+        self.lanes = LANES if self.vector or (of_rows and in_rows_of_vectors(kernel)) else 1
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""

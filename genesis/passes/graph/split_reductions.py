@@ -28,6 +28,12 @@ H200's 132."""
 FEWEST_ROWS: Final = 8
 """Minimum rows per split: its result is then small beside what it reads."""
 
+SHORT_RUN: Final = 32
+"""Maximum neighbouring columns of which a program has all: lanes that go through more of them read whole sectors."""
+
+LONGEST_PIECE: Final = 1 << 16
+"""Elements of such columns up to which a program has them whole, where there are two programs a multiprocessor."""
+
 SMALLEST: Final = 1 << 18
 """Minimum elements of a reduction that is split: below, one kernel is done sooner than two."""
 
@@ -100,6 +106,9 @@ def _split_count(node: Node, gpu: Gpu) -> tuple[int, int]:
     if not results or results * extent < SMALLEST:
         return 0, 1
     if last not in axes:
+        columns = hint(x.shape[last])
+        if columns <= SHORT_RUN and results >= 2 * gpu.multiprocessors * columns and extent * columns <= LONGEST_PIECE:
+            return 0, 1
         row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
         fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
         return max(fitting, default=0), 1

@@ -26,7 +26,7 @@ from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.groups import Group
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.evaluate import decomposed
-from tests.codegen.cuda.programs import an_input, check
+from tests.codegen.cuda.programs import an_input, check, some
 from tests.codegen.cuda.run_interpreted import compile_cubin
 
 
@@ -136,3 +136,33 @@ def test_the_gradient_of_a_variance_of_float16_is_finite_where_the_sum_is_not(gp
     assert x.grad.abs().max().item() == pytest.approx(2 * 0.5 / 2399, rel=1e-2)
 
 
+@pytest.mark.parametrize("inner", [2, 3, 7, 8, 31])
+@pytest.mark.parametrize(("rows", "dtype"), [(600, float32), (2000, bfloat16), (5000, float32)])
+def test_a_program_has_all_columns_of_a_short_run(inner: int, rows: int, dtype: DType) -> None:
+    x = an_input(0, (3, rows, inner), dtype)
+    schedule = check([x], composite.softmax(x, axis=1), r.sum(x, axes=(1,)), data=[some(x) / 8],
+                     tolerance=2e-2 if dtype is bfloat16 else 2e-5)
+    blocks = [choose_blocks(build(group), H200) for group in schedule.groups]
+    assert {x.run for x in blocks} == {inner} and {x.x for x in blocks} == {1 << (inner - 1).bit_length()}
+
+
+def test_longer_runs_and_short_columns_are_cut_anywhere() -> None:
+    for shape in ((300, 500, 33), (300, 20, 7), (4000, 7)):
+        x = an_input(0, shape)
+        group, = fuse(Graph((x,), (r.sum(x, axes=(len(shape) - 2,)),))).groups
+        assert choose_blocks(build(group), H200).run == 0
+
+
+def test_splits_of_few_columns_fill_their_blocks() -> None:
+    """Rows of 85 begin at no vector: what is loaded one by one is not pipelined, and a split has 12 rows."""
+    x = an_input(0, (4, 1566, 85))
+    groups = fuse(split_reductions(decomposed(Graph((x,), (composite.log_softmax(x, axis=1),))), H200)).groups
+    blocks = choose_blocks(build(groups[0]), H200)
+    assert blocks.r == 16 and blocks.num_stages == 1
+
+
+@pytest.mark.parametrize(("shape", "split"), [((300, 5000, 8), False), ((100, 5000, 8), True), ((300, 50000, 8), True)])
+def test_short_runs_of_many_are_not_split(shape: tuple[int, ...], split: bool) -> None:
+    x = an_input(0, shape)
+    graph = split_reductions(decomposed(Graph((x,), (r.sum(x, axes=(1,)),))), H200)
+    assert any(node.op.name == "reduce_splits" for node in graph.nodes) == split
