@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.choices import noting, stamp
+from genesis.codegen.cuda.concatenations import emit_concatenation
 from genesis.codegen.cuda.early_loads import emit_early_loop, settled_inputs
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
@@ -98,7 +99,7 @@ def _structure(group: Group, gpu: GpuModel, early: frozenset[Node]) -> tuple[Has
 
 
 _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
-    "loop": lambda group, gpu: emit_loop(group, gpu=gpu),
+    "loop": lambda group, gpu: emit_concatenation(group, gpu) or emit_loop(group, gpu=gpu),
     "foreach": lambda group, gpu: emit_foreach(group),
     "norm_parts": lambda group, gpu: emit_norm_parts(group),
     "side_by_side": emit_side_by_side,

@@ -22,6 +22,11 @@ PROGRAM = "tl.program_id(0)"
 def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = frozenset()) -> KernelSource:
     """The kernel of a group whose members are loops; of settled inputs it may read before it waits."""
     parts = [early_parts(member, gpu, settled) for member in group.members]
+    return put_beside(parts, f"{parts[0].source.name}_beside_{len(parts) - 1}_more")
+
+
+def put_beside(parts: Sequence[LoopParts], name: str) -> KernelSource:
+    """The kernel with this name that has the programs of the first loop, then those of the second, ..."""
     names = [f"{part.source.name}_{number}" for number, part in enumerate(parts)]
     functions = "\n\n".join(_function(name, part) for name, part in zip(names, parts, strict=True))
     signature: dict[str, str] = {}
@@ -40,8 +45,7 @@ def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = fr
                   for p, value in part.source.constexprs.items()}
     signature.update(dict.fromkeys(constexprs, "constexpr"))
     calls = [f"program = {PROGRAM}", *_chosen(
-        [[_call(name, part, number)] for number, (name, part) in enumerate(zip(names, parts, strict=True))])]
-    name = f"{parts[0].source.name}_beside_{len(parts) - 1}_more"
+        [[_call(own, part, number)] for number, (own, part) in enumerate(zip(names, parts, strict=True))])]
     return KernelSource(
         name, _module(name, signature, calls, functions), signature, constexprs,
         (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
@@ -83,4 +87,4 @@ def _chosen(branches: list[list[str]]) -> list[str]:
     return lines
 
 
-__all__ = ["emit_side_by_side"]
+__all__ = ["emit_side_by_side", "put_beside"]

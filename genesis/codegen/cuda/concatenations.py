@@ -1,0 +1,102 @@
+"""A concatenation of several parts as loops side by side: each part's programs read it and write it where it lies.
+
+As one loop over the result every element asks, for each part, whether it lies there, and has a load for it: of eight
+parts, eight loads under masks and seven choices an element. Here a program has one part, and no condition.
+
+    before: where(x % 24 < 8, load(in0), where(x % 24 < 16, load(in1), load(in2)))
+    after:  program < 40: out[rows of part 0] = load(in0)    else program < 80: out[rows of part 1] = load(in1)    …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.loops import LoopParts, loop_parts
+from genesis.codegen.cuda.naming import kernel_name
+from genesis.codegen.cuda.side_by_side import put_beside
+from genesis.codegen.cuda.source import KernelSource
+from genesis.ir.node import Node
+from genesis.ir.ops import movement
+from genesis.ir.sym_int import hint
+from genesis.passes.fusion.index_map import flatten, offset, unflatten, variable
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group, Slice
+
+FEWEST: Final = 3
+"""Parts from which on they are side by side: of two, one loop reaches the memory's rate (H200, 2026-11: 8.6 µs for 33
+MB), of eight it takes three times as long."""
+
+MOST: Final = 64
+"""The most parts: each is a function of its own in the kernel's text, and takes time to compile."""
+
+LEAST_RUN: Final = 128
+"""Bytes of a part between two others, at least: a line of memory. Shorter ones are written by one program together."""
+
+
+def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
+    """The kernel of a loop that concatenates, with its parts side by side; None where one loop is better."""
+    whole = group.outputs[0]
+    found = _slices(whole) if _only_concatenates(group) else []
+    if not FEWEST <= len(found) <= MOST or any(_run(x) < LEAST_RUN for x in found):
+        return None
+    share = replace(gpu, multiprocessors=max(1, gpu.multiprocessors // len(found)))  # what a part has of the GPU
+    return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group))
+
+
+def _only_concatenates(group: Group) -> bool:
+    """Whether a group's loop has one result, in memory of its own, which is nothing but a concatenation."""
+    plain = len(group.outputs) == 1 and not (group.slices or group.starts_from)
+    return plain and all(kind == "x" for _, kind in group.space) and stored_as(group.outputs[0]).op is movement.concat
+
+
+def _slices(whole: Node) -> list[Slice]:
+    """The parts that a value concatenates, and where each lies in it."""
+    concat = stored_as(whole)
+    axis, found, start = concat["axis"], [], 0
+    for x in concat.inputs:
+        if x.type.numel:
+            point = list(unflatten(variable("e", x.type.numel), x.shape))
+            point[axis] = offset(point[axis], start)
+            found.append(Slice(x, whole, flatten(point, concat.shape)))
+        start += x.shape[axis]
+    return found
+
+
+def _run(found: Slice) -> int:
+    """Bytes of a part that lie side by side in the whole, about."""
+    axis = stored_as(found.whole)["axis"]
+    return prod(map(hint, found.part.shape[axis:])) * found.part.dtype.itemsize
+
+
+def _member(group: Group, found: Slice) -> Group:
+    """The loop that makes one part."""
+    memory = {stored_as(x): x for x in group.inputs}
+    needed = dict.fromkeys(_needed(found.part, memory, set()))
+    inputs = tuple(x for x in group.inputs if stored_as(x) in needed)
+    nodes = tuple(x for x in group.nodes if x in needed and stored_as(x) not in memory) or (found.part,)
+    return replace(group, nodes=nodes, inputs=inputs, outputs=(found.part,), slices=(found,),
+                   space=((found.part.type.numel, "x"),))
+
+
+def _needed(node: Node, memory: dict[Node, Node], seen: set[Node]) -> Iterator[Node]:
+    """What a node is computed from, down to values in memory."""
+    if node in seen:
+        return
+    seen.add(node)
+    if stored_as(node) in memory:
+        yield stored_as(node)
+        return
+    for x in node.inputs:
+        yield from _needed(x, memory, seen)
+    yield node
+
+
+def _written_to(whole: Node, parts: LoopParts) -> LoopParts:
+    """The loop, with the memory of the whole as what it writes to."""
+    names = [name for name, kind in parts.source.signature.items() if kind != "constexpr"]
+    args = tuple([whole if name.startswith("out") else x for name, x in zip(names, parts.source.args, strict=True)])
+    return replace(parts, source=replace(parts.source, args=args))

@@ -1,0 +1,65 @@
+"""Concatenations of several parts: loops side by side, each of which writes where its part lies."""
+
+from __future__ import annotations
+
+import pytest
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.source import KernelSource
+from genesis.ir import Node
+from genesis.ir.ops import movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.types import DType, bfloat16, float32
+from tests.codegen.cuda.programs import an_input, check
+from tests.codegen.cuda.run_interpreted import compile_cubin
+
+
+def checked(operands: list[Node], whole: Node) -> KernelSource:
+    """The one kernel of a program, which was run."""
+    group, = check(operands, whole).groups
+    source = emit(group)
+    assert source.grid[0]
+    return source
+
+
+def loops(source: KernelSource) -> int:
+    """The loops side by side in a kernel; 1 where it is one loop."""
+    return max(1, source.source.count("(program_id, "))
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_parts_of_any_sizes_lie_where_they_belong(axis: int, dtype: DType) -> None:
+    sizes = (3, 1, 7, 4)
+    operands = [an_input(i, tuple(size + 64 * (axis == 2) if at == axis else (2, 3, 70)[at] for at in range(3)), dtype)
+                for i, size in enumerate(sizes)]
+    assert loops(checked(operands, movement.concat(*operands, axis=axis))) == 4
+
+
+def test_a_stack_has_a_loop_for_each_part_without_conditions() -> None:
+    operands = [an_input(i, (9, 6, 70)) for i in range(8)]
+    whole = movement.concat(*[movement.reshape(x, shape=(9, 1, 6, 70)) for x in operands], axis=1)
+    source = checked(operands, whole)
+    assert loops(source) == 8 and "tl.where" not in source.source and source.source.count("tl.load(") == 8
+    assert compile_cubin(source)
+
+
+def test_what_is_computed_views_and_equal_operands_are_parts_too() -> None:
+    x, y = an_input(0, (8, 100)), an_input(1, (8, 133))
+    cut = movement.slice(y, starts=(0, 1), stops=(8, 101), steps=(1, 1))
+    whole = movement.concat(x, p.add(x, cut), cut, p.mul(x, x), x, movement.flip(x, axes=(1,)), axis=1)
+    assert loops(checked([x, y], whole)) == 6
+
+
+def test_short_runs_and_two_parts_are_one_loop() -> None:
+    columns = [an_input(i, (40, 4)) for i in range(4)]
+    assert loops(checked(columns, movement.concat(*columns, axis=1))) == 1
+    rows = [an_input(i, (40, 128)) for i in range(2)]
+    assert loops(checked(rows, movement.concat(*rows, axis=1))) == 1
+
+
+def test_empty_parts_are_none_and_many_parts_are_one_loop() -> None:
+    operands = [an_input(i, (0 if i == 1 else 2, 64)) for i in range(4)]
+    assert loops(checked(operands, movement.concat(*operands, axis=0))) == 3
+    many = [an_input(i, (1, 64)) for i in range(65)]
+    assert loops(checked(many, movement.concat(*many, axis=0))) == 1
