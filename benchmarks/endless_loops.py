@@ -16,20 +16,23 @@ class Loop:
         rounds: how often, where it is measured.
         function: (torch or genesis, rounds) → a number that both must agree on.
         loops: how many loops it has, one after the other or one in the other; a backward through turns is one.
+        bodies: distinct turns that come in no order, or at places that no two pieces share: each takes a plan more.
     """
 
     rounds: int
     function: Callable[[Any, int], float]
     loops: int = 1
+    bodies: int = 0
 
 
 LOOPS: Final[dict[str, Loop]] = {}
 
 
-def loop(rounds: int, loops: int = 1) -> Callable[[Callable[[Any, int], float]], Callable[[Any, int], float]]:
+def loop(rounds: int, loops: int = 1,
+         bodies: int = 0) -> Callable[[Callable[[Any, int], float]], Callable[[Any, int], float]]:
     """Put the function into the table of loops."""
     def put(function: Callable[[Any, int], float]) -> Callable[[Any, int], float]:
-        LOOPS[function.__name__] = Loop(rounds, function, loops)
+        LOOPS[function.__name__] = Loop(rounds, function, loops, bodies)
         return function
     return put
 
@@ -448,9 +451,10 @@ def alternating_bodies(lib: Any, n: int) -> float:
     return float(x.sum())
 
 
-@loop(6000)
+@loop(6000, bodies=4)
 def chosen_bodies(lib: Any, n: int) -> float:
-    """One of two bodies by a random number of Python's."""
+    """One of two bodies by a random number of Python's. Turns are told by going back in the code: one after its like, or
+    the first followed by the second; and what follows one or the other."""
     import random
     chosen, x = random.Random(0), lib.ones(8)
     for _ in range(n):

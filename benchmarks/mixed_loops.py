@@ -44,9 +44,10 @@ def inner_loop_that_breaks(lib: Any, n: int) -> float:
     return float(total.sum())
 
 
-@loop(4000)
+@loop(4000, bodies=6)
 def last_tensors_summed(lib: Any, n: int) -> float:
-    """A deque of the last six values, of which the first and the last are mixed; cleared now and then."""
+    """A deque of the last six values, of which the first and the last are mixed; cleared now and then. The turns after
+    that are others, at two places of pieces, then as turns by themselves, the first, the second, and all after these."""
     from collections import deque
     last, x = deque([lib.zeros(8)], maxlen=6), lib.ones(8)
     for i in range(n):
@@ -58,9 +59,9 @@ def last_tensors_summed(lib: Any, n: int) -> float:
     return float(sum(last).sum())
 
 
-@loop(4000)
+@loop(4000, loops=2)
 def metrics_read_now_and_then(lib: Any, n: int) -> float:
-    """A dictionary of metrics that is updated each turn, and read every hundred."""
+    """A dictionary of metrics that is updated each turn, and read every hundred: two programs, as each value is read."""
     metrics = {"loss": lib.zeros(()), "seen": lib.zeros(()), "most": lib.zeros(())}
     x, read = lib.linspace(0, 1, 16), 0.0
     for i in range(n):

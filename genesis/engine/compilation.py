@@ -41,7 +41,11 @@ class Compiled:
         fixed_sizes: why it serves no other sizes; None if it does, or none was tried.
         recompilation: why no template of its structure served it; None if there was none.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
+        read_on: which of them are results without gradients that others of the program read, where gradients flow
+            through some of its results (set by the engine).
         communicates: whether it runs collectives (set by the engine).
+        numbers_apart: whether equal numbers are two in what is recorded after it (`repeated_numbers.py`, set by the
+            engine); None of a short program, which leaves that as it is.
         settings: those that it was compiled under (`Config.key`).
     """
 
@@ -52,9 +56,11 @@ class Compiled:
     origin: str
     program: Callable[[], Graph]
     constants: Sequence[int] = ()
+    read_on: Sequence[int] = ()
     fixed_sizes: str | None = None
     recompilation: Recompilation | None = None
     communicates: bool = False
+    numbers_apart: bool | None = None
     settings: tuple = field(default_factory=config.key)
 
     @property

@@ -7,13 +7,17 @@ stands for the outermost loop that turns there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from opcode import opmap
+from operator import eq
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from genesis.engine.odd_turns import OddTurns
     from genesis.engine.saved_values import Usage
     from genesis.engine.unlike_turns import UnlikeTurns
 
@@ -42,6 +46,28 @@ def position(frame: FrameType | None) -> int:
         append(frame.f_lasti)
         frame = frame.f_back
     return hash(tuple(found))
+
+
+ALIKE: Final = 8
+"""A piece of a loop has a multiple of so many turns: what comes again every second turn, as a matrix that is turned in
+each, or every eighth, as a row of a small ring, is in all pieces alike."""
+
+
+MOST_SPACINGS: Final = 64
+"""Positions of cuts whose spacing is remembered, at most."""
+
+
+def comes_again(lengths: Sequence[int]) -> bool:
+    """Whether most of the turns of these lengths are as long as one of the `ALIKE` before.
+
+    >>> comes_again([3, 3, 3, 3, 9, 3, 3, 3, 3, 3]), comes_again([2, 5, 2, 5, 2, 5])
+    (True, True)
+    >>> comes_again([2, 5, 5, 2, 2, 9, 2, 5, 9, 2])
+    False
+    """
+    return len(lengths) < 2 or any(
+        4 * sum(map(eq, lengths, lengths[period:])) >= 3 * (len(lengths) - period)
+        for period in range(1, min(ALIKE + 1, len(lengths) // 2 + 1)))
 
 
 @lru_cache(1 << 12)
@@ -114,16 +140,19 @@ class Cuts:
         seen: position → the numbers of the values that were recorded there, while positions are watched.
         watched_from: the number of the first of them, 0 if none are watched.
         measured: (number, nodes, programs that had run) when the pending nodes were counted last.
+        spacings: position of a loop's cuts → the spacing that it had when it came first.
         overdue: the count of fresh bytes at which memory is cut wherever the program is, 0 while it is not due.
         blocked: how many programs had run when a cut had to wait for the step that follows a backward.
         cutting: the program that runs is a cut.
         in_op: the cut is in the middle of an op, which may hold contents that are about to be overwritten.
         usage: what the last cut kept for a backward.
         apart: equal numbers are recorded as two, since what is recorded is the turns of a loop.
+        repeats: the last piece used a few numbers again and again (`repeated_numbers.py`).
         turns: the turns that are followed, where a program may be a loop of short ones.
         patience: the number of the value at which the first cut of a loop waits no longer, 0 while none waits.
         misses: how many pieces in a row had to be compiled.
         unlike: the loop whose turns are pieces by themselves, or which is looked for: long pieces were not alike.
+        odd: the turns of the loop, followed since a piece was not like those before.
         ran_to: the number of the last value that was recorded before a program ran.
         noted: how many programs had run then.
     """
@@ -135,16 +164,19 @@ class Cuts:
     seen: dict[int, list[int]] = field(default_factory=dict)
     watched_from: int = 0
     measured: tuple[int, int, int] = (0, 0, -1)
+    spacings: dict[int, int] = field(default_factory=dict)
     overdue: int = 0
     blocked: int = -1
     cutting: bool = False
     in_op: bool = False
     usage: Usage | None = None
     apart: bool = False
+    repeats: bool = False
     turns: Turns | None = None
     patience: int = 0
     misses: int = 0
     unlike: UnlikeTurns | None = None
+    odd: OddTurns | None = None
     ran_to: int = 0
     noted: int = 0
 
@@ -154,14 +186,14 @@ class Cuts:
             self.watched_from = number
         self.seen.setdefault(place, []).append(number)
 
-    def rarest(self) -> tuple[set[int], int] | None:
-        """The positions that came again, and did so least often, and how many values lie between two of their turns;
-        None if none came again.
+    def rarest(self) -> tuple[set[int], int, bool] | None:
+        """The positions that came again, and did so least often, how many values lie between two of their turns, and
+        whether turns are alike; None if none came again.
 
         >>> cuts = Cuts()
         >>> for number, place in enumerate("abbabbabb"):
         ...     cuts.watch(ord(place), number)
-        >>> cuts.rarest() == ({ord("a")}, 3)
+        >>> cuts.rarest() == ({ord("a")}, 3, True)
         True
         """
         again = {place: numbers for place, numbers in self.seen.items() if len(numbers) > 1}
@@ -170,7 +202,26 @@ class Cuts:
         fewest = min(map(len, again.values()))
         found = {place for place, numbers in again.items() if len(numbers) == fewest}
         numbers = again[next(iter(found))]
-        return found, (numbers[-1] - numbers[0]) // (len(numbers) - 1)
+        return found, (numbers[-1] - numbers[0]) // (len(numbers) - 1), comes_again([
+            after - before for before, after in pairwise(numbers)])
+
+    def spacing_at(self, place: int, spacing: int, period: int) -> int:
+        """The spacing of a loop that is cut at this position: the one that it had before, so that its pieces are the
+        same programs when it comes again after a read.
+
+        Args:
+            spacing: what it is to have else.
+            period: values of a turn.
+
+        >>> cuts = Cuts()
+        >>> [cuts.spacing_at(1, spacing, 8) for spacing in (64, 48)], cuts.spacing_at(1, 45, 5)
+        ([64, 64], 45)
+        """
+        if len(self.spacings) >= MOST_SPACINGS:
+            self.spacings.clear()
+        if self.spacings.setdefault(place, spacing) % period:  # its turns are others by now
+            self.spacings[place] = spacing
+        return self.spacings[place]
 
     def forget_watched(self) -> None:
         """What was watched is over."""

@@ -18,8 +18,10 @@ from types import FrameType
 from typing import Final
 
 from genesis.config import config
-from genesis.engine.cuts import Turns, position, returns_next
+from genesis.engine.cuts import ALIKE, Turns, position, returns_next
 from genesis.engine.interruption import left_behind
+from genesis.engine.odd_turns import MOST_MISSES as MOST_ODD
+from genesis.engine.odd_turns import OddTurns
 from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
 from genesis.engine.unlike_turns import MOST_MISSES, UnlikeTurns
@@ -54,10 +56,6 @@ are noted, which takes a few µs each, where a program becomes longer than a six
 UNLIKE: Final = 4
 """Pieces in a row that were compiled, the one before the first cut among them, from which on turns are pieces: one
 piece more than a loop has whose second finds places that move (`moving_places.py`)."""
-
-ALIKE: Final = 8
-"""A piece of a loop has a multiple of so many turns: what comes again every second turn, as a matrix that is turned in
-each, or every eighth, as a row of a small ring, is in all pieces alike."""
 
 PIECES: Final = 8
 """An endless loop is cut this often for each `config.pending_nodes` that it records: a piece is compiled as long as it
@@ -102,7 +100,7 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
     if cuts.cut_at is not None and cuts.ran == engine_state.ran and cuts.spacing:
         if (again := _next_piece(storage, number, frame)) is not None:
             return again
-        cuts.cut_at = cuts.unlike = None  # the loop is over: another one may follow
+        cuts.cut_at = cuts.unlike = cuts.odd = None  # the loop is over: another one may follow
         return _equal_turns(storage, number, frame, oldest(number))
     if cuts.watched_from and cuts.measured[2] == engine_state.ran:
         return _watch(storage, number, frame)
@@ -117,18 +115,38 @@ def _next_piece(storage: Storage, number: int, frame: FrameType) -> int | None:
     begins = unlike is not None and unlike.begins(frame)
     if unlike is not None and unlike.depth is not None:
         return _next_turn(storage, number, frame, unlike) if begins else number + 1
-    if number < cuts.last + cuts.spacing or position(frame) != cuts.cut_at:
+    after_odd = cuts.odd is not None and cuts.odd.ended(position(frame))
+    if not after_odd and (number < cuts.last + cuts.spacing or position(frame) != cuts.cut_at):
         return number + 1
-    before = cuts.last
+    before, alike = cuts.last, cuts.misses <= 0
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.spacing = number - before
+    if not after_odd:
+        cuts.spacing = number - before
+    _note_unlike(after_odd, alike)
+    return number + (cuts.spacing if cuts.unlike is None and cuts.odd is None else 1)
+
+
+def _note_unlike(after_odd: bool, alike: bool) -> None:
+    """A piece was cut: begin or end to look for turns that are not alike.
+
+    Args:
+        after_odd: it ends with a turn that was another one than those before.
+        alike: the piece before it was no new program.
+    """
+    cuts, unlike = engine_state.cuts, engine_state.cuts.unlike
+    compiled = cuts.misses > 0
     if unlike is not None:
-        cuts.unlike = unlike if cuts.misses and unlike.found() else None
+        cuts.unlike = unlike if (compiled or unlike.certain) and unlike.found() else None
         cuts.misses = cuts.misses if cuts.unlike else -MOST_MISSES  # no such loop
+    elif cuts.odd is not None:
+        cuts.odd.misses += compiled
+        if cuts.odd.misses >= MOST_ODD or (compiled and not after_odd):  # what is odd is not where they record
+            cuts.odd, cuts.unlike = None, UnlikeTurns(certain=True)
     elif cuts.misses == UNLIKE - 1:
         cuts.unlike = UnlikeTurns()
-    return number + (cuts.spacing if cuts.unlike is None else 1)
+    elif compiled and alike and cuts.cut_at is not None:
+        cuts.odd = OddTurns(cuts.cut_at)
 
 
 def _next_turn(storage: Storage, number: int, frame: FrameType, unlike: UnlikeTurns) -> int:
@@ -176,7 +194,8 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
             turns.piece = _whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
     if not turns.piece or _waits(number, frame, period) or not _cut(storage, number, frame):
         return number + 1
-    cuts.cut_at, cuts.turns, cuts.spacing = position(frame), None, turns.piece
+    cuts.cut_at, cuts.turns = (place := position(frame)), None
+    cuts.spacing = cuts.spacing_at(place, turns.piece, period)
     return number + cuts.spacing
 
 
@@ -244,9 +263,11 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
     if not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at = place
-    if found is not None:
-        cuts.spacing = _whole_turns(cuts.spacing, found[1])
-    return number + cuts.spacing
+    if found is None:
+        return number + cuts.spacing
+    cuts.spacing = _whole_turns(cuts.spacing, found[1])
+    cuts.unlike = None if found[2] else UnlikeTurns()
+    return number + (cuts.spacing if found[2] else 1)
 
 
 def _waits(number: int, frame: FrameType, period: int) -> bool:

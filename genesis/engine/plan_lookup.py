@@ -52,6 +52,8 @@ def _moved(captured: Captured) -> bool:
 
 def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     from genesis.engine import plans
+    from genesis.engine.histories import read_on
+    from genesis.engine.repeated_numbers import LONG, repeats_numbers
     ran = engine_state.ran
     found = plans.find(captured, device, engine_state.plans.shape_erased)
     if ran != engine_state.ran:  # a handler computed what the program was made of: it may be another one
@@ -60,7 +62,10 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     engine_state.plans.compiled += found.origin == "compiled"
     constant = constants(captured.order)
     found.communicates = any(map(communicates, captured.order))
+    if len(captured.order) >= LONG:
+        found.numbers_apart = repeats_numbers(captured.order)
     found.constants = [position for position, node in enumerate(captured.order) if node in constant]
+    found.read_on = read_on(captured, constant)
     for observer in engine_state.observers:
         observer(found)
     if not engine_state.observers:

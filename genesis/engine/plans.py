@@ -16,7 +16,7 @@ from genesis.config import config, settings
 from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
-from genesis.engine.state import Cache
+from genesis.engine.state import Cache, engine_state
 from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
@@ -76,7 +76,7 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
     programs = shape_erased.get(name)
     if programs is None:
         programs = shape_erased.add(name, ShapeErased(exact))
-    member = programs.member(captured, _fixed_inputs(captured), numbers)
+    member = programs.member(captured, _fixed_inputs(captured), numbers, engine_state.cuts.cutting)
     for template in member.templates:
         plan = template.plan(numbers)
         if plan is not None:

@@ -52,9 +52,9 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
             some of them have run.
     """
     before, collects, cuts = engine_state.record, gc.isenabled(), engine_state.cuts
-    if cuts.apart and not cuts.cutting:  # the loop is over
+    if over := cuts.apart and not cuts.cutting:  # the loop is over
         cuts.apart = False
-        set_numbers_apart(False)
+        set_numbers_apart(cuts.repeats)
     record = Record(run.__code__, flush.device, flush)
     try:
         engine_state.record = record
@@ -71,6 +71,10 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         _execute(flush)
         finish(flush)
         note_end(cuts)
+        if cuts.cutting:
+            cuts.repeats = flush.compiled.numbers_apart is True
+        elif flush.compiled.numbers_apart is not None and not (over and cuts.repeats):
+            set_numbers_apart(flush.compiled.numbers_apart)
     except Superseded:
         raise
     except BaseException as error:
@@ -226,6 +230,9 @@ def finish(flush: Flush) -> None:
     for storage, cell in flush.told.items():
         if storage.cell is None or storage.cell is cell:
             _settle(storage, cell, content[storage], constant)
+    if flush.compiled is not None and flush.compiled.read_on:
+        from genesis.engine.histories import end_histories
+        end_histories(flush.captured, flush.compiled.read_on)
     flush.finished = True
 
 

@@ -64,10 +64,12 @@ class UnlikeTurns:
     Attributes:
         depth: of the loop's frame, None while it is looked for.
         misses: turns in a row that had to be compiled.
+        certain: turns are not alike, whether the piece in which the frame is looked for is a new program or not.
     """
 
     depth: int | None = None
     misses: int = 0
+    certain: bool = False
     _last: Stack = field(default_factory=list)
     _times: dict[int, int] = field(default_factory=dict)
 

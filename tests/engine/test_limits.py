@@ -328,7 +328,7 @@ def chosen_with_gradients(lib: Any, n: int) -> Any:
     return w.grad
 
 
-@pytest.mark.parametrize(("loop", "most"), [(chosen, 11), (chosen_functions, 12), (chosen_with_gradients, 24)])
+@pytest.mark.parametrize(("loop", "most"), [(chosen, 9), (chosen_functions, 12), (chosen_with_gradients, 24)])
 def test_a_loop_whose_body_is_chosen_takes_as_many_plans_for_twice_the_turns(
         loop: Callable[[Any, int], Any], most: int, cuts: Cuts) -> None:
     """No two long pieces are alike: after some that were compiled, turns are pieces by themselves."""

@@ -18,9 +18,16 @@ from genesis.ir.types import TensorType
 if TYPE_CHECKING:
     from genesis.engine.capture import Captured
     from genesis.engine.symbolic.plan_template import PlanTemplate
+    from genesis.ir.node import Node
 
 MOST_SAMPLES: Final = 4
 """Programs whose numbers are remembered to tell apart sizes that are equal by chance."""
+
+MANY: Final = 16
+"""Sizes that an axis of equal kinds of values has in a piece of a loop, from which on it is another one each turn."""
+
+SHARED: Final = 8
+"""Uses of an input from which on all turns of a piece read it: it is no value that turns hand on."""
 
 
 class ShapeErased:
@@ -44,11 +51,12 @@ class ShapeErased:
         self._first: dict[int, int] = {}
         self._made: list[Axis] | None = None
 
-    def member(self, captured: Captured, fixed: set[int], numbers: list[int]) -> Member:
+    def member(self, captured: Captured, fixed: set[int], numbers: list[int], piece: bool = False) -> Member:
         """The program with these numbers, from now on a member that was seen.
 
         Args:
             fixed: inputs that are no data.
+            piece: it is a piece of a loop: sizes that change from turn to turn will change from piece to piece.
         """
         if self._made is None:
             self._made = made_axes(captured)
@@ -58,7 +66,31 @@ class ShapeErased:
             size = numbers[axis.position]
             if self._first.setdefault(axis.position, size) != size:
                 self.moving.add(axis.position)
+        if piece and not self.samples:
+            self.moving.update(_changing(captured, axes))
         return Member(self, types, axes, frozenset(fixed), numbers)
+
+
+def _changing(captured: Captured, axes: Sequence[Axis]) -> set[int]:
+    """Positions of the sizes, of what a piece of a loop is handed by the one before, that are others in each turn.
+
+    Values with as many dimensions have many sizes there, and the input is no value that all turns read.
+    """
+    sizes: dict[tuple[int, int], set[int]] = {}
+    uses: dict[Node, int] = {}
+    for node in captured.order:
+        for type in node.types:
+            for axis, size in enumerate(type.shape):
+                sizes.setdefault((type.ndim, axis), set()).add(size)
+        for x in node.inputs:
+            uses[x] = uses.get(x, 0) + 1
+    if all(len(found) <= MANY for found in sizes.values()):
+        return set()
+    at = {cell: i for i, cell in enumerate(captured.cells)}
+    shared = {at[node.buffer] for node, count in uses.items() if count > SHARED and node.buffer in at}
+    types = captured.memory_types
+    return {axis.position for axis in axes if axis.input is not None and axis.input not in shared
+            and len(sizes.get((types[axis.input].ndim, axis.axis), ())) > MANY}
 
 
 class Member:

@@ -67,10 +67,12 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
     if count and type(momentum) is float and not state.volatile and not state.regions:
         node = emit(ir.batch_norm, tuple([operand(x) for x in (input, *affine)]), (eps,))
         y, mean, variance = [make(control.item, (node,), (i,), node.source) for i in range(3)]
-        result = wrap(y)
         if not _follow(running_mean, mean, running_var, variance, momentum, count / (count - 1), tracked):
             followed([(running_mean, wrap(mean)), (running_var, wrap(variance) * (count / (count - 1)))], momentum,
                      tracked)
+        if weight is not None or bias is None:
+            return wrap(y)  # last, so that a loop may be cut there: nothing is read any more
+        result = wrap(y)
     else:
         result, middle, spread = record(ir.batch_norm, (input, *affine), (eps,))
         statistics = [(running_mean, middle), (running_var, spread * (count / (count - 1)))] if count else []

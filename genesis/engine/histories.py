@@ -1,0 +1,42 @@
+"""Values that are in memory, and how they were computed, where a graph of gradients holds them.
+
+A loss that is read before its backward keeps its graph. That reads the parameters of this turn, which are a program of
+the turn before, with its gradients, its loss, and so on to the first turn. No gradient goes there: so a result without
+gradients that other nodes of its program read becomes the leaf of its memory once it is computed, as it is for all that
+is recorded later.
+
+    loss = f(p); loss.item(); loss.backward(); p -= 0.1 * p.grad      # `p` that `f` reads: sub(…) becomes data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from genesis.frontend.at_once import at_once, attributes, changes
+from genesis.ir.node import Node, forget_equal
+from genesis.ir.ops import leaves
+from genesis.ir.walk import computed
+
+if TYPE_CHECKING:
+    from genesis.engine.capture import Captured
+
+
+def read_on(captured: Captured, constant: Container[Node]) -> list[int]:
+    """Positions, among the captured nodes, of the results without gradients that other nodes read; none where no
+    result has a graph to keep."""
+    if not any(node.needs_grad for node in captured.outputs):
+        return []
+    results = {*captured.outputs, *(node for _, node in captured.updates)}
+    read = {x for node in captured.order if not computed(node) for x in node.inputs}
+    return [position for position, node in enumerate(captured.order)
+            if node in results and node in read and node.inputs and not node.needs_grad and node not in constant]
+
+
+def end_histories(captured: Captured, positions: Sequence[int]) -> None:
+    """Make leaves of the results at these positions, which are in memory; may be interrupted, and done again."""
+    nodes = [node for position in positions if computed(node := captured.order[position]) and node.inputs]
+    forget_equal(nodes)  # the same op, recorded again, is no leaf
+    at_once(changes((), [attributes(nodes, "inputs", repeat(())), attributes(nodes, "op", repeat(leaves.data)),
+                         attributes(nodes, "attrs", [(node.type,) for node in nodes])]))
