@@ -453,8 +453,8 @@ def alternating_bodies(lib: Any, n: int) -> float:
 
 @loop(6000, bodies=4)
 def chosen_bodies(lib: Any, n: int) -> float:
-    """One of two bodies by a random number of Python's. Turns are told by going back in the code: one after its like, or
-    the first followed by the second; and what follows one or the other."""
+    """One of two bodies by a random number of Python's. Turns are told by going back in the code: one after its like,
+    or the first followed by the second; and what follows one or the other."""
     import random
     chosen, x = random.Random(0), lib.ones(8)
     for _ in range(n):

@@ -46,8 +46,8 @@ def inner_loop_that_breaks(lib: Any, n: int) -> float:
 
 @loop(4000, bodies=6)
 def last_tensors_summed(lib: Any, n: int) -> float:
-    """A deque of the last six values, of which the first and the last are mixed; cleared now and then. The turns after
-    that are others, at two places of pieces, then as turns by themselves, the first, the second, and all after these."""
+    """A deque of the last six values, of which the first and the last are mixed; cleared now and then. The turns
+    after that are others, at two places of pieces, then as turns alone: the first, the second, and all later."""
     from collections import deque
     last, x = deque([lib.zeros(8)], maxlen=6), lib.ones(8)
     for i in range(n):
@@ -61,7 +61,7 @@ def last_tensors_summed(lib: Any, n: int) -> float:
 
 @loop(4000, loops=2)
 def metrics_read_now_and_then(lib: Any, n: int) -> float:
-    """A dictionary of metrics that is updated each turn, and read every hundred: two programs, as each value is read."""
+    """A dictionary of metrics that is updated each turn, and read every hundred: a program for each of two reads."""
     metrics = {"loss": lib.zeros(()), "seen": lib.zeros(()), "most": lib.zeros(())}
     x, read = lib.linspace(0, 1, 16), 0.0
     for i in range(n):
