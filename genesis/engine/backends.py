@@ -149,9 +149,9 @@ class CUDABackend(Backend):
 
     name = "cuda"
     passes = frozenset({"add_into", "chunk_loss", "heads_beside", "matrix_vector", "turn_products", "turn_operands",
-                        "split_k", "split_attention", "reduce_in_order", "split_argmax", "split_scans",
-                        "split_reductions", "snapshots", "shadow_weights", "remat", "side_by_side", "hold_updates",
-                        "overlap_collectives"})
+                        "align_operands", "split_k", "split_attention", "reduce_in_order", "split_argmax",
+                        "split_scans", "split_reductions", "snapshots", "shadow_weights", "remat", "side_by_side",
+                        "hold_updates", "overlap_collectives"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
                 "convolution_weight_last")
     asynchronous = True

@@ -15,6 +15,7 @@ from genesis.passes.fusion.shadow_weights import shadow_weights
 from genesis.passes.fusion.side_by_side import side_by_side
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.add_into import add_into
+from genesis.passes.graph.align_operands import align_operands
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
@@ -266,6 +267,8 @@ PASSES: tuple[Pass, ...] = (
          on_graph(turn_products), optional=True),
     Pass("turn_operands", "operands_turned", "with operands of float32 products as their kernels read them",
          _for_gpu(turn_operands), optional=True),
+    Pass("align_operands", "operands_aligned", "with rows of large products' operands in whole vectors",
+         _for_gpu(align_operands), optional=True),
     Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),
     Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
          optional=True),
