@@ -3,7 +3,8 @@
 Python binds arguments before a line of the function runs, and before 3.13 it names no keyword that is near. So the
 functions of `genesis`, `genesis.nn.functional`, … and the methods of tensors are bound here: a function of the same
 parameters takes what is left over, too, and calls the one that does the work. Genesis itself calls either. Keywords
-that torch takes beside these (`axis=` for `dim=`) are put where they belong (`other_words`).
+that torch takes beside these (`axis=` for `dim=`) are put where they belong (`other_words`). A tensor without
+dimensions that stands for a number becomes that number before the call, as in torch: nothing runs twice.
 
 A call between costs 0.1 to 0.28 µs (`benchmarks/recording.py`), with keywords as without: all arguments go on by
 position, to the same code with all of its parameters positional. Where that would be a tenth of a call and more, as of
@@ -37,6 +38,12 @@ _NUMBER: Final = re.compile(r"(bool|int|float|str|None|Axis|Number|Sequence\[int
 
 _SIZES: Final = frozenset({"shape", "size", "sizes", "dims", "repeats"})
 """Names of parameters that are numbers, whatever their annotation is."""
+
+_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
+"""Classes of what is no tensor, and holds none."""
+
+_SEVERAL: Final = frozenset({tuple, list})
+"""Classes of what may hold tensors that stand for numbers."""
 
 _bound: dict[FunctionType, FunctionType] = {}
 
@@ -127,11 +134,14 @@ def _binding(function: FunctionType, taken: int) -> FunctionType:
                 **dict.fromkeys(only, LEFT_OUT), **given}
     converts = "dtype" in names and function.__name__ not in NO_PYTHON_TYPES
     dtype = names.index("dtype") if converts else None
-    call = _template(taken, required, dtype, not variadic)(
+    numbers = _numbers(names[:taken - bool(variadic)], function.__annotations__)
+    usual = tuple([(i, repr(x) if (x := defaults[names[i]]) is None or x.__class__ is bool else "") for i in numbers])
+    call = _template(taken, required, dtype, not variadic, usual)(
         work, LEFT_OUT, as_dtype,
         lambda values, more, unknown: _in_order(function, values, more, unknown, defaults),
         lambda more, unknown, values: _unfit(function, more, unknown, values),
-        lambda error, values: _with_numbers(function, error, values))
+        lambda values: tuple([_number(x) if i in numbers else x for i, x in enumerate(values)]),
+        _raise_misplaced, _PLAIN, _SEVERAL)
     shape = call.__code__
     call.__code__ = shape.replace(
         co_argcount=code.co_argcount, co_posonlyargcount=code.co_posonlyargcount,
@@ -147,13 +157,22 @@ def _binding(function: FunctionType, taken: int) -> FunctionType:
     return call
 
 
+def _numbers(names: tuple[str, ...], annotations: dict[str, Any]) -> tuple[int, ...]:
+    """The places of the parameters that are numbers."""
+    return tuple([i for i, name in enumerate(names)
+                  if name in _SIZES or _NUMBER.fullmatch(str(annotations.get(name, "")))])
+
+
 @cache
-def _template(taken: int, required: tuple[int, ...], dtype: int | None, catches: bool) -> Callable[..., FunctionType]:
+def _template(taken: int, required: tuple[int, ...], dtype: int | None, catches: bool,
+              usual: tuple[tuple[int, str], ...]) -> Callable[..., FunctionType]:
     """Makes functions of so many parameters, with names to be replaced, of which some have to be given.
 
     Args:
         dtype: the place of the one that is a dtype.
         catches: take arguments that are too many, too, to say so; else the last parameter has them.
+        usual: the places of those that are numbers, and their defaults where these are constants of Python's. To ask
+            whether a parameter has one of these takes a few ns.
     """
     names = "".join(f"p{i}, " for i in range(taken))
     more, catching = ("more", "*more, ") if catches else ("()", "")
@@ -161,20 +180,24 @@ def _template(taken: int, required: tuple[int, ...], dtype: int | None, catches:
     converted = "" if dtype is None else f"""
         if p{dtype}.__class__ is type:
             p{dtype} = as_dtype(p{dtype})"""
+    given = " or ".join([
+        (f"p{i} is not {default} and " if default else "") + f"p{i}.__class__ not in plain and ("
+        f"p{i}.__class__ not in several or not plain.issuperset(map(type, p{i})))" for i, default in usual])
+    counted = f"""
+        if {given}:
+            {names}= numbers(({names}))""" if usual else ""
     program = f"""
-def make(work, left_out, as_dtype, put, unfit, numbers):
+def make(work, left_out, as_dtype, put, unfit, numbers, misplaced, plain, several):
     def call({names}{catching}**unknown):
         if {unfit}:
             {names}{"more, " * catches}= put(({names}), {more}, unknown)
             if {unfit}:
-                raise unfit({more}, unknown, ({names})){converted}
+                raise unfit({more}, unknown, ({names})){converted}{counted}
         try:
             return work({names})
-        except Exception as error:
-            values = numbers(error, ({names}))
-            if values is None:
-                raise
-        return work(*values)
+        except AttributeError as error:
+            misplaced(error, ({names}))
+            raise
     return call
 """
     space: dict[str, Any] = {}
@@ -247,18 +270,11 @@ def _parameters(function: FunctionType) -> str:
     return str(plain)[1:-1]
 
 
-def _with_numbers(function: FunctionType, error: Exception, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The arguments of a call that failed, to call once more: a tensor without dimensions that stood for a number is
-    that number, as in torch. None if there was none.
-
-    Only what failed comes here: to look at each number before would cost every call.
-    """
-    if isinstance(error, AttributeError) and (better := misplaced_among(error, values)) is not error:
+def _raise_misplaced(error: AttributeError, values: tuple[Any, ...]) -> None:
+    """Raise what says of an attribute that was missing which argument is of another library, if one is."""
+    better = misplaced_among(error, values)
+    if better is not error:
         raise better from None
-    wanted = function.__annotations__
-    found = tuple([_number(value) if name in _SIZES or _NUMBER.fullmatch(str(wanted.get(name, ""))) else value
-                   for name, value in zip(function.__code__.co_varnames, values, strict=False)])
-    return found if any(x is not y for x, y in zip(found, values, strict=True)) else None
 
 
 def _number(value: Any) -> Any:

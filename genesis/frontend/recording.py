@@ -303,10 +303,13 @@ def showing(tensor: TensorBase, like: TensorBase) -> list[Change]:
             (setattr, tensor, "part", part)]
 
 
-def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = ()) -> Node:
-    """The node for an op of the user's, with the user's line; a mismatch raises the four-part error."""
+def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = (), inside: int = 2) -> Node:
+    """The node for an op of the user's, with the user's line; a mismatch raises the four-part error.
+
+    `inside`: see `here`. Our caller is no user's function, but may be called by one.
+    """
     try:
-        return make(op, nodes, attrs, here(inside=2))  # our caller is no user's function, but may be called by one
+        return make(op, nodes, attrs, here(inside))
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
         raise _unfit(op.name, nodes, error) from None
 

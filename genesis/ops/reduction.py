@@ -43,7 +43,8 @@ def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None
     node = read(input)
     if dtype is not None:
         node = cast(node, dtype)
-    result = wrap(emit(op, (node,), (axes_in(op.name, dim, input.spec.ndim), bool(keepdim), *attrs)))
+    attrs = (axes_in(op.name, dim, input.spec.ndim), bool(keepdim), *attrs)
+    result = wrap(emit(op, (node,), attrs, 3))  # only functions of Genesis call this
     return result if out is None else into(out, result)
 
 
