@@ -1,4 +1,5 @@
-"""Every keyword of torch's functions, methods and classes that Genesis has is taken here, or stands in `LEFT_OUT`.
+"""Every keyword of torch's functions, methods and classes that Genesis has is taken here, or a row of
+`tests/signature_differences.py` says why not.
 
 The list is torch's own: signatures of what is Python, stubs and operator schemas of what is C (`torch_signatures.py`).
 """
@@ -6,7 +7,6 @@ The list is torch's own: signatures of what is Python, stubs and operator schema
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,51 +18,9 @@ import torch
 
 import genesis
 
+from .signature_differences import Difference, Kind, row, rows
 from .torch_functions import functions
 from .torch_signatures import NUMPY
-
-
-class LeftOut(NamedTuple):
-    """Keywords that are not taken.
-
-    Attributes:
-        names: a pattern of `space.name`.
-        keywords: a pattern.
-        why: one line.
-    """
-
-    names: str
-    keywords: str
-    why: str
-
-
-LEFT_OUT: tuple[LeftOut, ...] = (
-    LeftOut(r"Tensor\.(copy_|to)", "other|x2", "torch's own stub says so; torch refuses it or names it otherwise"),
-    LeftOut(r"(autograd\.)?enable_grad", "orig_func", "the decorated function, which Python gives by position"),
-    LeftOut(r"Tensor\.requires_grad_", "mode", "torch's stub says so, and torch takes requires_grad"),
-    LeftOut(r"nn\.Sequential", "arg", "a dictionary, which torch's stub gives by position"),
-    LeftOut("mm|bmm|addmm|baddbmm", "out_dtype", "products in another dtype than the operands' are not there"),
-    LeftOut("result_type", ".*", "takes tensors and numbers by position, as many as one likes"),
-    LeftOut(r"linalg\.(eigh|svd)", "eigvals|eigvecs|U|S|Vh", "places for results: `out` has them"),
-    LeftOut("histogram|triangular_solve|lu", "out", "several results, with no place of their own"),
-    LeftOut("embedding_bag", "indices", "torch.embedding_bag gives four tensors; nn.functional.embedding_bag is here"),
-    LeftOut("load|save", "pickle_.*", "no pickle is written, and none is executed"),
-    LeftOut("compile", "name|recompile_limit|isolate_recompiles|shapes_spec", "says how torch's compiler caches"),
-    LeftOut(r"Tensor\.to_sparse", "layout|blocksize|dense_dim", "matrices by places and values are the one layout"),
-    LeftOut(r"nn\.RNNCellBase", "num_chunks", "a base class, of other arguments"),
-    LeftOut(r"autograd\.backward", "grad_variables", "gone from torch since 0.4 but for its name"),
-    LeftOut(r"autograd\.gradcheck", "check_.*|masked", "forward mode, batched gradients and layouts are not checked"),
-    LeftOut(r"autograd\.graph\.RemovableHandle", ".*", "handles are made by the functions that register hooks"),
-    LeftOut(r"utils\.data\.DataLoader", "multiprocessing_context", "how workers start is not a choice"),
-    LeftOut(r"cuda\.Event", "blocking|interprocess|external", "events of one process, which are polled"),
-    LeftOut(r"cuda\.memory_snapshot", ".*", "the snapshot is of Genesis' own allocator"),
-    LeftOut(r"cuda\.device_of|jit\.interface", "obj", "given by position"),
-    LeftOut(r"distributed\..*", ".*", "of backends, stores and start-up that are torch's own"),
-    LeftOut(r"testing\.make_tensor", "memory_format", "tensors are made in row-major order"),
-    LeftOut(r"Tensor\.resize_|(Tensor\.)?resize_as_", "memory_format", "what is resized is in row-major order"),
-    LeftOut(r"Tensor\.new", ".*", "torch's stub is of the class; the constructor of old takes all by position"),
-    LeftOut(r"Tensor\.dim_order", "ambiguity_check", "strides here order the dimensions in one way"),
-)
 
 
 class Keyword(NamedTuple):
@@ -114,17 +72,14 @@ def takes(function: Callable[..., Any], word: str) -> bool:
     return True
 
 
-def row(name: str, keyword: str) -> LeftOut | None:
-    return next((x for x in LEFT_OUT if re.fullmatch(x.names, name) and re.fullmatch(x.keywords, keyword)), None)
-
-
 def test_every_keyword_is_taken_or_left_out_for_a_reason() -> None:
-    assert [f"{x.name}({x.keyword}=)" for x in keywords() if not x.taken and row(x.name, x.keyword) is None] == []
+    assert [f"{x.name}({x.keyword}=)" for x in keywords()
+            if not x.taken and row("keyword", x.name, x.keyword) is None] == []
 
 
-@pytest.mark.parametrize("left_out", LEFT_OUT, ids=lambda row: f"{row.names[:30]} {row.keywords[:20]}")
-def test_a_row_leaves_something_out(left_out: LeftOut) -> None:
-    assert any(row(x.name, x.keyword) is left_out for x in keywords() if not x.taken)
+@pytest.mark.parametrize(("kind", "difference"), rows("keyword"), ids=lambda x: getattr(x, "names", x)[:30])
+def test_a_row_leaves_something_out(kind: Kind, difference: Difference) -> None:
+    assert any(row(kind, x.name, x.keyword) is difference for x in keywords() if not x.taken)
 
 
 def test_the_walk_sees_torchs_functions() -> None:

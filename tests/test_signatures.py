@@ -1,4 +1,5 @@
-"""Arguments stand in torch's places and have torch's defaults, in each overload, or a row here says why not.
+"""Arguments stand in torch's places and have torch's defaults, in each overload, or a row of
+`tests/signature_differences.py` says why not.
 
 What torch takes by position Genesis takes at that place; what torch takes by name alone may have a place here. Other
 words for a parameter are `other_words.py`'s, other orders `other_orders.py`'s; `tests/test_keywords.py` asks for names.
@@ -7,7 +8,6 @@ words for a parameter are `other_words.py`'s, other orders `other_orders.py`'s; 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from inspect import Parameter, Signature
@@ -20,23 +20,10 @@ import genesis
 from genesis.frontend.other_orders import FIRST_OF_RANGE, ORDERS
 from genesis.frontend.other_words import SYNONYMS
 
+from .signature_differences import Difference, Kind, row, rows
 from .torch_functions import functions
 
 PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-
-
-class Difference(NamedTuple):
-    """Where a signature is not torch's.
-
-    Attributes:
-        names: a pattern of `space.name`.
-        parameters: a pattern.
-        why: one line.
-    """
-
-    names: str
-    parameters: str
-    why: str
 
 
 class Found(NamedTuple):
@@ -45,46 +32,6 @@ class Found(NamedTuple):
     name: str
     parameter: str
     said: str
-
-
-ELSEWHERE: tuple[Difference, ...] = (
-    Difference("mm|bmm|addmm|baddbmm", "out_dtype", "products in another dtype than the operands' are not there"),
-    Difference("embedding_bag", ".*", "torch.embedding_bag gives four tensors; nn.functional.embedding_bag is here"),
-    Difference("load|save", "pickle_.*", "no pickle is written, and none is executed"),
-    Difference("lu|norm|tensordot", "out|dtype", "`out` is given by name"),
-    Difference("(nn.functional.)?rrelu_?", "generator", "genesis.rrelu is nn.functional's, without one"),
-    Difference("tensor|Tensor.new_tensor", "dtype", "torch's stub says so, and torch takes it by name alone"),
-    Difference(r"Tensor\.(is_)?contiguous", "memory_format", "torch's stub says so, and torch takes it by name alone"),
-    Difference(r"Tensor\.requires_grad_", "mode", "torch's stub says so, and torch takes requires_grad"),
-    Difference("(Tensor.)?(std|var)(_mean)?", "unbiased", "a truth value at the place of dim is taken for it"),
-    Difference("(Tensor.)?scatter_?", "value", "a number at the place of src is the value"),
-    Difference("randint(_like)?|repeat_interleave|arange", "high|size|repeats|end", "fewer arguments are counted"),
-    Difference(r"Tensor\.(random_|uniform_)", "from_|to", "torch's stub says from_ for from; limits have their places"),
-    Difference("nn.RNNCellBase", ".*", "a base class, of other arguments"),
-    Difference("autograd.backward", "grad_variables|inputs", "grad_variables is gone; inputs is given by name"),
-    Difference("autograd.graph.RemovableHandle", ".*", "handles are made by the functions that register hooks"),
-    Difference("utils.data.DataLoader", "multiprocessing_context|generator", "how workers start is not a choice"),
-    Difference("cuda.Event|cuda.memory_snapshot", ".*", "of Genesis' own streams and allocator"),
-    Difference("distributed.(barrier|new_group)", "timeout|sort_ranks", "of backends that are torch's own"),
-    Difference("(autograd.)?enable_grad|cuda.device_of|jit.interface", "orig_func|obj", "another word, the same place"),
-)
-
-OTHER_DEFAULTS: tuple[Difference, ...] = (
-    Difference("(Tensor.)?(std|var)(_mean)?", "unbiased", "None is the correction's default, which is 1"),
-    Difference("(Tensor.)?(amax|amin|roll)", "dims?", "None is no dimension, as () is in torch"),
-    Difference(r"(nn\.functional\.)?(avg|max)_pool[123]d(_with_indices)?", "stride", "None is the size of the window"),
-    Difference(r"(nn\.functional\.)?conv[123]d", "padding", "0 is what 'valid' says"),
-    Difference(r"nn\.functional\.\w+_with_indices", "return_indices", "what torch's function does, too"),
-    Difference("asarray|gradient|meshgrid|tri[lu]_indices|utils.data.random_split",
-               "requires_grad|spacing|indexing|dtype|generator", "torch's None stands for this"),
-    Difference("linspace|logspace", "steps", "torch's stub says so, and torch wants it"),
-    Difference(r"Tensor\.\w+", "memory_format", "None is the same order"),
-    Difference("nn.Transformer.*", "activation", "relu, each library's own"),
-    Difference("nn.RNNCellBase", ".*", "a base class, of other arguments"),
-    Difference("nn.utils.rnn.PackedSequence|distributed.DeviceMesh", "batch_sizes|mesh", "torch wants it, in the end"),
-    Difference("distributed.*", "op", "the sum, by its name"),
-    Difference("embedding_bag", "mode", "torch.embedding_bag gives four tensors; nn.functional.embedding_bag is here"),
-)
 
 
 def stands_for(theirs: str, ours: str) -> bool:
@@ -159,27 +106,18 @@ def _equal(theirs: Any, ours: Any) -> bool:
     return str(theirs).rpartition(".")[2] == str(ours).rpartition(".")[2]  # torch.float32, genesis.float32
 
 
-def row(table: tuple[Difference, ...], found: Found) -> Difference | None:
-    return next((x for x in table if re.fullmatch(x.names, found.name)
-                 and re.fullmatch(x.parameters, found.parameter)), None)
-
-
 def test_arguments_stand_in_torchs_places() -> None:
-    assert [" ".join(x) for x in elsewhere() if row(ELSEWHERE, x) is None] == []
+    assert [" ".join(x) for x in elsewhere() if row("place", x.name, x.parameter) is None] == []
 
 
 def test_defaults_are_torchs() -> None:
-    assert [" ".join(x) for x in other_defaults() if row(OTHER_DEFAULTS, x) is None] == []
+    assert [" ".join(x) for x in other_defaults() if row("default", x.name, x.parameter) is None] == []
 
 
-@pytest.mark.parametrize("difference", ELSEWHERE, ids=lambda row: row.names[:30])
-def test_a_row_of_places_is_needed(difference: Difference) -> None:
-    assert any(row(ELSEWHERE, x) is difference for x in elsewhere())
-
-
-@pytest.mark.parametrize("difference", OTHER_DEFAULTS, ids=lambda row: row.names[:30])
-def test_a_row_of_defaults_is_needed(difference: Difference) -> None:
-    assert any(row(OTHER_DEFAULTS, x) is difference for x in other_defaults())
+@pytest.mark.parametrize(("kind", "difference"), rows("place", "default"), ids=lambda x: getattr(x, "names", x)[:30])
+def test_a_row_is_needed(kind: Kind, difference: Difference) -> None:
+    found = elsewhere() if kind == "place" else other_defaults()
+    assert any(row(kind, x.name, x.parameter) is difference for x in found)
 
 
 def test_signatures_of_every_kind_are_compared() -> None:
