@@ -19,7 +19,7 @@ from genesis.frontend.state import state
 from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
 from genesis.ir.source import here
-from genesis.runtime.contexts import Context, leaving
+from genesis.runtime.contexts import Context, leaving, profiled_by
 
 _PACKAGE = __file__.removesuffix("frontend/session.py")
 
@@ -223,13 +223,13 @@ def repeated(action: Callable[[], Any], undo: Callable[[], Any]) -> None:
     if session is None or session.repeating:
         action()
         return
-    before, traced = session.extent(), sys.getprofile()
+    before, (set_profile, traced) = session.extent(), profiled_by(sys.getprofile())
     session.repeating = True
     sys.setprofile(session.note_own_code)
     try:
         action()
     finally:
-        sys.setprofile(traced)
+        set_profile(*traced)
         session.repeating = False
     if session.extent() != before:
         session.refuse("it computes in what a replay runs again")

@@ -7,6 +7,7 @@ two functions that are called; what these do is one call of C.
 from __future__ import annotations
 
 import gc
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -76,6 +77,19 @@ def leaving(*changes: tuple) -> Callable[..., str]:
     ('', [1, 2])
     """
     return partial(_ITEM, defaultdict(partial(in_order, starmap(call, changes))))
+
+
+def profiled_by(profile: object) -> tuple[Callable[..., object], tuple[object, ...]]:
+    """What makes `profile`, as `sys.getprofile` gave it, the thread's profile function again, and its arguments.
+
+    A profiler in C (`cProfile` up to Python 3.11) is no function that `sys.setprofile` could take: it sets itself.
+
+    >>> profiled_by(None) == (sys.setprofile, (None,))
+    True
+    """
+    if profile is None or callable(profile):
+        return sys.setprofile, (profile,)
+    return profile.enable, ()  # type: ignore[attr-defined]
 
 
 _ONCE_IF: Final[dict[bool, tuple[tuple[()], ...]]] = {True: ((),), False: ()}

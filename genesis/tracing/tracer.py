@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from genesis.ir.source import Source
 from genesis.optim.optimizer import Optimizer
-from genesis.runtime.contexts import Context, in_order, leaving
+from genesis.runtime.contexts import Context, in_order, leaving, profiled_by
 from genesis.tracing.code_reads import owners_of
 from genesis.tracing.stance import untraced
 
@@ -78,9 +78,9 @@ class Tracer(Context):
         return partial(sys.setprofile, self._following)
 
     def _leaving(self) -> Callable[..., Any]:
-        before: tuple[Any, ...] = (sys.getprofile(),)
+        set_profile, before = profiled_by(sys.getprofile())
         follows = map(is_, starmap(sys.getprofile, ((),)), (self._following,))  # it may have stopped
-        return leaving((in_order, starmap(sys.setprofile, chain.from_iterable(
+        return leaving((in_order, starmap(set_profile, chain.from_iterable(
             map({True: (before,), False: ()}.__getitem__, follows)))))
 
     def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
@@ -142,7 +142,8 @@ class Tracer(Context):
     def stop(self) -> None:
         """Follow the call no further."""
         if self._following is not None and sys.getprofile() is self._following:
-            sys.setprofile(self._before)
+            set_profile, before = profiled_by(self._before)
+            set_profile(*before)
 
 
 _STATES = frozenset({"state", "defaults", "__dict__"})
