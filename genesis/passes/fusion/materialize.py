@@ -113,7 +113,7 @@ def _materialized(graph: Graph, inlined: set[Node]) -> tuple[Node, ...]:
 def _inlined_nodes(graph: Graph) -> set[Node]:
     """Nodes that may be computed wherever they are read."""
     inlined: set[Node] = set()
-    checked = _checked_by_readers(graph)
+    checked = _checked_by_readers(graph) | _before_scans(graph)
     leafy: dict[Node, int] = {}  # nodes made of leaves alone, with what it costs to make them
     length: dict[Node, int] = {}  # movement in a row up to this inlined node
     for node in graph.nodes:
@@ -154,6 +154,41 @@ def _checked_by_readers(graph: Graph) -> set[Node]:
         if node in refused and node.op.kind == "movement":
             refused.update(node.inputs)
     return {node for node in graph.nodes if node.op is in_range and node not in refused}
+
+
+def _before_scans(graph: Graph) -> set[Node]:
+    """Pointwise ops on what is in memory anyway that only a scan needs: as it reads an element, it computes them.
+
+    Not before extremes, which are compared as they are rounded.
+    """
+    if not any(node.op.kind == "scan" for node in graph.nodes):
+        return set()
+    readers: dict[Node, set[tuple[Node, int]]] = {}
+    in_memory: set[Node] = set()
+    for node in graph.nodes:
+        for position, x in enumerate(node.inputs):
+            readers.setdefault(x, set()).add((node, position))
+        if node.op.kind in ("leaf", "movement", "pointwise"):
+            if in_memory.issuperset(node.inputs):
+                in_memory.add(node)
+        elif maker(node).op.opaque is not None:
+            in_memory.add(node)
+    roots = set(graph.roots)
+    cost: dict[Node, int] = {}  # of a value and of what the scan computes of it
+    for node in reversed(graph.nodes):
+        if node.op.kind == "pointwise" and node not in roots and len(readers.get(node, ())) == 1:
+            (reader, position), = readers[node]
+            before = 0 if _scans(reader, position) else cost.get(reader)
+            if before is not None and node in in_memory and before + weight(node) <= INLINED_WEIGHT:
+                cost[node] = before + weight(node)
+    return set(cost)
+
+
+def _scans(reader: Node, position: int) -> bool:
+    """Is this operand scanned, to one result?"""
+    opaque = reader.op.opaque
+    return (reader.op.kind == "scan" and type(reader.type) is not tuple and opaque is not None
+            and position < opaque.elementwise)
 
 
 def _cheap_cast(node: Node) -> bool:

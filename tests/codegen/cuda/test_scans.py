@@ -7,15 +7,17 @@ import torch
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import scan as template
+from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
-from genesis.ir.ops import movement, scan
+from genesis.ir.ops import composite, movement, reduction, scan
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.control import item
-from genesis.ir.types import bool_, dtype_named, int32
+from genesis.ir.types import DType, bfloat16, bool_, dtype_named, float32, int32
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph import split_scans
 from genesis.passes.pipeline import run_passes
-from tests.codegen.cuda.programs import an_input, kinds, some
+from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
 
 
@@ -109,3 +111,30 @@ def test_scans_compile_for_hopper(name: str, axis: int) -> None:
     outputs = tuple(item(node, index=i) for i in (0, 1)) if isinstance(node.type, tuple) else (node,)
     for group in run_passes(Graph((x,), outputs), backend_named("h200"))[1].groups:
         assert compile_cubin(emit(group))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((5, 40), 1), ((3, 23, 8), 1), ((40, 6), 0)])
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+def test_what_only_a_scan_needs_is_computed_as_it_reads(shape: tuple[int, ...], axis: int, dtype: DType) -> None:
+    x, y = inputs(shape, shape, dtype=dtype)
+    scanned = scan.cumsum(p.mul(p.add(x, 1.0), y), axis=axis)
+    rounded = 0.1 if dtype is bfloat16 else None  # the reference rounds each of 40 numbers before it adds them
+    assert kinds(check([x, y], scanned, tolerance=rounded)) == ["scan"]
+
+
+def test_what_others_need_or_make_is_in_memory_before_a_scan() -> None:
+    x, = inputs((8, 30))
+    doubled = p.mul(x, 2.0)
+    assert kinds(check([x], scan.cumsum(doubled, axis=1), reduction.sum(doubled, axes=(0,)))).count("scan") == 1
+    exponentials = composite.softmax(x, axis=1)
+    assert kinds(check([x], scan.cumsum(exponentials, axis=1))) == ["loop", "scan"]
+    extremes = tuple(item(scan.cummax(doubled, axis=1), index=i) for i in (0, 1))
+    assert kinds(fuse(Graph((x,), extremes))) == ["loop", "scan"]
+
+
+def test_short_columns_of_several_outer_indices_share_a_program() -> None:
+    x, = inputs((1900, 4, 23, 8), dtype=bfloat16)
+    kernel = emit(fuse(Graph((x,), (scan.cumsum(x, axis=2),))).groups[0])
+    assert kernel.constexprs["XBLOCK"] == 64 and kernel.grid[0] == 950
+    ptx = compiled_by_triton(kernel.key_parts(), 90).asm["ptx"]
+    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
