@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.blocks import VECTOR, Blocks, choose_blocks
 from genesis.codegen.cuda.build_kernel import build, over
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel
+from genesis.codegen.cuda.kernel_ir import Kernel, Load
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.prefetch import prefetch_lines
@@ -162,12 +162,22 @@ def _x_lines(body: Program) -> list[str]:
 
 def _neighbours(coordinate: str, body: Body) -> str:
     """The coordinate that neighbouring lanes differ in. Of windows a thread has only as many neighbours as make
-    `WINDOW_BYTES`: what it reads of them begins anywhere and comes one by one, each time of neighbours in all lanes."""
-    if not body.kernel.folds:
+    `WINDOW_BYTES`: what it reads of them begins anywhere and comes one by one, each time of neighbours in all lanes.
+    Not so of taps that are whole rows, which are read in vectors."""
+    in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
+    if not body.kernel.folds or in_vectors:
         return coordinate
     itemsize = min(argument.node.dtype.itemsize for argument in body.kernel.arguments if argument.role != "number")
     count = max(1, WINDOW_BYTES // itemsize)
     return f"tl.max_contiguous({coordinate}, {count if body.flat else [1, count]})"
+
+
+def _in_rows_of_vectors(load: Load) -> bool:
+    """Whether a load of a block of rows runs along r, in rows that begin at multiples of a vector."""
+    elements = VECTOR // load.out.dtype.itemsize
+    along = [atom for atom, k in load.address.terms if k == 1 and atom.kind == "var" and atom.name == "r"]
+    return bool(along) and is_multiple(load.address.constant, elements) and all(
+        atom is along[0] or is_multiple(k, elements) for atom, k in load.address.terms)
 
 
 def _integer(body: Body) -> str:

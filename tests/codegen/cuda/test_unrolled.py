@@ -76,6 +76,10 @@ def test_sums_of_looked_up_rows_run_along_the_rows() -> None:
     table, index = an_input(0, (50, 96)), an_input(1, (40, 4), int64)
     schedule = check([table, index], r.sum(indexing.take(table, index, axis=0), axes=(1,)))
     assert emit(schedule.groups[0]).source.count("tl.load(in0") == 4
+    table, index = an_input(0, (50_000, 96)), an_input(1, (40_000, 4), int64)
+    group, = fuse(Graph((table, index), (r.sum(indexing.take(table, index, axis=0), axes=(1,)),))).groups
+    ptx = compiled_by_triton(emit(group).key_parts(), 90).asm["ptx"]
+    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx, "rows are read in vectors"
 
 
 def test_softmax_of_a_window_waits_for_its_reductions() -> None:
