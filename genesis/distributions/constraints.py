@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import genesis
+from genesis.frontend.host_values import host_copy
 from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import suggesting
 
@@ -14,6 +17,12 @@ __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "depend
            "less_than", "lower_cholesky", "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer",
            "one_hot", "positive", "positive_definite", "positive_integer", "positive_semidefinite", "real",
            "real_vector", "simplex", "square", "stack", "symmetric", "unit_interval"]
+
+
+FEW: Final = 1024
+"""Numbers up to which a check in host memory takes less time than to record it."""
+
+_LOOKED_AT: Final = frozenset({genesis.float32, genesis.float64, genesis.int64, genesis.int32, genesis.bool})
 
 
 class Constraint:
@@ -31,19 +40,37 @@ class Constraint:
         """Whether each value is in the set."""
         raise NotImplementedError
 
+    def holds(self, value: Tensor) -> bool:
+        """Whether all values are in the set, which reads them. Few numbers in host memory are looked at there: to
+        record and run a check takes ten times as long."""
+        if not (self._takes_arrays() and value.is_cpu and value.numel() <= FEW and value.dtype in _LOOKED_AT):
+            return bool(self.check(value).all())
+        import numpy as np
+        with np.errstate(all="ignore"):
+            return bool(self.check(host_copy(value)).all())
+
+    def _takes_arrays(self) -> bool:
+        """Whether `check` takes numpy's arrays, too."""
+        return False
+
     def __repr__(self) -> str:
         return type(self).__name__.removeprefix("_") + "()"
 
 
 class _Checked(Constraint):
-    """A constraint that a function checks.
+    """A constraint that a function checks. `arrays`: it takes numpy's arrays, too.
 
     >>> positive.check(genesis.tensor([1.0, -1.0]))
     tensor([ True, False])
     """
 
-    def __init__(self, name: str, check: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False):
+    def __init__(self, name: str, check: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False,
+                 arrays: bool = False):
         self._name, self._check, self.event_dim, self.is_discrete = name, check, event_dim, is_discrete
+        self._arrays = arrays
+
+    def _takes_arrays(self) -> bool:
+        return self._arrays
 
     def check(self, value: Tensor) -> Tensor:
         """See `Constraint.check`."""
@@ -94,6 +121,9 @@ class independent(Constraint):
         self.is_discrete = base_constraint.is_discrete
         self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
 
+    def _takes_arrays(self) -> bool:
+        return type(self) is independent and self.base_constraint._takes_arrays()
+
     def check(self, value: Tensor) -> Tensor:
         """All of the last dimensions are in the set."""
         found = self.base_constraint.check(value)
@@ -108,16 +138,18 @@ class _Bounded(Constraint):
                  integer: bool = False):
         self.lower_bound, self.upper_bound, self._closed, self.is_discrete = lower_bound, upper_bound, closed, integer
 
+    def _takes_arrays(self) -> bool:
+        return type(self).check is _Bounded.check and not any(
+            isinstance(bound, Tensor) for bound in (self.lower_bound, self.upper_bound))
+
     def check(self, value: Tensor) -> Tensor:
         """Whether it is between the bounds."""
-        found = value == value
-        if self.is_discrete:
-            found = value % 1 == 0
+        found = [value % 1 == 0] if self.is_discrete and value.dtype.kind in ("float", "f") else []  # numpy's: "f"
         if self.lower_bound is not None:
-            found = found & ((value >= self.lower_bound) if self._closed[0] else (value > self.lower_bound))
+            found.append((value >= self.lower_bound) if self._closed[0] else (value > self.lower_bound))
         if self.upper_bound is not None:
-            found = found & ((value <= self.upper_bound) if self._closed[1] else (value < self.upper_bound))
-        return found  # type: ignore[no-any-return]
+            found.append((value <= self.upper_bound) if self._closed[1] else (value < self.upper_bound))
+        return functools.reduce(operator.and_, found or [value == value])  # NaN is on no side of a bound
 
 
 class greater_than(_Bounded):
@@ -209,13 +241,14 @@ def _positive_definite(x: Tensor) -> Tensor:
     return (x.isclose(x.mT, atol=1e-6).flatten(-2).all(-1) & (genesis.linalg.eigvalsh(x) > 0).all(-1))  # type: ignore
 
 
-boolean = _Checked("Boolean()", lambda x: (x == 0) | (x == 1), is_discrete=True)
-real = _Checked("Real()", lambda x: x == x)
+boolean = _Checked("Boolean()", lambda x: (x == 0) | (x == 1), is_discrete=True, arrays=True)
+real = _Checked("Real()", lambda x: x == x, arrays=True)
 real_vector = independent(real, 1)
 positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
 nonnegative_integer, positive_integer = _Bounded(0, integer=True), _Bounded(1, integer=True)
-one_hot = _Checked("OneHot()", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), 1, True)
-simplex = _Checked("Simplex()", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), 1)
+one_hot = _Checked("OneHot()", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), 1, True,
+                   True)
+simplex = _Checked("Simplex()", lambda x: (x >= 0).all(-1) & (abs(x.sum(-1) - 1) < 1e-6), 1, arrays=True)
 lower_triangular = _Checked("LowerTriangular()", _lower, 2)
 lower_cholesky = _Checked("LowerCholesky()", lambda x: _lower(x) & (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1), 2)
 corr_cholesky = _Checked("CorrCholesky()", lambda x: lower_cholesky.check(x) & (

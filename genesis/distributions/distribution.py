@@ -46,7 +46,7 @@ class Distribution(Suggesting):
             if constraints.is_dependent(constraint) or name not in vars(self) or not _readable(vars(self)[name]):
                 continue
             value = vars(self)[name]
-            if not bool(constraint.check(value).all()):
+            if not constraint.holds(value):
                 raise ValueError(f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of "
                                  f"distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid "
                                  f"values:\n{value}")
@@ -145,7 +145,7 @@ class Distribution(Suggesting):
             raise ValueError(f"The right-most size of value must match event_shape: {value.shape} vs "
                              f"{self._event_shape}.")
         if _readable(value) and self.support is not None and not constraints.is_dependent(self.support) \
-                and not bool(self.support.check(value).all()):
+                and not self.support.holds(value):
             raise ValueError(f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be "
                              f"within the support ({self.support!r}) of the distribution {self!r}, but found invalid "
                              f"values:\n{value}")

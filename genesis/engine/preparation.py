@@ -149,6 +149,8 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     rest: list[Storage] = []
     for storage in rest_of:
         (kept if storage.persistent and content[storage] in computed_here else rest).append(storage)
+    if not updates:  # nothing gets lost
+        return kept + [s for s in rest if _is_in(computed_here, content[s])], []
     if all(s.type.nbytes <= SMALL and _is_in(computed_here, content[s]) for s in rest):
         return kept + rest, []
     overwritten = {id(s.cell): s for s in updates}

@@ -49,16 +49,30 @@ _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.los
 """Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
 
 
-class Read(NamedTuple):
-    """What the first of equal reads got.
+class Read:
+    """What equal reads are computed by.
 
     Attributes:
-        compiled: its plan.
-        usage: of the values that a backward would want: the plan keeps none of them. None without gradients.
+        usage: of the values that a backward would want; None without gradients.
+        ways: whether these died unused the last time → the plan that the first such read got, and the places, among
+            the reading's nodes, of the values that it keeps for a backward.
     """
 
-    compiled: Compiled
-    usage: Usage | None
+    __slots__ = ("usage", "ways")
+
+    def __init__(self, usage: Usage | None):
+        self.usage = usage
+        self.ways: dict[bool, tuple[Compiled, tuple[int, ...]]] = {}
+
+    def way(self) -> tuple[Compiled, tuple[int, ...]] | None:
+        """How the next read is computed; None if that is the engine's to find out."""
+        usage = self.usage
+        if usage is None:
+            return self.ways.get(False)
+        if usage.saves and engine_state.cuts.cutting:  # a piece of a loop tells the next one
+            return None
+        usage.look_back()
+        return self.ways.get(usage.skip)
 
 
 def read_size(storage: Storage) -> None:
@@ -83,11 +97,13 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     if reading is None:
         return False
     found = engine_state.plans.reads.get((config.key(), reading.key))
-    if found is None or (found.usage is not None and found.usage.saves):
+    way = found.way() if found is not None else None
+    if found is None or way is None:
         return False
+    compiled, saved = way
     try:
         engine_state.record = _MAKES_MEMORY
-        results = found.compiled.executor.run(reading.memories, reading.numbers)
+        results = compiled.executor.run(reading.memories, reading.numbers)
     except Exception as error:
         if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
             return False
@@ -98,9 +114,13 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     if engine_state.ran != ran:  # a handler or a finalizer may have overwritten what was read
         return False
     engine_state.ran += 1
-    engine_state.last = found.compiled
+    engine_state.last = compiled
     varies = bool(reading.memories or reading.numbers)  # a constant's memory may be the plan's own
-    for output, node, memory in zip(reading.outputs, reading.contents, results, strict=True):
+    if saved:
+        nodes = list(reading.places)
+        for place, memory in zip(saved, results[len(reading.outputs):], strict=True):
+            found.usage.keep(nodes[place], memory)  # type: ignore[union-attr]  # what it saves, it has
+    for output, node, memory in zip(reading.outputs, reading.contents, results, strict=not saved):
         _settle(output, node, Cell(memory), varies, found.usage)
     return True
 
@@ -130,14 +150,21 @@ def first_read(storage: Storage, beside: bool = False) -> bool:
         flush = prepare([storage], [s for s in live if not _is_written(s)] if beside else live, cpu)
         if flush is None:  # a handler or a finalizer computed it
             return False
-        usage = flush.saved[1]
-        alike = flush.outputs == reading.outputs and not flush.saved[0] and not flush.updates
+        nodes, usage = flush.saved
+        skip = usage is not None and usage.skip
+        alike = flush.outputs == reading.outputs and not flush.updates
         found = run(flush)
     except Superseded:
         return False
-    if alike and not flush.captured.moving and len(reading.memories) == len(flush.captured.cells) and all(
+    saved = [reading.places.get(node) for node in nodes]
+    if alike and None not in saved and not flush.captured.moving and (
+            len(reading.memories) == len(flush.captured.cells)) and all(
             map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
-        engine_state.plans.reads.add((config.key(), reading.key), Read(found, usage))
+        key, reads = (config.key(), reading.key), engine_state.plans.reads
+        known = reads.get(key)
+        if known is None or known.usage is not usage:
+            known = reads.add(key, Read(usage))
+        known.ways[skip] = found, tuple(saved)  # type: ignore[arg-type]  # none is None
     return True
 
 
@@ -163,6 +190,7 @@ class Reading(NamedTuple):
         numbers: values of the user's numbers, one for each use, in that order.
         outputs: the storages that get their content: the one that is read, and others that look at its values.
         contents: the nodes of these.
+        places: the nodes that are read or computed, in order → their positions.
     """
 
     key: tuple[Hashable, ...]
@@ -170,6 +198,7 @@ class Reading(NamedTuple):
     numbers: list[bool | int | float]
     outputs: list[Storage]
     contents: list[Node]
+    places: dict[Node, int]
 
 
 def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
@@ -196,7 +225,7 @@ def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
         return None
     if len(outputs) > 1:
         walk.key.extend([walk.places[content] for content in contents])
-    return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents)
+    return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents, walk.places)
 
 
 def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list[Node], beside: bool) -> bool:

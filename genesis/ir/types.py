@@ -98,10 +98,17 @@ def dtype_named(name: str) -> DType:
 
 def dtype_of_numpy(dtype: np.dtype) -> DType:
     """The dtype with the bits of this numpy dtype."""
-    found = _BY_NAME.get(dtype.name)
+    found = _OF_NUMPY.get(dtype)
     if found is None:
-        raise TypeError(f"no Genesis dtype holds numpy's {dtype.name}; the dtypes are {', '.join(_BY_NAME)}")
+        found = _BY_NAME.get(dtype.name)
+        if found is None:
+            raise TypeError(f"no Genesis dtype holds numpy's {dtype.name}; the dtypes are {', '.join(_BY_NAME)}")
+        _OF_NUMPY[dtype] = found
     return found
+
+
+_OF_NUMPY: Final[dict[np.dtype, DType]] = {}
+"""numpy's dtypes that were met: numpy puts a dtype's name together whenever it is asked for, in 1.3 µs."""
 
 
 CATEGORIES: Final = {"bool": 0, "int": 1, "float": 2}

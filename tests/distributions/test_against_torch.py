@@ -125,3 +125,28 @@ def test_parameters_and_values_are_checked() -> None:
         genesis.distributions.Normal(0.0, -1.0)
     with pytest.raises(ValueError, match="within the support"):
         genesis.distributions.Exponential(1.0).log_prob(genesis.tensor(-1.0))
+
+
+VALUES = ([0.25, 0.75], [1.0, -1.0], [float("nan"), 0.5], [float("inf"), 1.0], [float("inf"), -float("inf")], [0.0, 1.0],
+          [0.5, 0.5000021], [3.0, 2.0], [2.5, 1.0], [[0.0, 1.0], [1.0, 0.0]], [])
+LOOKED_AT = ("boolean", "real", "real_vector", "positive", "nonnegative", "unit_interval", "nonnegative_integer",
+             "positive_integer", "one_hot", "simplex")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "bool"])
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_few_numbers_are_checked_as_many_are(name, dtype):
+    constraint = getattr(genesis.distributions.constraints, name)
+    for value in VALUES:
+        with np.errstate(invalid="ignore"):
+            x = genesis.tensor(np.array(value).astype(dtype))
+        assert constraint.holds(x) == bool(constraint.check(x).all()), value
+
+
+def test_a_constraint_of_the_users_is_given_tensors():
+    class Even(genesis.distributions.constraints.Constraint):
+        def check(self, value):
+            return value.fmod(2).eq(0)
+    assert Even().holds(genesis.tensor([2.0, 4.0])) and not Even().holds(genesis.tensor([1.0]))
+    below = genesis.distributions.constraints.less_than(genesis.tensor([1.0, 2.0]))
+    assert below.holds(genesis.tensor([0.5, 1.5])) and not below.holds(genesis.tensor([0.5, 2.5]))

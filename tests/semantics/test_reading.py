@@ -10,6 +10,7 @@ import pytest
 import genesis
 from genesis import engine
 from genesis.engine.short_read import DEEPEST, reading_of, short_read
+from genesis.ir.walk import computed
 
 
 @pytest.fixture
@@ -169,8 +170,7 @@ def test_a_value_that_gradients_flow_through_can_be_differentiated_after_its_rea
 
 
 def test_what_a_backward_used_is_kept_again():
-    """A forward that no backward followed keeps nothing the next time, so that it is a short read; one that a backward
-    went through does."""
+    """A forward that no backward followed keeps nothing the next time; one that a backward went through does."""
     w = genesis.eye(3).requires_grad_()
     genesis.eval(w)
 
@@ -178,10 +178,34 @@ def test_what_a_backward_used_is_kept_again():
         return ((w @ w) @ w).sum()
     genesis.eval(program())  # keeps w @ w, in vain
     result, short = read_twice(program)
-    assert short
+    assert short and not keeps_product(result)
     result.backward()
     assert w.grad.tolist() == [[3.0] * 3] * 3
-    assert not short_read(program().storage)
+    for _ in range(3):
+        result = program()
+        assert short_read(result.storage) and keeps_product(result)
+        w.grad = None
+        result.backward()
+        assert w.grad.tolist() == [[3.0] * 3] * 3
+
+
+def test_a_view_of_what_is_there_is_read_without_a_program():
+    x = genesis.arange(24, dtype=genesis.float32).reshape(2, 3, 4)
+    genesis.eval(x)
+    before = engine.last_plan()
+    expected = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for at in (np.s_[1], np.s_[:, 1:], np.s_[0, ::2, 3], np.s_[..., 1:3], np.s_[:, None]):
+        assert x[at].tolist() == expected[at].tolist()
+    assert x.permute(2, 0, 1).tolist() == expected.transpose(2, 0, 1).tolist()
+    assert x[:, :1].expand(2, 5, 4).tolist() == np.broadcast_to(expected[:, :1], (2, 5, 4)).tolist()
+    assert engine.last_plan() is before
+    x[1, 0] = 7.0  # pending: it is computed first
+    assert x[1, 0].tolist() == [7.0] * 4 and x[0, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def keeps_product(result):
+    """Whether the first product of ((w @ w) @ w).sum() is in memory."""
+    return computed(result.storage.node.inputs[0].inputs[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "uint8", "bool"])

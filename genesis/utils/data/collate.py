@@ -6,8 +6,9 @@ Batches are made of numpy arrays, so that workers need no engine; the loader mak
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from genesis.frontend.host_values import host_copy
 from genesis.frontend.tensor import Tensor
 from genesis.ops.creation import as_tensor
 
@@ -44,7 +45,7 @@ def stacked(batch: Sequence[Any]) -> Any:
     import numpy as np
     first = batch[0]
     if isinstance(first, Tensor):
-        return _stack([tensor.detach().cpu().numpy() for tensor in batch])
+        return _stack([_elements(tensor) for tensor in batch])
     if isinstance(first, np.ndarray):
         if first.dtype.kind in "SUO":
             raise TypeError(f"default_collate: cannot stack arrays of dtype {first.dtype}")
@@ -68,6 +69,17 @@ def stacked(batch: Sequence[Any]) -> Any:
         return parts  # a list for tuples too, as torch's
     raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
                     f"{type(first).__name__}")
+
+
+SMALL: Final = 1 << 16
+"""Bytes up to which a sample's elements are copied: to share memory takes longer."""
+
+
+def _elements(tensor: Tensor) -> np.ndarray:
+    """The elements of a sample, to be read now."""
+    if tensor.nbytes <= SMALL:
+        return host_copy(tensor)  # type: ignore[no-any-return]
+    return tensor.detach().cpu().numpy()  # type: ignore[no-any-return]
 
 
 def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
