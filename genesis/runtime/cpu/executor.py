@@ -142,6 +142,7 @@ class CPUExecutor:
         self.outputs = [(index, place.type) for index, place in sorted(self.at["output"], key=lambda x: x[1].index)]
         self.adopted = {index: (type, torch_dtype(type)) for index, type in self.outputs if index in made}
         self.reserved = [(index, type.shape, torch_dtype(type)) for index, type in self.outputs if index not in made]
+        self.inputs = [(index, place.index, place.type) for index, place in self.at["input"]]
         self._free: list[_Bound] = []
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
@@ -169,7 +170,7 @@ class CPUExecutor:
         for index, place in self.at["numbers"]:
             registers[index] = numbers[place.index]
         if bound.arena_version != arena.version:
-            bound.prepare()
+            bound.prepare(inputs)
         elif changed:
             bound.rebind(changed)
         bound.runs += 1
@@ -179,6 +180,8 @@ class CPUExecutor:
         outputs = []
         for index, kept in self.outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
+            registers[index] = None
+        for index, _, _ in bound.unviewed:
             registers[index] = None
         self._free.append(bound)
         return Started(outputs, writes)
@@ -228,11 +231,12 @@ class _Bound:
     """What one run at a time works with: the registers, and the calls over them.
 
     Attributes:
-        registers: the plan's values; those over the arena and over inputs stay from run to run.
+        registers: the plan's values; those over the arena, and inputs with their views, stay from run to run.
         steps: the calls that a run makes. Those from the first on that overwrites an input are only made ready.
         arena_version: the version of the arena that the registers are over.
         runs: how often these calls were made.
         straight: the calls as one function; None before they were made a few times.
+        unviewed: the inputs (register, number, type) of which there are no views to keep: each run binds them anew.
     """
 
     def __init__(self, executor: CPUExecutor):
@@ -242,68 +246,80 @@ class _Bound:
         self.registers: list[Value] = [None if isinstance(x, Place) else x for x in executor.plan.registers]
         self.steps: list[PreparedCall] = []
         self.arena_version = -1
-        self._inputs: list[Callable[[], object]] = [lambda: None] * len(self.registers)
-        self._rebinds: list[tuple[frozenset[int], Call]] = []
-        self._views: dict[int, list[int]] = {}
+        self.unviewed = executor.inputs
+        self._viewed: list[tuple[int, int, TensorType]] = []
+        self._inputs: dict[int, Callable[[], object]] = {}
+        self._views: dict[int, list[Call]] = {}
 
-    def bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
-        """Make tensors over the inputs' memories; returns the registers whose memory is not that of the last run."""
-        changed = set()
-        bound = self._inputs
-        for index, place in self.executor.at["input"]:
-            memory = inputs[place.index]
-            if bound[index]() is not memory:
-                # The reference comes first: the callback of the one that it replaces forgets the old memory.
-                bound[index] = weakref.ref(memory, self._forgets(index))
-                self.registers[index] = tensor_over(memory, place.type)
-                changed.add(index)
-        return changed
+    def bind(self, inputs: Sequence[CPUStorage]) -> list[int]:
+        """Make tensors over the inputs' memories; returns the registers with views whose memory is not that of the last
+        run."""
+        registers = self.registers
+        for index, number, type in self.unviewed:
+            memory = inputs[number]
+            registers[index] = memory.tensor if memory.shown is type else tensor_over(memory, type)
+        return [index for index, number, type in self._viewed
+                if self._inputs[index]() is not inputs[number] and self._keep(index, inputs[number], type)]
 
-    def rebind(self, changed: set[int]) -> None:
+    def _keep(self, index: int, memory: CPUStorage, type: TensorType) -> bool:
+        """Bind an input for as long as somebody else keeps its memory."""
+        # The reference comes first: the callback of the one that it replaces forgets the old memory.
+        self._inputs[index] = weakref.ref(memory, self._forgets(index))
+        self.registers[index] = tensor_over(memory, type)
+        return True
+
+    def rebind(self, changed: list[int]) -> None:
         """Make the views of inputs whose memory changed."""
-        for depends, call in self._rebinds:
-            if not depends.isdisjoint(changed):
-                self.registers[call.outs[0]] = call.function(self.registers[call.args[0]], **call.attributes)
+        registers = self.registers
+        for index in changed:
+            for call in self._views[index]:
+                registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
 
     def _forgets(self, index: int) -> Callable[[object], None]:
         """The callback for when an input's memory is dropped: its register and those of its views let go of it."""
-        registers, views = self.registers, self._views
+        registers, views = self.registers, self._views[index]
 
         def forget(_: object) -> None:
             registers[index] = None
-            for view in views.get(index, ()):
-                registers[view] = None
+            for view in views:
+                registers[view.outs[0]] = None
         return forget
 
-    def prepare(self) -> None:
-        """Make the tensors over the arena, run the views that only depend on them or on inputs, and
-        list the calls that are left."""
-        registers, at, adopted = self.registers, self.executor.at, self.executor.adopted
+    def prepare(self, inputs: Sequence[CPUStorage]) -> None:
+        """Make the tensors over the arena, run the views that only depend on them or on the inputs, and list the calls
+        that are left."""
+        registers, at = self.registers, self.executor.at
         for index, place in at["arena"]:
             registers[index] = torch_view(arena.storage, place.type, place.offset)
-        sources: dict[int, frozenset[int]] = {index: frozenset() for index, _ in at["arena"]}
-        sources.update({index: frozenset([index]) for index, _ in at["input"]})
-        made: set[int] = set()
+        source: dict[int, int | None] = {index: None for index, _ in at["arena"]}
+        source.update({index: index for index, _ in at["input"]})
         remaining: list[Call] = []
-        self._rebinds.clear()
-        self._views.clear()
+        self._views = {}
         for call in self.executor.plan.steps:
             assert isinstance(call, Call)
-            if call.kind == "view" and call.args[0] in sources and not self._copies(call):
-                depends = sources[call.outs[0]] = sources[call.args[0]]
+            if call.kind == "view" and call.args[0] in source and not self._copies(call):
+                of = source[call.outs[0]] = source[call.args[0]]
                 registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
-                if depends:
-                    self._rebinds.append((depends, call))
-                    for index in depends:
-                        self._views.setdefault(index, []).append(call.outs[0])
+                if of is not None:
+                    self._views.setdefault(of, []).append(call)
             else:
                 remaining.append(call)
-                if call.kind != "out":
-                    made.update(i for i in call.outs if i not in adopted)
-        last = {index: at for at, call in enumerate(remaining) for index in (*call.args, *call.outs)}
-        given = {index for index, _ in at["input"]}
+        self._list(remaining)
+        self._viewed = [x for x in self.executor.inputs if x[0] in self._views]
+        self.unviewed = [x for x in self.executor.inputs if x[0] not in self._views]
+        for index, number, type in self._viewed:
+            self._keep(index, inputs[number], type)
+        self.arena_version = arena.version
+        self.runs, self.straight = 0, None
+
+    def _list(self, calls: Sequence[Call]) -> None:
+        """List the calls that a run makes, with the registers that no later one reads."""
+        adopted = self.executor.adopted
+        made = {i for call in calls if call.kind != "out" for i in call.outs if i not in adopted}
+        last = {index: at for at, call in enumerate(calls) for index in (*call.args, *call.outs)}
+        given = {index for index, _ in self.executor.at["input"]}
         late, self.steps = False, []
-        for number, call in enumerate(remaining):
+        for number, call in enumerate(calls):
             frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == number)
             late = late or (call.kind == "out" and not given.isdisjoint(call.outs))
             function, kind = call.function, call.kind
@@ -311,8 +327,6 @@ class _Bound:
                 assert call.late is not None, f"{call.label} stands after what overwrites memory"
                 function, kind = call.late, "late"
             self.steps.append((function, call.args, call.outs, call.attributes, kind, frees))
-        self.arena_version = arena.version
-        self.runs, self.straight = 0, None
 
     def write_out(self) -> None:
         """Make one function of the calls."""
