@@ -127,8 +127,8 @@ def test_parameters_and_values_are_checked() -> None:
         genesis.distributions.Exponential(1.0).log_prob(genesis.tensor(-1.0))
 
 
-VALUES = ([0.25, 0.75], [1.0, -1.0], [float("nan"), 0.5], [float("inf"), 1.0], [float("inf"), -float("inf")], [0.0, 1.0],
-          [0.5, 0.5000021], [3.0, 2.0], [2.5, 1.0], [[0.0, 1.0], [1.0, 0.0]], [])
+VALUES = ([0.25, 0.75], [1.0, -1.0], [float("nan"), 0.5], [float("inf"), 1.0], [float("inf"), -float("inf")],
+          [0.0, 1.0], [0.5, 0.5000021], [3.0, 2.0], [2.5, 1.0], [[0.0, 1.0], [1.0, 0.0]], [])
 LOOKED_AT = ("boolean", "real", "real_vector", "positive", "nonnegative", "unit_interval", "nonnegative_integer",
              "positive_integer", "one_hot", "simplex")
 
