@@ -273,3 +273,11 @@ def test_squares_around_another_number_than_the_mean_take_two_walks() -> None:
     run_source(source, memory)
     want, = evaluate(graph, [some(x)])
     torch.testing.assert_close(memory[group.outputs[0]], want)
+
+
+@pytest.mark.parametrize(("shape", "axes", "cut"), [
+    ((100_000,), (0,), True), ((65_536,), (0,), False), ((10, 10_000), (0, 1), True), ((2, 100_000), (1,), False)])
+def test_what_one_program_would_wait_for_is_split(shape: tuple[int, ...], axes: tuple[int, ...], cut: bool) -> None:
+    x = an_input(0, shape)
+    graph = split.split_reductions(Graph((x,), (r.sum(x, axes=axes),)), H200)
+    assert any(node.op is reduce_splits for node in graph.nodes) == cut
