@@ -324,7 +324,7 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
 
     Returns a tensor, or a tuple of tensors for an op with several results.
     """
-    node = emit(op, tuple([operand(x) for x in inputs]), attrs)
+    node = emit(op, tuple([operand(x) for x in inputs]), attrs, 3)  # only functions of Genesis call this
     if type(node.type) is tuple:
         return wrap_all([make(control.item, (node,), (i,), node.source) for i in range(len(node.type))])
     return wrap(node)
