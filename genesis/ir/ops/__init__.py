@@ -18,6 +18,7 @@ from genesis.ir.ops import (
     flash_attention,
     floats,
     fold,
+    grouped_rows,
     indexing,
     leaves,
     lu,

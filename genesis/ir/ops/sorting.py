@@ -199,6 +199,18 @@ def sorted_numbers(numbers: Node, below: int) -> tuple[Node, Node]:
     return reshape(values, shape=(count,)), reshape(order, shape=(count,))
 
 
+def grouped_words(numbers: Node, below: int, low: int) -> Node:
+    """Words (1, count) of a row of int32 from 0 up to, and without, `below`, in the order of what is above their `low`
+    lowest bits; those that are equal there stay in their order."""
+    found = reshape(numbers, shape=(1, numbers.type.numel))
+    few = most(_blocks(found.type)) <= FEW_BLOCKS
+    for shift in range(32 + low, 32 + builtins.max(most(below) - 1, 1).bit_length(), DIGIT):
+        counts = digit_counts(found, shift=shift)
+        table = counts if few else cumsum(reshape(counts, shape=(counts.type.numel,)), axis=0)
+        found = digit_scatter(found, table, shift=shift)
+    return found
+
+
 def _wide_order(rows: Node, descending: bool) -> Node:
     """64-bit keys in two stable sorts: by the lower half, then by the upper."""
     keys = ordered(rows)
@@ -493,5 +505,5 @@ digit_elements: Op = Op("digit_elements", "sort", _elements_type, attrs=("shift"
                                       kinds=("bool",)),
                         reference=lambda x, table, shift, dtype, descending: (x >> 32, (x & 0xFFFFFFFF) >> 1))
 
-__all__ = ["digit_counts", "digit_elements", "digit_scatter", "in_one_tile", "merge_runs", "ordered", "sort",
-           "sort_runs", "sorted_numbers", "tile_limit", "topk", "turn_of", "unsort"]
+__all__ = ["digit_counts", "digit_elements", "digit_scatter", "grouped_words", "in_one_tile", "merge_runs", "ordered",
+           "sort", "sort_runs", "sorted_numbers", "tile_limit", "topk", "turn_of", "unsort"]

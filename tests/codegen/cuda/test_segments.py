@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from genesis.config import config
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
 from genesis.ir.node import literal
-from genesis.ir.ops import indexing, leaves, movement, pointwise, segments, sorting
+from genesis.ir.ops import grouped_rows, indexing, leaves, movement, pointwise, segments, sorting
 from genesis.ir.ops.in_range import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
@@ -29,7 +31,7 @@ def sorts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sums, "LONGEST", 0)
 
 
-ROWS = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((400,), 0, (600,)), ((1, 3), 0, (300,))]
+ROWS = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((900,), 0, (300,)), ((1, 3), 0, (300,))]
 ELEMENTS = [((7, 5), 0, (40, 3)), ((3, 9, 2), 1, (3, 50, 2)), ((3, 70), 1, (2, 60)), ((30,), 0, (90,))]
 
 
@@ -71,7 +73,8 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[i
     whole_sums = dtype == "int64" and name.endswith("add")
     by_line = name == "scatter_add" and all(a == b for i, (a, b) in enumerate(zip(shape, where, strict=False))
                                             if i != axis)
-    first = "rows_added" if whole_sums else "lines_summed" if by_line else "sort"
+    grouped = name == "index_add" and (constant or 2 * prod(where) >= shape[axis])
+    first = "rows_added" if whole_sums else "lines_summed" if by_line else "group_sums" if grouped else "sort"
     assert any(kernel.startswith(first) for kernel in names(schedule))
     base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
     data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
@@ -84,9 +87,9 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[i
 def test_a_row_that_is_hit_by_all_is_added_up_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """And always in the same order: the sum of numbers that cancel is the same bits every time."""
     monkeypatch.setattr(segments, "COARSE", 16)
-    schedule = scheduled("index_add", (5, 3), 0, (301,), "float32")
+    schedule = scheduled("index_add", (700, 3), 0, (301,), "float32")
     assert names(schedule).count("segment_parts") == 1
-    base, source = torch.zeros(5, 3), torch.randn(301, 3, generator=torch.Generator().manual_seed(1)) * 1e4
+    base, source = torch.zeros(700, 3), torch.randn(301, 3, generator=torch.Generator().manual_seed(1)) * 1e4
     index = torch.full((301,), 3)
     index[::50] = 1
     found = [run_schedule(schedule, [base, index, source], most_programs=512)[0] for _ in range(2)]
@@ -103,7 +106,7 @@ def test_sums_in_any_order_where_the_user_allows_them(monkeypatch: pytest.Monkey
     base, index, source = torch.zeros(7, 5), torch.arange(300) % 7, torch.ones(300, 5)
     found, = run_schedule(schedule, [base, index, source], most_programs=512)
     assert torch.equal(found, base.index_add(0, index, source))
-    assert "sort_rows" in names(scheduled("index_add", (7, 5), 0, (3000,), "bfloat16"))
+    assert "group_sums" in names(scheduled("index_add", (7, 5), 0, (3000,), "bfloat16"))
 
 
 def test_of_equal_indices_the_last_wins() -> None:
@@ -116,8 +119,7 @@ def test_of_equal_indices_the_last_wins() -> None:
 
 def test_the_gradient_of_an_embedding_compiles_for_hopper() -> None:
     schedule = scheduled("index_add", (50304, 768), 0, (16, 1024), "bfloat16", constant=True)
-    assert {"fill", "merge_runs", "segment_add", "segment_parts", "sort_runs"} < set(names(schedule))
-    assert len(schedule.groups) == 6
+    assert names(schedule) == ["cast", "digit_counts", "digit_scatter", "group_parts", "group_sums"]
     for group in schedule.groups:
         assert compile_cubin(emit(group)), group
 
@@ -144,10 +146,22 @@ def test_only_the_rows_that_are_hit_are_written() -> None:
 @pytest.mark.usefixtures("sorts")
 def test_a_source_that_is_the_base_is_read_before_it_is_written() -> None:
     base, index = an_input(0, (300, 2)), an_input(1, (300,), int64)
-    graph = Graph((base, index), (), ((base, OPS["index_add"](base, index, base, axis=0)),))
+    graph = Graph((base, index), (), ((base, OPS["index_copy"](base, index, base, axis=0)),))
     _, schedule, memory, *_ = run_passes(graph, backend_named("h200"))
     assert next(group for group in schedule.groups if group.starts_from).in_place == ()
     assert len(memory.starts) == len(memory.after) == 1
+
+
+@pytest.mark.parametrize("longest", [0, 8192])
+def test_rows_are_added_where_they_lie_unless_they_are_the_source(monkeypatch: pytest.MonkeyPatch,
+                                                                  longest: int) -> None:
+    monkeypatch.setattr(row_sums, "LONGEST", longest)
+    base, index, source = an_input(0, (300, 2)), an_input(1, (300,), int64), an_input(2, (300, 2))
+    for added in (base, source):
+        graph = Graph((base, index, source), (), ((base, OPS["index_add"](base, index, added, axis=0)),))
+        group = next(group for group in run_passes(graph, backend_named("h200"))[1].groups
+                     if emit(group).name in ("rows_summed", "group_sums"))
+        assert bool(group.in_place) == (added is source)
 
 
 def test_columns_waste_little() -> None:
@@ -380,6 +394,38 @@ def test_sums_of_rows_of_any_number_compile() -> None:
         assert compile_cubin(emit(group))
 
 
+@pytest.mark.usefixtures("sorts")
+@pytest.mark.parametrize(("rows", "dtype", "row"), [(300, "float32", None), (270, "bfloat16", 269),
+                                                    (2, "float64", None)])
+def test_a_long_index_is_sorted_by_groups_of_rows(monkeypatch: pytest.MonkeyPatch, rows: int, dtype: str,
+                                                  row: int | None) -> None:
+    """Rows that half of the positions hit, or all, are added up by chunks."""
+    monkeypatch.setattr(grouped_rows, "FEWEST", 64)
+    schedule = scheduled("index_add", (rows, 3), 0, (400,), dtype, constant=True)
+    assert names(schedule) == ["cast", "digit_counts", "digit_scatter", "group_parts", "group_sums"]
+    index = torch.randint(0, rows, (400,), generator=torch.Generator().manual_seed(0))
+    index[::2] = rows - 1
+    if row is not None:
+        index[:] = row
+    data = [torch.zeros(rows, 3, dtype=getattr(torch, dtype)), index,
+            torch.randn(400, 3, generator=torch.Generator().manual_seed(1)).to(getattr(torch, dtype))]
+    found, = run_schedule(schedule, data, most_programs=8192)
+    want = torch.zeros(rows, 3, dtype=torch.float64).index_add(0, index, data[2].double())
+    tolerance = 1e-2 if dtype == "bfloat16" else 1e-4
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance)
+
+
+def test_sums_of_groups_of_any_number_compile() -> None:
+    with Trace(A=30_000, B=20_000) as trace:
+        places, rows = trace.symbol("A"), trace.symbol("B")
+        index, source = an_input(0, (places,), int64), an_input(1, (places, 64))
+        found = indexing.index_add(leaves.full((rows, 64), 0, source.dtype, GPU), checked(index, rows), source, axis=0)
+        groups = run_passes(Graph((index, source), (found,)), backend_named("h200"))[1].groups
+        kernels = [emit(group) for group in groups]
+        assert {"group_parts", "group_sums"} < {kernel.name for kernel in kernels}
+        assert all(compile_cubin(kernel) for kernel in kernels)
+
+
 @pytest.mark.parametrize(("shape", "count"), [((390, 9), 12), ((50, 9, 3), 5), ((40, 50, 3), 20), ((30, 5), 200)])
 @pytest.mark.parametrize("name", ["index_add", "index_copy"])
 def test_short_rows_of_many_are_taken_together(name: str, shape: tuple[int, ...], count: int) -> None:
@@ -395,10 +441,9 @@ def test_short_rows_of_many_are_taken_together(name: str, shape: tuple[int, ...]
 
 
 def test_an_index_is_sorted_by_the_digits_that_its_rows_have() -> None:
-    """Of 50,000 rows 16 bits, not the 32 of the dtype: half the launches of an embedding's gradient."""
-    schedule = scheduled("index_add", (50_000, 64), 0, (100_000,), "bfloat16", constant=True)
+    """Of 50,000 rows 16 bits, not the 32 of the dtype."""
+    schedule = scheduled("index_copy", (50_000, 64), 0, (100_000,), "bfloat16", constant=True)
     assert names(schedule).count("digit_counts") == 2
-    assert len(schedule.groups) == 9
 
 
 @pytest.mark.parametrize(("below", "few"), [(2, 4), (300, 4), (300, 3)])

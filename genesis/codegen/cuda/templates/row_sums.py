@@ -123,36 +123,46 @@ def looked_through(base: Node, index: Node) -> bool:
 
 def emit_row_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a rows_summed."""
-    return _RowSums(group, node).source()
+    base, index, added = node.inputs
+    return RowSums(group, node, base, index, added, _tiles(base, index)).source()
 
 
-class _RowSums:
-    """One kernel."""
+class RowSums:
+    """One kernel.
 
-    def __init__(self, group: Group, node: Node):
-        self.group, self.node = group, node
-        self.base, index, self.added = node.inputs
-        self.tiles = _tiles(self.base, index)
-        self.rows = Rows(group, (index,), 0)
-        self.outer, self.length, self.inner = node.shape
+    Attributes:
+        base: what rows are added to; None for zeros.
+        length: rows of the result.
+        many: how many positions a program looks through, as text.
+    """
+
+    def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles):
+        self.group, self.node, self.base, self.added, self.tiles = group, node, base, added, tiles
+        self.rows = Rows(group, (index,), index.type.ndim - 1)
+        self.outer, self.inner = node.shape[0], node.shape[-1]
+        self.length = node.shape[-2]
         self.total, self.kind, self.size = sum_kind(node.dtype)
         self.operands, self.check = checked_outside(self.rows, self.length)
+        self.many = self.rows.size
         self.to_int64 = ".to(tl.int64)" if any_needs_int64(node.type.numel, self.added.type.numel) else ""
         self.sums = LIST * 4
 
     def source(self) -> KernelSource:
         """The finished kernel."""
         tiles = self.tiles
-        blocks = -(-self.length // tiles.rows)
-        constant = self.base.op.name == "const"
         helpers = "\n".join((words_helper(self.sums + tiles.groups * tiles.rows * tiles.columns * self.size),
                              *(helper(kind) for kind in sorted({"s32", self.kind})
                                for helper in (put_helper, get_helper)), plus_helper(self.kind)))
-        text = [*self.begun(blocks), *self.listed(), *self.ended(constant)]
-        found = self.rows.source("rows_summed", text, {"out": self.group.outputs[0]},
+        text = [*self.begun(), *self.owned(), *self.listed(), *self.ended()]
+        found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]},
                                  {"XBLOCK": 1, "RBLOCK": STEP, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
-                                  "GROUPS": tiles.groups}, blocks * self.outer, tiles.warps, helpers)
+                                  "GROUPS": tiles.groups}, self.programs * self.outer, tiles.warps, helpers)
         return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1))
+
+    @property
+    def programs(self) -> int:
+        """Programs for one of the outer sizes and one block of columns."""
+        return -(-self.length // self.tiles.rows)
 
     def memory(self, operand: Node) -> str:
         """The argument that an operand in memory is."""
@@ -169,14 +179,13 @@ class _RowSums:
         near = f"near % {vector} * (COLUMNS // {vector}) + near // {vector}"
         return f"words + {self.sums} + ((({group}) * ROWS + {row}) * COLUMNS + {near}) * {self.size}"
 
-    def begun(self, blocks: int) -> list[str]:
-        """Which part of the result a program has; its sums are 0."""
+    def begun(self) -> list[str]:
+        """Which columns a program has; its sums are 0."""
         total = triton_type(self.total)
         return [
             "words = g_words()",
-            f"blocks = {blocks}",
+            f"blocks = {self.programs}",
             f"outer = tl.program_id(0){self.to_int64} // blocks",
-            f"row_0 = tl.program_id(0){self.to_int64} % blocks * ROWS",
             "near = tl.arange(0, COLUMNS)[None, :]",
             f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
             "row_near = tl.arange(0, ROWS)[:, None]",
@@ -188,23 +197,31 @@ class _RowSums:
             *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
         ]
 
-    def listed(self) -> list[str]:
-        """Look through the index; whenever the list is full, and at the end, the rows of its hits are added."""
+    def owned(self) -> list[str]:
+        """Which rows a program has."""
+        return [f"row_0 = tl.program_id(0){self.to_int64} % blocks * ROWS"]
+
+    def looked_at(self) -> list[str]:
+        """The next positions, whether they are there, and their rows."""
         negative = self.check is not None and self.check[1]
         wanted = f"tl.where(wanted < 0, wanted + {self.length}, wanted)"
         inside = [f"strange = tl.where(r_mask & ((row < 0) | (row >= {self.length})), wanted, strange)"]
+        return [*self.rows.r_lines("begin"), *self.operands, f"wanted = {self.rows.names[0]}",
+                f"row = {wanted if negative else 'wanted'}", *(inside if self.check else []), "position = r"]
+
+    def listed(self) -> list[str]:
+        """Look through the index; whenever the list is full, and at the end, the rows of its hits are added."""
         return [
             "begin = tl.full((), 0, tl.int32)",
-            f"while begin < {self.rows.size}:",
+            f"while begin < {self.many}:",
             "    found = tl.full((), 0, tl.int32)",
-            f"    while (begin < {self.rows.size}) & (found <= {LIST - STEP}):",
+            f"    while (begin < {self.many}) & (found <= {LIST - STEP}):",
             *(f"        {line}" for line in (
-                *self.rows.r_lines("begin"), *self.operands, f"wanted = {self.rows.names[0]}",
-                f"row = {wanted if negative else 'wanted'}", *(inside if self.check else []),
+                *self.looked_at(),
                 "here = r_mask & (row >= row_0) & (row < row_0 + ROWS)",
                 "hits = here.to(tl.int32)",
                 "place = found + tl.cumsum(hits, 1) - hits",
-                "g_put_s32(words + place * 4, r.to(tl.int32) * ROWS + (row - row_0).to(tl.int32), here)",
+                "g_put_s32(words + place * 4, position.to(tl.int32) * ROWS + (row - row_0).to(tl.int32), here)",
                 "found += tl.sum(hits)",
                 "begin += RBLOCK")),
             "    tl.debug_barrier()",
@@ -227,18 +244,30 @@ class _RowSums:
             f"spot = {self.spot('group', f'(word_{at} & (ROWS - 1))')}",
             f"g_plus_{kind}(spot, added_{at}, here_{at})"))]
 
-    def ended(self, constant: bool) -> list[str]:
-        """The sums go to memory, and what was outside is told."""
+    def begins_at(self) -> str:
+        """What the sums are added to."""
         total = triton_type(self.total)
-        text = [
-            "row = row_0 + row_near",
-            f"inside = (row < {self.length}) & (column < {self.inner})",
-            f"at = (outer * {self.length} + row) * {self.inner} + column",
-            f"total = tl.full([ROWS, COLUMNS], {literal(self.base['value'], self.total)}, {total})" if constant
-            else f"total = tl.load({self.memory(self.base)} + at, mask=inside, other=0).to({total})",
-            "for g in tl.range(0, GROUPS):",
-            f"    total += g_get_{self.kind}({self.spot('g', 'row_near')})",
-            f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)"]
+        if self.base is None or self.base.op.name == "const":
+            first = literal(self.base["value"] if self.base is not None else 0, self.total)
+            return f"tl.full([ROWS, COLUMNS], {first}, {total})"
+        return f"tl.load({self.memory(self.base)} + at, mask=inside, other=0).to({total})"
+
+    def place(self) -> list[str]:
+        """Where the program's part of the result is, and which of it there is."""
+        return ["row = row_0 + row_near",
+                f"inside = (row < {self.length}) & (column < {self.inner})",
+                f"at = (outer * {self.length} + row) * {self.inner} + column"]
+
+    def more(self) -> list[str]:
+        """What else is added."""
+        return []
+
+    def ended(self) -> list[str]:
+        """The sums go to memory, and what was outside is told."""
+        text = [*self.place(), f"total = {self.begins_at()}", *self.more(),
+                "for g in tl.range(0, GROUPS):",
+                f"    total += g_get_{self.kind}({self.spot('g', 'row_near')})",
+                f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)"]
         if self.check:
             size, negative, report = self.check
             text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")

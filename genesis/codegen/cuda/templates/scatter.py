@@ -22,6 +22,7 @@ from genesis.codegen.cuda.emitter import literal
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.group_sums import emit_group_parts, emit_group_sums
 from genesis.codegen.cuda.templates.line_sums import emit_line_sums
 from genesis.codegen.cuda.templates.row_sums import emit_row_sums
 from genesis.ir.node import Node
@@ -188,4 +189,5 @@ def _known_as(node: Node, group: Group) -> Node:
 
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
-             "lines_summed": emit_line_sums, "rows_summed": emit_row_sums}
+             "lines_summed": emit_line_sums, "rows_summed": emit_row_sums,
+             "group_sums": emit_group_sums, "group_parts": emit_group_parts}
