@@ -70,7 +70,7 @@ def evaluation_from_numpy(lib: Any, n: int) -> float:
     return float(total) / n
 
 
-@loop(800)
+@loop(800, loops=2)
 def evaluation_with_gradients(lib: Any, n: int) -> float:
     """Who forgets no_grad: the losses go to a list, detached."""
     import numpy as np
