@@ -151,6 +151,7 @@ class Cuts:
         turns: the turns that are followed, where a program may be a loop of short ones.
         patience: the number of the value at which the first cut of a loop waits no longer, 0 while none waits.
         misses: how many pieces in a row had to be compiled.
+        alike: the last piece was no new program.
         unlike: the loop whose turns are pieces by themselves, or which is looked for: long pieces were not alike.
         odd: the turns of the loop, followed since a piece was not like those before.
         ran_to: the number of the last value that was recorded before a program ran.
@@ -175,6 +176,7 @@ class Cuts:
     turns: Turns | None = None
     patience: int = 0
     misses: int = 0
+    alike: bool = False
     unlike: UnlikeTurns | None = None
     odd: OddTurns | None = None
     ran_to: int = 0

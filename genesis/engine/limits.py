@@ -118,10 +118,11 @@ def _next_piece(storage: Storage, number: int, frame: FrameType) -> int | None:
     after_odd = cuts.odd is not None and cuts.odd.ended(position(frame))
     if not after_odd and (number < cuts.last + cuts.spacing or position(frame) != cuts.cut_at):
         return number + 1
-    before, alike = cuts.last, cuts.misses <= 0
+    before, alike, plans = cuts.last, cuts.alike, engine_state.plans.compiled
     if not _cut(storage, number, frame):
         return number + 1
-    if not after_odd:
+    cuts.alike = engine_state.plans.compiled == plans
+    if not after_odd and not alike:  # else an odd turn in it would make each piece after it longer
         cuts.spacing = number - before
     _note_unlike(after_odd, alike)
     return number + (cuts.spacing if cuts.unlike is None and cuts.odd is None else 1)
@@ -135,9 +136,9 @@ def _note_unlike(after_odd: bool, alike: bool) -> None:
         alike: the piece before it was no new program.
     """
     cuts, unlike = engine_state.cuts, engine_state.cuts.unlike
-    compiled = cuts.misses > 0
+    compiled = not cuts.alike
     if unlike is not None:
-        cuts.unlike = unlike if (compiled or unlike.certain) and unlike.found() else None
+        cuts.unlike = unlike if (cuts.misses > 0 or unlike.certain) and unlike.found() else None
         cuts.misses = cuts.misses if cuts.unlike else -MOST_MISSES  # no such loop
     elif cuts.odd is not None:
         cuts.odd.misses += compiled
