@@ -415,6 +415,16 @@ def test_a_long_index_is_sorted_by_groups_of_rows(monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.usefixtures("sorts")
+def test_a_group_that_nothing_hits_reads_sums_that_all_threads_have_made_0() -> None:
+    """Its loop over words makes no turn: none of the loop's barriers are between the writes and the reads."""
+    schedule = scheduled("index_add", (600, 64), 0, (300,), "float32", constant=True)
+    kernel, = (emit(group) for group in schedule.groups if emit(group).name == "group_sums")
+    zeros, found, _ = kernel.source.rpartition(" g_put_f32(words")[2].partition("while begin < ")
+    assert found and "tl.debug_barrier()" in zeros
+    assert compile_cubin(kernel)
+
+
 def test_sums_of_groups_of_any_number_compile() -> None:
     with Trace(A=30_000, B=20_000) as trace:
         places, rows = trace.symbol("A"), trace.symbol("B")

@@ -193,6 +193,7 @@ class RowSums:
             "for g in tl.range(0, GROUPS):",
             f"    g_put_{self.kind}({self.spot('g', 'row_near')}, tl.zeros([ROWS, COLUMNS], {total}), "
             "tl.full([ROWS, COLUMNS], 1, tl.int1))",
+            "tl.debug_barrier()",  # the loop that follows, and the barriers in it, may make no turn
             *self.rows.x_lines("tl.full((), 0, tl.int32)"),
             *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
         ]
