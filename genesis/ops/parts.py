@@ -134,7 +134,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
             raise TypeError(f"cat: expected Tensor as element of argument 0: {not_an_operand(x)}")
         if not x.spec.ndim:
             raise failure("cat", "zero-dimensional tensor cannot be concatenated", [("tensor", x)], hint="use stack")
-    parts = [x for x in tensors if x.spec.shape != (0,)] or list(tensors[:1])
+    ndim = max(x.spec.ndim for x in tensors)
+    parts = [x for x in tensors if x.spec.ndim == ndim or x.spec.shape != (0,)]  # torch takes (0,) beside any shape
     dtype = result_type(*tensors)
     axis = axis_in("cat", dim, parts[0].spec.ndim)
     return into(out, wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,))))

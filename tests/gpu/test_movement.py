@@ -116,6 +116,15 @@ def test_concat_of_parts_of_dead_memory(cuda):
     check(lambda x, y: genesis.cat([x[1:], y[:0], y.flip(1)]) * 2, numbers(3, 4), numbers(2, 4))
 
 
+def test_an_empty_part_has_an_empty_gradient(cuda: Any) -> None:
+    """As in torch: it is part of the result. Where others have more dimensions, (0,) stands for no part."""
+    for device in ("cpu", "cuda"):
+        empty, one, row = (genesis.ones(n, device=device, requires_grad=True) for n in (0, 1, 3))
+        genesis.cat([empty, one, row, empty]).sum().backward()
+        assert [x.grad.tolist() for x in (empty, one, row)] == [[], [1.0], [1.0] * 3]
+        assert genesis.cat([empty, genesis.ones(2, 3, device=device)]).tolist() == [[1.0] * 3] * 2
+
+
 def test_empty_tensors(cuda):
     def program(x):
         return x.t(), x + 1, x.reshape(0), genesis.cat([x, x]), x.sum(0), x.sum(1), x.sum(), x.flip(0)
