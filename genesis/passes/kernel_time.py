@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.ir.flops import flops_of_nodes, is_product
+from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group
 
 LAUNCH: Final = 2.4e-6
 """Seconds of one more small kernel of a graph, its launch and its end (H200, 2026-11)."""
+
+COPY: Final = 3.5
+"""Microseconds that a copy of an operand takes beside those for its bytes."""
 
 
 def bytes_of(group: Group) -> int:
@@ -25,3 +29,8 @@ def seconds(group: Group, gpu: Gpu) -> float:
         return 0.0
     flops = int(flops_of_nodes(filter(is_product, group.nodes)))
     return LAUNCH + max(bytes_of(group) / gpu.copy_rate, flops / gpu.product_rate)
+
+
+def copy_microseconds(x: Node, gpu: Gpu) -> float:
+    """What a kernel takes that copies a value: it reads and writes its bytes."""
+    return COPY + 2e6 * hint(x.type.nbytes) / gpu.copy_rate

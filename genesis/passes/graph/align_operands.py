@@ -23,13 +23,11 @@ from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
+from genesis.passes.kernel_time import copy_microseconds
 from genesis.passes.product_times import kind_of, product_microseconds
 
 VECTOR: Final = 8
 """Elements of two bytes that are 16: what the copy engine wants rows to be multiples of."""
-
-COPY: Final = 3.5
-"""Microseconds that a copy takes beside those for its bytes."""
 
 
 def align_operands(graph: Graph, gpu: Gpu) -> Graph:
@@ -42,7 +40,7 @@ def _aligned(node: Node, gpu: Gpu) -> Node | None:
             or kind_of(node) != "narrow"):
         return None
     odd = [x for x in node.inputs if not _is_streamed(x)]
-    copies = sum(COPY + 2e6 * hint(x.type.nbytes) / gpu.copy_rate for x in odd)
+    copies = sum(copy_microseconds(x, gpu) for x in odd)
     streamed = 2e6 * hint(node.type.numel) * hint(node.inputs[0].type.shape[1]) / gpu.product_rate
     if product_microseconds(node, 1, gpu) < streamed + copies:
         return None

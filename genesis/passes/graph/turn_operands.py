@@ -30,15 +30,13 @@ from genesis.passes.few_vectors import few_vectors
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
+from genesis.passes.kernel_time import copy_microseconds
 
 FEWEST: Final = 128
 """Rows, columns and elements of a sum in a product for which operands are copied: so often each element is used."""
 
 SAVED: Final = 11e9
 """Operations of a product of all bits for which a copy saves a millisecond: 6.3e9 took 552 µs less (H200, 2026-11)."""
-
-COPY: Final = 3.5
-"""Microseconds that a copy takes beside those for its bytes."""
 
 
 def turn_operands(graph: Graph, gpu: Gpu) -> Graph:
@@ -66,7 +64,7 @@ def _not_both_along(node: Node, gpu: Gpu) -> Node | None:
         return None
     smaller = min((a, b), key=lambda x: hint(x.type.nbytes))
     saved = 2 * prod(map(hint, node.shape)) * hint(a.shape[-1]) / SAVED * 1e3
-    copy = COPY + 2e6 * hint(smaller.type.nbytes) / gpu.copy_rate
+    copy = copy_microseconds(smaller, gpu)
     if saved < copy or few_vectors(*node.shape[-2:]) is not None:
         return None
     turned = (a, copied(b)) if smaller is b else (swap_last(copied(swap_last(a))), b)
