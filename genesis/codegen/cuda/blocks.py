@@ -52,11 +52,6 @@ LINE: Final = 128
 """Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over
 3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
 
-WIDE: Final = 1024
-"""Bytes of a row that a program reads which sums a part of many columns (H200, 16384 rows of 768, 2304 and 3072
-bfloat16: 18.7, 25.0 and 31.5 µs with 1024 bytes, 26.4, 33.5 and 42.7 µs with 512; that 512 elements divide neither 768
-nor 2304 costs less)."""
-
 SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
@@ -295,7 +290,7 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 
 def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Square tiles where each element is written, too; else rows of `WIDE` bytes."""
+    """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
     assert kernel.splits is not None
     columns = about(kernel.x_size)
     stores = any(isinstance(s, Store) for s in kernel.statements)
@@ -303,8 +298,9 @@ def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if kernel.space[0][1] != "r" or stores or singles:
         x_block = min(64, power_of_two(columns))
     else:
-        widest = WIDE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
-        x_block = _between(64, power_of_two(columns // 2 + 1), widest)
+        x_block = _between(64, power_of_two(columns // 8), 1024)
+        while columns % x_block and x_block > 64:
+            x_block //= 2
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
     if singles and (stores or len(kernel.loads("xr")) > 1):
         elements = min(elements, SINGLES)

@@ -255,7 +255,7 @@ class Kernel:
             nbytes = sum(hint(argument.node.type.nbytes) for argument in self.arguments)
             return nbytes // max(hint(self.x_size * self.r_size), 1)
         whole = "xr" if self.has_r else "x"
-        single = [s for s in self.loads(whole) if all(atom.kind == "var" for atom, _ in s.address.terms)]
+        single = [s for s in self.loads(whole) if all(atom.kind != "div" for atom, _ in s.address.terms)]
         written = {s.argument for s in self.statements if isinstance(s, Store)}
         return (sum(s.out.dtype.itemsize for s in single)
                 + sum(x.node.dtype.itemsize for x in self.arguments if x.name in written))

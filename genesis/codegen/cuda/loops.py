@@ -163,13 +163,15 @@ def _x_lines(body: Program) -> list[str]:
 def _neighbours(coordinate: str, body: Body) -> str:
     """The coordinate that neighbouring lanes differ in. Of windows a thread has only as many neighbours as make
     `WINDOW_BYTES`: what it reads of them begins anywhere and comes one by one, each time of neighbours in all lanes.
+    Shorter runs begin at multiples of less: Triton takes what it knows of a run's first element to hold for each.
     Not so of taps that are whole rows, which are read in vectors."""
     in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
     if not body.kernel.folds or in_vectors:
         return coordinate
     itemsize = min(argument.node.dtype.itemsize for argument in body.kernel.arguments if argument.role != "number")
     count = max(1, WINDOW_BYTES // itemsize)
-    return f"tl.max_contiguous({coordinate}, {count if body.flat else [1, count]})"
+    runs = count if body.flat else [1, count]
+    return f"tl.max_contiguous(tl.multiple_of({coordinate}, {runs}), {runs})"
 
 
 def _in_rows_of_vectors(load: Load) -> bool:

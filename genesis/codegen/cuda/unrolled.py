@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from genesis.codegen.cuda.build_kernel import Builder, NotFusable, deep_recursion
 from genesis.codegen.cuda.index_arithmetic import index_expression, known_comparison
-from genesis.codegen.cuda.kernel_ir import Apply, Constant, Fold, Kernel, Load, Statement, Store, Value
+from genesis.codegen.cuda.kernel_ir import Apply, Constant, Fold, Kernel, Load, Select, Statement, Store, Value
 from genesis.ir.node import Node
 from genesis.ir.ops.movement import pad
-from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.pointwise import cast, mul
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.fusion.index_map import Atom, Bound, Expr, atoms, constant, flatten, unflatten
@@ -73,9 +73,26 @@ def _reduces_windows(group: Group, kernel: Kernel) -> bool:
         return False
     if any(node.type.numel not in (0, kernel.x_size) for node in group.outputs):
         return False
-    if taps * len(kernel.statements) > 4 * MOST_STATEMENTS:
+    if taps * len(kernel.statements) > 4 * MOST_STATEMENTS or _multiplies_elements(kernel):
         return False
     return taps == 1 or any(_step(load, kernel) <= taps for load in kernel.loads("xr"))
+
+
+def _multiplies_elements(kernel: Kernel) -> bool:
+    """Whether windows are multiplied by what is in memory, too, as convolutions of groups are. Those are not unrolled:
+    on an H200 a gradient of one was 0 in its first column (float64, stride 2), which nobody has explained yet."""
+    loaded: set[Value] = set()
+    for statement in kernel.statements:
+        match statement:
+            case Load(out=out):
+                loaded.add(out)
+            case Select(out=out, inside=inside) if inside in loaded:
+                loaded.add(out)
+            case Apply(out=out, node=node, operands=operands) if loaded.issuperset(operands):
+                if node.op is mul:
+                    return True
+                loaded.add(out)
+    return False
 
 
 def _step(load: Load, kernel: Kernel) -> int:

@@ -39,7 +39,7 @@ from genesis.passes.remat.step_time import moved_bytes, step_bytes
 LEAST_BYTES = 16 << 20
 """Minimum kept bytes of a step that is looked at: fewer stay in the GPU's L2."""
 
-MOST_TIME = 0.0025
+MOST_TIME = 0.01
 """Part of a step's time that is spent on a lower peak at most."""
 
 WORTH = 0.1

@@ -14,6 +14,7 @@ import numpy as np
 
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.driver import Driver
+from genesis.runtime.cuda.stream import current_device
 
 SMALLEST: Final = 4096
 """Bytes of the smallest buffer, a page; larger ones are powers of two, so that another size finds one."""
@@ -31,7 +32,9 @@ class Buffers:
         try:
             address = self.free[size].pop()
         except IndexError:
-            address = driver().alloc_host(size)
+            gpu = driver()
+            gpu.use(current_device())  # the thread may have used none yet, and page-locked memory is a context's
+            address = gpu.alloc_host(size)
         buffer = (ctypes.c_ubyte * size).from_address(address)
         weakref.finalize(buffer, self.free[size].append, address).atexit = False
         return np.frombuffer(memoryview(buffer), np.uint8, nbytes)

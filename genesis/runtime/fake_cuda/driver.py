@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,6 +78,7 @@ class HostDriver:
         self._total = memory_bytes
         self._devices = devices
         self._device = 0
+        self._threads = threading.local()  # `used`: a thread that used no GPU has no context
         self._lazy = lazy
         self._capability = capability
         self._streams: list[HostStream] = []
@@ -108,6 +110,7 @@ class HostDriver:
         self._known(device)
         require_capability(self.properties(device))
         self._device = device
+        self._threads.used = True
 
     def synchronize(self) -> None:
         """Do all waiting work, the newest stream's first."""
@@ -134,6 +137,8 @@ class HostDriver:
 
     def alloc_host(self, nbytes: int) -> int:
         """The address of zeroed memory that kernels can reach."""
+        if not hasattr(self._threads, "used"):
+            raise DriverError("cuMemHostAlloc", "CUDA_ERROR_INVALID_CONTEXT", "this thread has used no GPU")
         self._pinned.append(ctypes.create_string_buffer(nbytes))
         return ctypes.addressof(self._pinned[-1])
 
