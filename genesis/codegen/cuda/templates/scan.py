@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from genesis.codegen.cuda.blocks import about, batch_block, power_of_two
+from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
@@ -99,13 +99,6 @@ STEP: Final = 4096
 
 TILE: Final = 8192
 """Elements of a block of columns that are scanned at a time."""
-
-
-SHORT_TILE: Final = 2048
-"""Elements of a block of short columns: it has columns of several outer indices, up to so many elements."""
-
-PROGRAMS: Final = 512
-"""Programs that short columns are at least shared among: four a multiprocessor."""
 
 
 def emit_scan(group: Group) -> KernelSource:
@@ -314,8 +307,6 @@ def _blocks(rows: Rows, extent: int, numbers: int) -> _Blocks:
         warps = step // 1024 if step > 4096 else step // 512
         return _Blocks(batch_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
     x = min(power_of_two(rows.inner), COLUMNS)
-    while 2 * x * size <= SHORT_TILE // numbers and about(rows.rows) >= 2 * x * PROGRAMS:
-        x *= 2
     step = min(size, TILE // numbers // x)
     return _Blocks(x, step, max(4, min(x * step // 1024, 16)))
 
