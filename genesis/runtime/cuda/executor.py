@@ -294,7 +294,7 @@ class _PlanOnStream:
             for at, count in enumerate(map(getrefcount, self._outputs)):
                 if count <= HELD_ONCE:
                     self._outputs[at] = CUDAStorage(0, self._device)
-            self._inputs = None
+            self._inputs = self._stamp = None  # an equal stamp would say that nothing moved
 
 
 def _check_inputs(types: Sequence[TensorType], inputs: Sequence[CUDAStorage]) -> None:

@@ -447,3 +447,16 @@ def test_what_reads_early_starts_when_all_before_its_plan_has_ended(host_driver,
     steps = [replace(step, kernel=kind(step.kernel)) for step, kind in zip(plan.steps, kinds, strict=False)]
     CudaExecutor(replace(plan, steps=(*steps, plan.steps[-1]))).run([memory_of(X), memory_of(Y)], [2, 3])
     assert seen == wanted
+
+
+def test_a_plan_that_gave_its_outputs_back_runs_over_the_same_inputs_again(monkeypatch):
+    monkeypatch.setattr(executor_cuda, "KEPT", 0)
+    inputs = Memories([memory_of(X), memory_of(Y)])
+    first, other = CudaExecutor(add_plan()), CudaExecutor(add_plan())
+    first.run(inputs, [2])
+    for _ in range(2):
+        other.run([memory_of(X), memory_of(Y)], [3])
+    held = [memory_of(X) for _ in range(4)]  # who has what was given back
+    out, = first.run(inputs, [2])
+    assert np.array_equal(values_of(out), X + 2 * Y)
+    assert all(np.array_equal(values_of(memory), X) for memory in held)
