@@ -41,7 +41,8 @@ def test_a_tiny_model_learns_and_generates_with_a_cache_of_ones_own(tmp_path: Pa
                                                                     capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers")
     from genesis.models.generation import generate
-    model = example("train_tiny")["train"](steps=20, context=16, batch=4, dim=32, layers=2)
+    (tmp_path / "text.md").write_text("The compiler reads a graph and writes kernels. " * 40)
+    model = example("train_tiny")["train"](steps=20, context=16, batch=4, dim=32, layers=2, texts=tmp_path)
     assert last_loss(capsys.readouterr().out.replace(" nats a byte", "")) < 5.0, "it begins at ln 257 = 5.5"
     ids = list(b"The compiler ")
     found = example("cat_cache")["generate"](model, ids, 12)

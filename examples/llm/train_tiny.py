@@ -23,8 +23,9 @@ from genesis.utils.data import DataLoader
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def train(steps: int, context: int = 64, batch: int = 16, dim: int = 128, layers: int = 4) -> LlamaForCausalLM:
-    """A model that has seen so many batches of the documentation."""
+def train(steps: int, context: int = 64, batch: int = 16, dim: int = 128, layers: int = 4,
+          texts: Path = DOCS) -> LlamaForCausalLM:
+    """A model that has seen so many batches of a folder's texts."""
     genesis.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=257, hidden_size=dim, intermediate_size=3 * dim, num_hidden_layers=layers, num_attention_heads=4,
@@ -32,7 +33,7 @@ def train(steps: int, context: int = 64, batch: int = 16, dim: int = 128, layers
     optimizer = optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1)
     schedule = optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps + 1)
     with tempfile.TemporaryDirectory() as folder:
-        write_tokens(read_texts([DOCS]), byte_tokenizer(), folder)
+        write_tokens(read_texts([texts]), byte_tokenizer(), folder)
         loader, step = DataLoader(TokenWindows(folder, context), batch, shuffle=True, drop_last=True), 0
         while step < steps:
             for rows in loader:
