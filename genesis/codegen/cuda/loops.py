@@ -16,6 +16,7 @@ from genesis.codegen.cuda.build_kernel import build, over
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load
+from genesis.codegen.cuda.last_programs import branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.prefetch import prefetch_lines
@@ -69,6 +70,9 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body = Program(kernel, blocks, index64)
     lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
+    if last_apart(kernel, blocks):
+        x, *masked = lines
+        lines = [x, *branches(Program(kernel, blocks, index64, whole=True).lines(), masked)]
     name = kernel_name(group)
     constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
     sizes = {"x_size": kernel.x_size, **({"r_size": kernel.r_size} if body.r_size == "r_size" else {})}

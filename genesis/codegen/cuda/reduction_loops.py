@@ -43,9 +43,12 @@ class Program(Body):
         chunks: how many blocks of r a row has that registers keep; 0 where they keep none.
         x_size: how many elements are kept, as text: a number when the reduced ones lead (addresses name it anyway), so
             that masks are known to be true or false of whole vectors.
+
+    Args:
+        whole: no block of x reaches past the end.
     """
 
-    def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool):
+    def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, whole: bool = False):
         super().__init__(kernel, blocks, index64)
         read_again = blocks.looped and not blocks.kept_bytes and kernel.splits is None
         self.online = sums_of_exponentials(kernel.statements) if read_again else {}
@@ -62,14 +65,14 @@ class Program(Body):
         splits = kernel.splits
         self.parts = [s for s in kernel.statements if isinstance(s, Part)]
         if splits is not None and splits.over == "r":
-            whole = splits.multiple % blocks.r == 0 and self.length is not None and self.length % blocks.r == 0
-            self.ragged_r, self.first = not whole, "r_start"
+            fills = splits.multiple % blocks.r == 0 and self.length is not None and self.length % blocks.r == 0
+            self.ragged_r, self.first = not fills, "r_start"
         # Multiples of 16 are a class of their own anyway: `aligned` tells of them.
         even = splits is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
         columns = literal_value(kernel.x_size) if kernel.has_r and kernel.r_leads else None
         self.x_size = "x_size" if columns is None else str(kernel.x_size)
         exact = columns is not None and columns % blocks.x == 0
-        self.ragged_x = self.flat or not (blocks.x == 1 or even or exact)
+        self.ragged_x = not whole and (self.flat or not (blocks.x == 1 or even or exact))
         if blocks.run:
             self.ragged_x = blocks.run != blocks.x
         long = blocks.r >= MASKED and not kernel.r_leads and (splits is None or splits.over == "x")
