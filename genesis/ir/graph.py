@@ -101,11 +101,16 @@ def rewrite_nodes(nodes: Iterable[Node], rule: Rule) -> dict[Node, Node]:
     replaced: dict[Node, Node] = {}
     for node in nodes:
         inputs = tuple([replaced[x] for x in node.inputs])
-        new = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+        new = with_inputs(node, inputs)
         with located(node.source):
             replacement = rule(new)
         replaced[node] = new if replacement is None else replacement
     return replaced
+
+
+def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The node over other operands; the node itself where they are its own."""
+    return node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
 
 
 def substitute(graph: Graph, replaced: Mapping[Node, Node]) -> Graph:

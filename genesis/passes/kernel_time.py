@@ -1,4 +1,7 @@
-"""What a kernel takes, as it is reckoned before there is one: to move its bytes or to multiply, and to be launched."""
+"""What a kernel takes, as it is reckoned before there is one: to move its bytes or to multiply, and to be launched.
+
+All times are in microseconds, as those of `product_times.py` are.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group
 
-LAUNCH: Final = 2.4e-6
-"""Seconds of one more small kernel of a graph, its launch and its end (H200, 2026-11)."""
+LAUNCH: Final = 2.4
+"""Microseconds of one more small kernel of a graph, its launch and its end (H200, 2026-11)."""
 
 COPY: Final = 3.5
 """Microseconds that a copy of an operand takes beside those for its bytes."""
@@ -22,13 +25,13 @@ def bytes_of(group: Group) -> int:
     return 0 if group.runs_nothing else sum(int(hint(x.type.nbytes)) for x in (*group.inputs, *group.outputs))
 
 
-def seconds(group: Group, gpu: Gpu) -> float:
+def group_microseconds(group: Group, gpu: Gpu) -> float:
     """What a group's kernel takes: it moves its bytes, or multiplies, whichever takes longer, and is launched and ends.
     Views take nothing."""
     if group.runs_nothing:
         return 0.0
     flops = int(flops_of_nodes(filter(is_product, group.nodes)))
-    return LAUNCH + max(bytes_of(group) / gpu.copy_rate, flops / gpu.product_rate)
+    return LAUNCH + 1e6 * max(bytes_of(group) / gpu.copy_rate, flops / gpu.product_rate)
 
 
 def copy_microseconds(x: Node, gpu: Gpu) -> float:

@@ -9,7 +9,7 @@ parts, eight loads under masks and seven choices an element. Here a program has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container
 from dataclasses import replace
 from math import prod
 from typing import Final
@@ -75,24 +75,25 @@ def _run(found: Slice) -> int:
 def _member(group: Group, found: Slice) -> Group:
     """The loop that makes one part."""
     memory = {stored_as(x): x for x in group.inputs}
-    needed = dict.fromkeys(_needed(found.part, memory, set()))
+    needed = _needed(found.part, memory)
     inputs = tuple(x for x in group.inputs if stored_as(x) in needed)
     nodes = tuple(x for x in group.nodes if x in needed and stored_as(x) not in memory) or (found.part,)
     return replace(group, nodes=nodes, inputs=inputs, outputs=(found.part,), slices=(found,),
                    space=((found.part.type.numel, "x"),))
 
 
-def _needed(node: Node, memory: dict[Node, Node], seen: set[Node]) -> Iterator[Node]:
-    """What a node is computed from, down to values in memory."""
-    if node in seen:
-        return
-    seen.add(node)
-    if stored_as(node) in memory:
-        yield stored_as(node)
-        return
-    for x in node.inputs:
-        yield from _needed(x, memory, seen)
-    yield node
+def _needed(node: Node, memory: Container[Node]) -> set[Node]:
+    """What a node is computed from, itself too, down to values in memory."""
+    found: set[Node] = set()
+    pending = [node]
+    while pending:
+        x = pending.pop()
+        if stored_as(x) in memory:
+            found.add(stored_as(x))
+        elif x not in found:
+            found.add(x)
+            pending += x.inputs
+    return found
 
 
 def _written_to(whole: Node, parts: LoopParts) -> LoopParts:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from genesis.ir.graph import Graph, substitute
+from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops import leaves, pointwise
 from genesis.ir.ops.indexing import index_add
@@ -39,7 +39,7 @@ def add_into(graph: Graph) -> Graph:
                 replaced[node] = make(index_add, (replaced[other], *rows), table.attrs, table.source)
             else:
                 inputs = tuple([replaced[x] for x in node.inputs])
-                replaced[node] = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+                replaced[node] = with_inputs(node, inputs)
     return substitute(graph, replaced)
 
 

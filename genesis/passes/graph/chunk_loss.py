@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from genesis.ir.graph import Graph, substitute
-from genesis.ir.node import Node, literal, located, make
+from genesis.ir.graph import Graph, substitute, with_inputs
+from genesis.ir.node import Node, literal, located
 from genesis.ir.ops import contraction, loss, movement, pointwise, softmax
 from genesis.ir.ops.recompute import recompute
 from genesis.ir.ops.splits import accumulated
@@ -303,7 +303,7 @@ def _by_chunks(graph: Graph, loop: Loop, spans: Sequence[Span]) -> Graph:
             replaced[node] = whole.get(node, node)
         else:
             inputs = tuple([replaced[x] for x in node.inputs])
-            replaced[node] = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+            replaced[node] = with_inputs(node, inputs)
     return substitute(graph, replaced)
 
 

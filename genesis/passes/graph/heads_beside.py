@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from genesis.ir.graph import Graph, substitute
+from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.control import item
@@ -124,15 +124,15 @@ def _turned(graph: Graph, orders: dict[Node, Axes], attention: set[Node]) -> dic
     """old → new for all nodes."""
     replaced: dict[Node, Node] = {}
     for node in graph.nodes:
-        inputs, attrs = tuple([replaced[x] for x in node.inputs]), node.attrs
+        inputs = tuple([replaced[x] for x in node.inputs])
         with located(node.source):
             if node in orders:
                 new = _computed_in(node, inputs, orders[node])
             elif node in attention:
-                beside = make(node.op, inputs, (*attrs[:-1], True), node.source)
+                beside = make(node.op, inputs, (*node.attrs[:-1], True), node.source)
                 new = beside_each_other(beside) if _is_attention(node) else beside
             else:
-                new = node if inputs == node.inputs else make(node.op, inputs, attrs, node.source)
+                new = with_inputs(node, inputs)
                 if node.op is item and node.inputs[0] in attention and _is_attention(node):
                     new = beside_each_other(new)
         replaced[node] = new

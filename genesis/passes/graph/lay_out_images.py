@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from genesis.ir.graph import Graph, substitute
+from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops import channel_norm, control, convolution, movement
 from genesis.ir.ops.convolution_last import channels_first, channels_last
@@ -50,7 +50,7 @@ def lay_out_images(graph: Graph) -> Graph:
     replaced: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([replaced[x] for x in node.inputs])
-        new = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+        new = with_inputs(node, inputs)
         with located(node.source):
             replaced[node] = (_convolved(new) if node in begins else _followed(new)) or new
     return substitute(graph, replaced)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from genesis.ir.graph import Graph, substitute
+from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, make
 from genesis.ir.ops import reduction
 from genesis.ir.ops.movement import permute, reshape
@@ -42,7 +42,7 @@ def reduce_in_order(graph: Graph) -> Graph:
     replaced: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple(replaced[x] for x in node.inputs)
-        new = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+        new = with_inputs(node, inputs)
         replaced[node] = _reduced(new, orders[node]) if node in orders else new
     return substitute(graph, replaced)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from genesis.ir.graph import Graph, substitute
+from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops.control import item
 from genesis.ir.ops.recurrent import recurrent, recurrent_backward, recurrent_from_saved, recurrent_saving
@@ -36,7 +36,7 @@ def save_recurrent(graph: Graph, supports: Callable[[Node], bool]) -> Graph:
             elif node.op is recurrent and (node.inputs, node.attrs) in layers:
                 replaced[node] = make(recurrent_saving, inputs, node.attrs, node.source)
             else:
-                replaced[node] = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+                replaced[node] = with_inputs(node, inputs)
     return substitute(graph, replaced)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from genesis.ir.graph import Graph, substitute
+from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.channel_norm import group_norm, group_norm_backward
@@ -59,7 +59,7 @@ def save_statistics(graph: Graph, supports: Callable[[Node], bool]) -> Graph:
                 replaced[node] = _from_saved(node, inputs, make(made.op, tuple([replaced[x] for x in made.inputs]),
                                                                 made.attrs, made.source))
             else:
-                replaced[node] = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+                replaced[node] = with_inputs(node, inputs)
     return substitute(graph, replaced)
 
 

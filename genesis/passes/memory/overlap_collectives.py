@@ -32,15 +32,15 @@ from genesis.ir.ops import collectives as ops
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.kernel_time import seconds as kernel_seconds
+from genesis.passes.kernel_time import group_microseconds
 from genesis.passes.memory.schedule import Lives
 
-LATENCY: Final = 15e-6
-"""Seconds that a collective takes beside what it moves over the bus: NCCL's start, and ranks that wait for each
+LATENCY: Final = 15.0
+"""Microseconds that a collective takes beside what it moves over the bus: NCCL's start, and ranks that wait for each
 other."""
 
-ROUNDING: Final = 1e-9
-"""Seconds by which two sums of times that are equal may differ."""
+ROUNDING: Final = 1e-3
+"""Microseconds by which two sums of times that are equal may differ."""
 
 
 def overlap_collectives(schedule: Schedule, gpu: Gpu, budget: int) -> Schedule:
@@ -65,7 +65,7 @@ class _Placement:
 
     Attributes:
         slot: movable group → its slot.
-        begins: slot → seconds from the program's start, where nothing waits for a collective.
+        begins: slot → microseconds from the program's start, where nothing waits for a collective.
         alive: slot → the most bytes that are alive there.
         notes: (collective, why it is where it is).
     """
@@ -79,8 +79,8 @@ class _Placement:
         moved = self.gathers | self.before_gathers | self._views()
         self.fixed = [at for at in range(len(self.groups)) if at not in moved]
         self.number = {at: slot for slot, at in enumerate(self.fixed)}
-        self.begins = list(accumulate([_seconds(self.groups[at], gpu) for at in self.fixed], initial=0.0))
-        self.takes = {at: _seconds_of_collective(call, gpu) for at, call in calls.items()}
+        self.begins = list(accumulate([_microseconds(self.groups[at], gpu) for at in self.fixed], initial=0.0))
+        self.takes = {at: _collective_microseconds(call, gpu) for at, call in calls.items()}
         self.following = dict(pairwise(calls))
         self.slot: dict[int, int] = {}
         for at in sorted(moved, reverse=True):
@@ -263,24 +263,24 @@ def _call(group: Group) -> Node | None:
     return next((node for node in group.nodes if node.op.kind == "collective"), None)
 
 
-def _seconds(group: Group, gpu: Gpu) -> float:
+def _microseconds(group: Group, gpu: Gpu) -> float:
     """The time of a group's kernel; collectives run beside kernels."""
-    return 0.0 if _call(group) is not None else kernel_seconds(group, gpu)
+    return 0.0 if _call(group) is not None else group_microseconds(group, gpu)
 
 
-def _seconds_of_collective(call: Node, gpu: Gpu) -> float:
+def _collective_microseconds(call: Node, gpu: Gpu) -> float:
     """What a collective takes at the bus' rate: a gather moves all but the own part of its results, a reduction twice
     that."""
     nbytes = max(sum(int(hint(x.nbytes)) for x in call.types[:-1]), sum(int(hint(x.type.nbytes))
                                                                        for x in call.inputs[:-1]))
     share = 1 - 1 / call["world"] if "world" in call.op.attrs else 1
-    return LATENCY + nbytes * share * (2 if call.op is ops.all_reduce else 1) / gpu.bus_rate
+    return LATENCY + 1e6 * nbytes * share * (2 if call.op is ops.all_reduce else 1) / gpu.bus_rate
 
 
 def _kernels(count: int) -> str:
     return "1 kernel" if count == 1 else f"{count} kernels"
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.0f} µs"
+def _time(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.2f} ms" if microseconds >= 100 else f"{microseconds:.0f} µs"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Schedule
-from genesis.passes.kernel_time import bytes_of, seconds
+from genesis.passes.kernel_time import bytes_of, group_microseconds
 
 LAUNCH_BYTES: Final = 8 << 20
 """Bytes that an H200 moves in the time of one more small kernel (`kernel_time.LAUNCH`)."""
@@ -19,4 +19,4 @@ def moved_bytes(schedule: Schedule) -> int:
 
 def step_bytes(schedule: Schedule, gpu: Gpu) -> int:
     """Bytes that the GPU could move in the time that the step takes."""
-    return round(sum(seconds(group, gpu) for group in schedule.groups) * gpu.copy_rate)
+    return round(sum(group_microseconds(group, gpu) for group in schedule.groups) * gpu.copy_rate / 1e6)

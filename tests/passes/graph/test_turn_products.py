@@ -49,6 +49,28 @@ def test_a_product_of_a_turned_product_is_turned_too() -> None:
     assert turned(first, swap_last(matmul(first, c))) == (want, matmul(swap_last(c), swap_last(want)))
 
 
+def test_a_product_that_turned_products_alone_read_beside_its_transpose_is_turned_too() -> None:
+    """A chain of products, all transposes of which are handed out: none is computed both ways."""
+    a, *others = inputs((3, 3), *[(3, 3)] * 40)
+    product, want, found = a, swap_last(a), []
+    for x in others:
+        product, want = matmul(product, x), matmul(swap_last(x), want)
+        found.append((swap_last(product), want))
+    assert turned(*(given for given, _ in found)) == tuple(wanted for _, wanted in found)
+    squares = matmul(others[0], others[1])
+    both = matmul(squares, squares)
+    across = matmul(swap_last(others[1]), swap_last(others[0]))
+    assert turned(swap_last(both), swap_last(squares)) == (matmul(across, across), across)
+
+
+def test_a_product_that_one_more_reads_is_left_beside_turned_ones() -> None:
+    a, b, c = inputs((3, 4), (4, 5), (5, 6))
+    first = matmul(a, b)
+    second = matmul(first, c)
+    assert turned(swap_last(second), swap_last(first), first) == (
+        matmul(swap_last(c), swap_last(first)), swap_last(first), first)
+
+
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
 @pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1), (0, 2, 1)])
 @pytest.mark.parametrize("columns", [40, 25])

@@ -239,7 +239,7 @@ def test_a_step_takes_what_its_kernels_move_or_multiply() -> None:
     multiplied = 2 * 4096 ** 3 * H200.copy_rate / H200.product_rate
     moved = sum(x.type.nbytes for group in schedule.groups if group.kind != "matmul"
                 for x in (*group.inputs, *group.outputs))
-    launched = len(schedule.groups) * LAUNCH * H200.copy_rate
+    launched = len(schedule.groups) * LAUNCH / 1e6 * H200.copy_rate
     assert step_bytes(schedule, H200) == pytest.approx(multiplied + moved + launched)
     assert multiplied == pytest.approx(0.73e9, rel=0.05)
 

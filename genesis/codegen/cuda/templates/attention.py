@@ -37,7 +37,7 @@ from genesis.codegen.cuda.templates.attention_keys import (
     masks_keys,
     seen_range,
 )
-from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.codegen.cuda.templates.operands import address, input_of
 from genesis.codegen.cuda.templates.streamed_attention import forms_with_room, refusal
 from genesis.codegen.cuda.templates.streamed_attention_gluon import emit_streamed_attention
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented, rounding
@@ -84,9 +84,8 @@ class Attention:
         self.scale: float = self.node["scale"]
         self.views: dict[str, OperandView] = {name: operand_view(operands[name], group.inputs)
                                               for name in matrices}
-        self.memory: dict[str, Node] = {name: memory_of(view, group) for name, view in self.views.items()}
-        for name in rows:
-            self.memory[name] = next(x for x in group.inputs if stored_as(x) is stored_as(operands[name]))
+        self.memory: dict[str, Node] = {name: input_of(view.base, group) for name, view in self.views.items()}
+        self.memory |= {name: input_of(operands[name], group) for name in rows}
         self.index64 = any_needs_int64(*(view.base.type.numel for view in self.views.values()),
                                        *(group.memory_type(x).numel for x in group.outputs))
         self.precision = rounding(q.dtype)

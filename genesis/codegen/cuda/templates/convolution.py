@@ -21,11 +21,11 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.product_choice import with_room
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, float32
-from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.channels_last import FEW_CHANNELS
 from genesis.passes.groups import Group
 
@@ -86,8 +86,7 @@ class Convolution:
         self.group, self.gpu = group, gpu
         self.node = node = next(n for n in group.nodes if n.op.name in _OPERANDS)
         operands = dict(zip(_OPERANDS[node.op.name], node.inputs, strict=False))
-        self.memory = {name: next(y for y in group.inputs if stored_as(y) is stored_as(x))
-                       for name, x in operands.items()}
+        self.memory = {name: input_of(x, group) for name, x in operands.items()}
         self.memory["out"] = group.outputs[0]
         x = operands["x"].shape if "x" in operands else node.shape
         y = operands["g"].shape if "g" in operands else node.shape

@@ -17,6 +17,7 @@ from genesis.codegen.cuda.emitter import literal
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.shared_words import (
     MOST_BYTES,
@@ -29,7 +30,6 @@ from genesis.codegen.cuda.templates.shared_words import (
 from genesis.ir.node import Node
 from genesis.ir.sym_int import SymInt, hint, most
 from genesis.ir.types import DType
-from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 LONGEST: Final = 16384
@@ -110,8 +110,7 @@ class _LineSums:
             text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
         helpers = "\n".join((words_helper(words * self.size), put_helper(kind), get_helper(kind),
                              added_helper(kind, (words - 1).bit_length())))
-        inputs = {} if self.constant else {
-            "base": next(x for x in self.group.inputs if stored_as(x) is stored_as(self.base))}
+        inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
         wide = min(power_of_two(self.length), max(WIDE // lines, 1))
         return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
                                 {"XBLOCK": lines, "RBLOCK": self.lanes, "WIDE": wide},

@@ -8,6 +8,7 @@ from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
 from genesis.codegen.cuda.templates.sort_helpers import helpers
@@ -16,7 +17,6 @@ from genesis.ir.node import Node
 from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS, turn_of
 from genesis.ir.sym_int import SymInt, most
 from genesis.ir.types import int64
-from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 MERGED: Final = 16
@@ -214,8 +214,7 @@ def _fours(count: int) -> list[range]:
 def _kernel(group: Group, name: str, lines: list[str], operands: dict[str, Node], outputs: dict[str, Node],
             sizes: dict[str, int], constexprs: dict[str, int], programs: int, num_warps: int,
             more: str = "", registers: int = 0) -> KernelSource:
-    pointers = {**{p: next(x for x in group.inputs if stored_as(x) is stored_as(node)) for p, node in operands.items()},
-                **outputs}
+    pointers = {**{p: input_of(node, group) for p, node in operands.items()}, **outputs}
     signature = {**{p: POINTER[x.dtype.name] for p, x in pointers.items()},
                  **{size: integer_type(value) for size, value in sizes.items()},
                  **dict.fromkeys(constexprs, "constexpr")}

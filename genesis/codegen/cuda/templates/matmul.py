@@ -17,7 +17,7 @@ from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
-from genesis.codegen.cuda.templates.operands import address, memory_of, stride_of
+from genesis.codegen.cuda.templates.operands import address, input_of, stride_of
 from genesis.codegen.cuda.templates.product_choice import Product, choose_product, fitted, shrunk, streamed_forms
 from genesis.codegen.cuda.templates.product_lines import (
     factor_lines,
@@ -92,7 +92,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         lines.append("batch = part")
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
-    memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
+    memory = {"a": input_of(a.base, group), "b": input_of(b.base, group), **dict(zip(["out"], stored, strict=False))}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
         more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), index64)
@@ -135,8 +135,8 @@ def _mapped(group: Group, a: OperandView, b: OperandView, product: Product,
             form: Form) -> tuple[Operand, Operand] | None:
     """The operands as the copy engine reads them, None where it cannot: that is the same for all forms."""
     tile = form.tile
-    left = mapped(a, memory_of(a, group), product.rows, product.depth, (tile.i, tile.k))
-    right = mapped(b, memory_of(b, group), product.depth, product.columns, (tile.k, tile.j))
+    left = mapped(a, input_of(a.base, group), product.rows, product.depth, (tile.i, tile.k))
+    right = mapped(b, input_of(b.base, group), product.depth, product.columns, (tile.k, tile.j))
     if left is None or right is None or (product.dtype is float32 and (left.turned or not right.turned)):
         return None
     return left, right

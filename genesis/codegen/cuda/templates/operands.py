@@ -5,14 +5,14 @@ from __future__ import annotations
 from genesis.codegen.cuda.emitter import expression
 from genesis.ir.node import Node
 from genesis.passes.fusion.index_map import Atom, Expr
-from genesis.passes.fusion.operand_view import OperandView
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 
-def memory_of(view: OperandView, group: Group) -> Node:
-    """The group's input that has the operand's memory."""
-    return next(x for x in group.inputs if x is view.base or stored_as(x) is stored_as(view.base))
+def input_of(x: Node, group: Group) -> Node:
+    """The group's input that has a node's memory: either may be a reshape of the other."""
+    base = stored_as(x)
+    return next(given for given in group.inputs if stored_as(given) is base)
 
 
 def address(e: Expr, name: str) -> str:

@@ -16,7 +16,7 @@ from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
 from genesis.codegen.cuda.templates.matmul import PLAIN, epilogue_name
-from genesis.codegen.cuda.templates.operands import memory_of
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.product_choice import Product, shrunk, tile_by_rule
 from genesis.codegen.cuda.templates.product_lines import mask_of, product_lines
 from genesis.codegen.cuda.templates.tile import Tile, indented
@@ -98,7 +98,7 @@ def emit_ragged(group: Group, gpu: GpuModel) -> KernelSource:
         product = [*_FIND_SUMS, *_places("tile_i * I", "tile_j * J", integer),
                    *product_lines(turned, b, dtype, ragged, dots, index64, stop="stop")]
     stored = [x for x in group.outputs if stored_as(x) is node]
-    memory = {"a": memory_of(a, group), "b": memory_of(b, group), "ends": _in_memory(ends, group),
+    memory = {"a": input_of(a.base, group), "b": input_of(b.base, group), "ends": input_of(ends, group),
               **dict(zip(["out"], stored, strict=False))}
     ending: list[str] = []
     more = None
@@ -147,7 +147,3 @@ def _rows_lines(product: list[str], integer: str, any_depth: bool) -> list[str]:
 
 def _places(row: str, column: str, integer: str) -> list[str]:
     return [f"i = {row} + tl.arange(0, I){integer}", f"j = {column} + tl.arange(0, J){integer}"]
-
-
-def _in_memory(x: Node, group: Group) -> Node:
-    return next(y for y in group.inputs if y is x or stored_as(y) is stored_as(x))

@@ -16,11 +16,11 @@ from typing import Final
 from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
 from genesis.ir.sym_int import twos
 from genesis.ir.types import DType, bool_, int32
-from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.split_scans import COLUMNS
 from genesis.passes.groups import Group
 
@@ -140,8 +140,7 @@ class _Emitter:
         lines = self.lines()
         outputs = {name: memory for i, name in enumerate(_names(self.scan))
                    if (memory := result(self.group, i)) is not None}
-        ends = {"ends": next(x for x in self.group.inputs if stored_as(x) is stored_as(self.node.inputs[1]))} if (
-            self.chunk) else {}
+        ends = {"ends": input_of(self.node.inputs[1], self.group)} if self.chunk else {}
         return self.rows.source(
             f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}", lines, outputs,
             {"XBLOCK": self.blocks.x, "RBLOCK": self.blocks.step}, -(-self.rows.rows // self.blocks.x) * self.parts,

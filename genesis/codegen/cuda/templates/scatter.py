@@ -24,11 +24,11 @@ from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.group_sums import emit_group_parts, emit_group_sums
 from genesis.codegen.cuda.templates.line_sums import emit_line_sums
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.row_sums import emit_row_sums
 from genesis.ir.node import Node
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType, bool_, int32
-from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 SEARCHED = 512
@@ -171,7 +171,7 @@ def _stored(value: str, node: Node) -> str:
 def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], constexprs: dict[str, int],
             grid: tuple[int, int, int], num_warps: int) -> KernelSource:
     base, index, source = node.inputs
-    pointers = {name: _known_as(x, group) for name, x in (("base", base), ("index", index), ("source", source))
+    pointers = {name: input_of(x, group) for name, x in (("base", base), ("index", index), ("source", source))
                 if name != "base" or base.op.name != "const"}
     pointers["out"] = group.outputs[0]
     signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
@@ -182,10 +182,6 @@ def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], c
     return KernelSource(node.op.name, module(node.op.name, signature, lines), signature, constexprs,
                         (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)), grid,
                         num_warps, label=node.op.name)
-
-
-def _known_as(node: Node, group: Group) -> Node:
-    return next(x for x in group.inputs if stored_as(x) is stored_as(node))
 
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,

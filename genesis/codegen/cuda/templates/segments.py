@@ -15,13 +15,13 @@ from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import result
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.ir.node import Node
 from genesis.ir.ops.segments import FINE
 from genesis.ir.sym_int import is_multiple, twos
 from genesis.ir.types import DType, int32
-from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.simplify_arithmetic import is_constant
 from genesis.passes.groups import Group
 
@@ -227,7 +227,7 @@ def _lines(group: Group, node: Node) -> KernelSource:
         *([] if is_constant(base, 0) else [f"total += tl.load(out + at, mask=last, other=0).to({total})"]),
         f"tl.store(out + at, total.to({triton_type(node.dtype)}), mask=last)",
     ]
-    pointers = {"index": _known(group, index), "source": _known(group, source), "out": group.outputs[0]}
+    pointers = {"index": input_of(index, group), "source": input_of(source, group), "out": group.outputs[0]}
     numbers = {"lines": lines, "count": count}
     constexprs = {"XBLOCK": per_program, "POSITIONS": tile}
     signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
@@ -237,10 +237,6 @@ def _lines(group: Group, node: Node) -> KernelSource:
     return KernelSource("lines_added", module("lines_added", signature, text, helpers(text) + SEGMENTED), signature,
                         constexprs, (*pointers.values(), *numbers.values()), (*pointers, *multiples_of_16(numbers)),
                         (0, 1, 1) if empty else (-(-lines // per_program), 1, 1), warps, label="lines_added")
-
-
-def _known(group: Group, operand: Node) -> Node:
-    return next(x for x in group.inputs if stored_as(x) is stored_as(operand))
 
 
 def _parts(group: Group, node: Node) -> KernelSource:
@@ -284,8 +280,7 @@ def _parts(group: Group, node: Node) -> KernelSource:
 
 def _kernel(group: Group, node: Node, lines: list[str], operands: dict[str, Node], outputs: dict[str, Node],
             numbers: dict[str, int], sizes: _Sizes, grid: tuple[int, int, int] | None = None) -> KernelSource:
-    pointers = {**{name: next(x for x in group.inputs if stored_as(x) is stored_as(operand))
-                   for name, operand in operands.items()}, **outputs}
+    pointers = {**{name: input_of(operand, group) for name, operand in operands.items()}, **outputs}
     constexprs = {"POSITIONS": sizes.block, "COLUMNS": sizes.columns}
     signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
                  **{name: integer_type(value) for name, value in numbers.items()},

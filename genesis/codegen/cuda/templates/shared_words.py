@@ -59,20 +59,34 @@ _REGISTERS: Final = {"f32": "f", "f64": "d", "s32": "r", "s64": "l"}
 _TRITON: Final = {"f32": "tl.float32", "f64": "tl.float64", "s32": "tl.int32", "s64": "tl.int64"}
 
 
-def put_helper(kind: str) -> str:
-    """`g_put_{kind}(place, value, wanted)`: write shared words of this PTX type."""
+def _writer(signature: str, says: str, form: str, lines: str, constraints: str, operands: str) -> str:
+    """A function of assembly that changes shared words; what it returns means nothing, but Triton wants a result."""
     return f'''
 @triton.jit
-def g_put_{kind}(place, value, wanted):
-    """Write values to shared memory; a warp goes on together."""
-    tl.inline_asm_elementwise("""{{ // shared put {kind}
+def {signature}:
+    """{says}"""
+    tl.inline_asm_elementwise("""{{ // shared {form}{lines}
+        mov.b32 $0, 0;
+        }}""", "=r,{constraints}", [{operands}], dtype=tl.int32, is_pure=False, pack=1)
+'''
+
+
+def _add(kind: str, where: str, place: str, value: str) -> str:
+    """Assembly that adds to one word, by way of %sum, where a predicate holds."""
+    add = f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
+    return f"""@{where} ld.shared.{kind} %sum, [{place}];
+        @{where} {add} %sum, %sum, {value};
+        @{where} st.shared.{kind} [{place}], %sum;"""
+
+
+def put_helper(kind: str) -> str:
+    """`g_put_{kind}(place, value, wanted)`: write shared words of this PTX type."""
+    says = "Write values to shared memory; a warp goes on together."
+    return _writer(f"g_put_{kind}(place, value, wanted)", says, f"put {kind}", f"""
         .reg .pred %wanted;
         setp.ne.b32 %wanted, $3, 0;
         @%wanted st.shared.{kind} [$1], $2;
-        bar.warp.sync -1;
-        mov.b32 $0, 0;
-        }}""", "=r,r,{_REGISTERS[kind]},r", [place, value, wanted.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1)
-'''
+        bar.warp.sync -1;""", f"r,{_REGISTERS[kind]},r", "place, value, wanted.to(tl.int32)")
 
 
 def get_helper(kind: str) -> str:
@@ -87,26 +101,14 @@ def g_get_{kind}(place):
 '''
 
 
-def _add(kind: str) -> str:
-    return f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
-
-
 def plus_helper(kind: str) -> str:
     """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for."""
-    return f'''
-@triton.jit
-def g_plus_{kind}(place, value, wanted):
-    """Add values to shared memory: to words that no other thread has."""
-    tl.inline_asm_elementwise("""{{ // shared plus {kind}
+    says = "Add values to shared memory: to words that no other thread has."
+    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", f"""
         .reg .pred %wanted;
         .reg .{kind} %sum;
         setp.ne.b32 %wanted, $3, 0;
-        @%wanted ld.shared.{kind} %sum, [$1];
-        @%wanted {_add(kind)} %sum, %sum, $2;
-        @%wanted st.shared.{kind} [$1], %sum;
-        mov.b32 $0, 0;
-        }}""", "=r,r,{_REGISTERS[kind]},r", [place, value, wanted.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1)
-'''
+        {_add(kind, "%wanted", "$1", "$2")}""", f"r,{_REGISTERS[kind]},r", "place, value, wanted.to(tl.int32)")
 
 
 def added_helper(kind: str, bits: int) -> str:
@@ -115,11 +117,8 @@ def added_helper(kind: str, bits: int) -> str:
     A label has at most `bits` bits; a negative one takes no part.
     """
     size = {"f32": 4, "s32": 4, "f64": 8}[kind]
-    return f'''
-@triton.jit
-def g_added_{kind}(label, words, value):
-    """Add values to the shared words of their labels, equal ones in the order of a warp's lanes."""
-    tl.inline_asm_elementwise("""{{ // shared added {kind}
+    says = "Add values to the shared words of their labels, equal ones in the order of a warp's lanes."
+    return _writer(f"g_added_{kind}(label, words, value)", says, f"added {kind}", f"""
         .reg .pred %set, %here, %now, %more;
         .reg .b32 %peers, %bit, %alike, %rank, %round, %place;
         .reg .{kind} %sum;
@@ -135,17 +134,12 @@ def g_added_{kind}(label, words, value):
         mov.b32 %round, 0;
     AGAIN:
         setp.eq.s32 %now, %rank, %round;
-        @%now ld.shared.{kind} %sum, [%place];
-        @%now {_add(kind)} %sum, %sum, $3;
-        @%now st.shared.{kind} [%place], %sum;
+        {_add(kind, "%now", "%place", "$3")}
         bar.warp.sync -1;
         setp.gt.s32 %more, %rank, %round;
         vote.sync.any.pred %more, %more, -1;
         add.s32 %round, %round, 1;
-        @%more bra AGAIN;
-        mov.b32 $0, 0;
-        }}""", "=r,r,r,{_REGISTERS[kind]}", [label, words, value], dtype=tl.int32, is_pure=False, pack=1)
-'''
+        @%more bra AGAIN;""", f"r,r,{_REGISTERS[kind]}", "label, words, value")
 
 
 def ranked_helper(bits: int) -> str:
