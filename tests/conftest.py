@@ -9,7 +9,9 @@ import gc
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -91,6 +93,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     of them several times, and each collection walked a million objects: half a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def plans() -> Iterator[list[Any]]:
+    """The plans that are made while the test runs."""
+    from genesis import engine
+    found: list[Any] = []
+    with engine.observe(found.append):
+        yield found
 
 
 def pytest_runtest_teardown() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,25 +11,11 @@ import pytest
 import torch
 
 import genesis
-from genesis import engine
-from genesis.engine import limits
-from genesis.frontend.state import state
+from tests.short_limits import short_limits
 
 NODES, TURNS = 128, 200
 
-
-@pytest.fixture(autouse=True)
-def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Limits that short loops reach, and the plans that are made."""
-    monkeypatch.setattr(genesis.config, "pending_nodes", NODES)
-    monkeypatch.setattr(limits, "OFTEN", 8)
-    genesis.eval()
-    engine.reset()
-    state.look_at = 0
-    found: list[Any] = []
-    with engine.observe(found.append):
-        yield found
-    state.look_at = 0
+limited = short_limits(nodes=NODES, often=8)
 
 
 def unrolled(lib: Any, turns: int = TURNS, size: int = 3) -> tuple[Any, Any, Any]:

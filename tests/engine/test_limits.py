@@ -21,21 +21,11 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import live_pending
 from genesis.ir.walk import needed, walk
 from genesis.models.gpt import GPT, GPTConfig
+from tests.short_limits import short_limits
 
 NODES, BYTES, TURNS = 128, 1 << 16, 300
 
-
-@pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Limits that short loops reach, and an engine that knows nothing of what ran before."""
-    monkeypatch.setattr(genesis.config, "pending_nodes", NODES)
-    monkeypatch.setattr(genesis.config, "pending_bytes", BYTES)
-    monkeypatch.setattr(limits, "OFTEN", 16)
-    genesis.eval()
-    engine.reset()
-    state.look_at = 0
-    yield
-    state.look_at = 0
+limited = short_limits(nodes=NODES, often=16, nbytes=BYTES)
 
 
 class Cuts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,23 +11,10 @@ import torch
 
 import genesis
 from genesis import engine
-from genesis.engine import limits
 from genesis.engine.repeated_numbers import LONG
-from genesis.frontend.state import state
+from tests.short_limits import short_limits
 
-
-@pytest.fixture(autouse=True)
-def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The plans that are made, by an engine that knows none, and limits that short loops reach."""
-    monkeypatch.setattr(genesis.config, "pending_nodes", 512)
-    monkeypatch.setattr(limits, "OFTEN", 8)
-    genesis.eval()
-    engine.reset()
-    state.look_at = 0
-    found: list[Any] = []
-    with engine.observe(found.append):
-        yield found
-    state.look_at = 0
+limited = short_limits(nodes=512, often=8)
 
 
 def rows_written(lib: Any, n: int) -> Any:

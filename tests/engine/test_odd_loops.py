@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,27 +15,14 @@ import genesis
 from genesis import engine
 from genesis.engine import limits
 from genesis.engine.repeated_numbers import repeats_numbers
-from genesis.frontend.state import state
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.walk import walk
+from tests.short_limits import short_limits
 
 TURNS = 600
 
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The plans that are compiled by an engine with limits that short loops reach."""
-    monkeypatch.setattr(genesis.config, "pending_nodes", 512)
-    monkeypatch.setattr(genesis.config, "pending_bytes", 1 << 20)
-    monkeypatch.setattr(limits, "OFTEN", 32)
-    genesis.eval()
-    engine.reset()
-    state.look_at = 0
-    found: list[Any] = []
-    with engine.observe(found.append):
-        yield found
-    state.look_at = 0
+limited = short_limits(nodes=512, often=32, nbytes=1 << 20, autouse=False)
 
 
 def compiled(plans: list[Any]) -> int:
@@ -66,6 +53,7 @@ def statistics_only(lib: Any, n: int) -> Any:
 
 
 @pytest.mark.parametrize("loop", [shrinking, growing, statistics_only])
+@pytest.mark.usefixtures("limited")
 def test_three_plans(loop: Callable[[Any, int], Any], plans: list[Any]) -> None:
     found = loop(genesis, TURNS)
     np.testing.assert_allclose(found.tolist(), loop(torch, TURNS).tolist(), rtol=1e-5)
@@ -85,6 +73,7 @@ def read_now_and_then(lib: Any, n: int) -> Any:
 
 
 @pytest.mark.parametrize("often", [128, 16])
+@pytest.mark.usefixtures("limited")
 def test_where_a_read_begins_is_no_program_of_its_own(plans: list[Any], often: int,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs lead to the first read and two to each other, one for each of the two values; and, where the turns
@@ -131,6 +120,7 @@ def target(lib: Any, n: int) -> Any:
 
 
 @pytest.mark.parametrize(("loop", "most"), [(cleared, 12), (target, 8)])
+@pytest.mark.usefixtures("limited")
 def test_odd_turns_take_as_many_plans_for_twice_the_turns(loop: Callable[[Any, int], Any], most: int,
                                                           plans: list[Any]) -> None:
     found = []

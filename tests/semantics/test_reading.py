@@ -13,14 +13,6 @@ from genesis.engine.short_read import DEEPEST, reading_of, short_read
 from genesis.ir.walk import computed
 
 
-@pytest.fixture
-def plans():
-    """The plans that are made while the test runs."""
-    found = []
-    with engine.observe(found.append):
-        yield found
-
-
 def given(*values):
     """Tensors with these values, in memory."""
     tensors = [genesis.tensor(value) for value in values]
