@@ -8,7 +8,8 @@ from typing import Any
 
 from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import TensorBase, assign_all, read
+from genesis.frontend.recording import TensorBase, read
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.suggest import Suggesting, suggesting
 from genesis.ir.types import float16

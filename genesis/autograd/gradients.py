@@ -15,11 +15,11 @@ from genesis.autograd.graph_release import release_graph
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
-from genesis.frontend.recording import TensorBase, content_of, over, read, wrap, wrap_as
+from genesis.frontend.recording import TensorBase, over, read, wrap, wrap_as
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.threads import unlocked_after_fork
-from genesis.frontend.writes import write_at_once
+from genesis.frontend.writes import content_of, write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves

@@ -10,9 +10,10 @@ from typing import Any, Final
 from genesis.distributed.store import PrefixStore
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, emit, read, wrap
+from genesis.frontend.recording import emit, read, wrap
 from genesis.frontend.session import own_storages
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.collectives import BITWISE

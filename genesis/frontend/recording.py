@@ -9,21 +9,20 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.at_once import Change, Expected, at_once, changes
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, result_layout
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
 from genesis.frontend.views import VIEWS, View
-from genesis.frontend.writes import write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number, set_operand_class
 from genesis.ir.numbers import as_number
-from genesis.ir.ops import control, movement, recompute
+from genesis.ir.ops import control, recompute
 from genesis.ir.source import here, here_in
 from genesis.ir.types import DType, TensorType, not_a_dtype
 
@@ -350,145 +349,3 @@ def wrap_all(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
     state.volatile[:] = read_from
     compute_now(*[tensor.storage for tensor in made])
     return made
-
-
-def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Iterable[Change] = ()) -> None:
-    """Write values through several tensors. All are computed from what is there before the first is written, and all
-    are written, or none where an exception comes.
-
-    `also`: other changes that belong to the writes (`at_once.py`).
-    """
-    if state.turned:
-        forget()
-    storages = [tensor.storage for tensor in tensors]
-    if len(set(storages)) < len(storages) or any(map(_has_way, tensors, nodes)):
-        later: list[Storage] = []
-        for tensor, node in zip(tensors, nodes, strict=True):
-            assign(tensor, node, later=later)
-        at_once(changes((), also))
-        if later:
-            compute_now(*later)
-        return
-    values = [_writable(tensor, node) for tensor, node in zip(tensors, nodes, strict=True)]
-    while True:
-        expected: list[Expected] = []
-        contents = values[:]
-        for at, tensor in enumerate(tensors):
-            if tensor.part is not None or storages[at].needs_grad:
-                content, writes = content_of(storages[at])
-                expected += [((getattr, storages[at], "_node"), content), ((getattr, storages[at], "writes"), writes)]
-                contents[at] = _whole(tensor, values[at], False, False)
-        try:
-            write_at_once(storages, contents, also, expected)
-            return
-        except KeyError:  # another thread wrote to one meanwhile
-            if not expected:
-                raise
-
-
-def _has_way(tensor: TensorBase, node: Node) -> bool:
-    """Whether it is a detached tensor and gradients flow through what it shows, or is to show."""
-    detached = tensor.detached
-    return detached is not None and (node.needs_grad or detached.history is not None or tensor.storage.needs_grad)
-
-
-def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool = False,
-           later: list[Storage] | None = None, since: tuple[Node | None, int] | None = None) -> bool:
-    """Write a value of the tensor's own type through it, into its storage.
-
-    `replaces`: the value is not computed from the content, which then gets a gradient of 0.
-    `uniform`: all its elements are equal, so that it can be written where elements share memory.
-    `later`: where to note a storage that must be computed before the user's call returns, as others see its memory.
-    `since`: the content that the value was computed of (`content_of`). Returns False, and writes nothing, if another
-    thread has written to the storage since.
-    """
-    if state.turned:  # values that were read for this write are no operands of the next result
-        forget()
-    node, storage = _writable(tensor, node), tensor.storage
-    detached = tensor.detached
-    if not _has_way(tensor, node):
-        detached = None
-    if tensor.part is None and detached is None and not storage.needs_grad:
-        if since is not None:
-            return storage.replace(node, since[0], since[1], later)
-        storage.write(node, later)
-        return True
-    while True:
-        content, writes = since or content_of(storage)
-        whole = _whole(tensor, node, replaces, uniform)
-        if storage.replace(whole, content, writes, later) if detached is None else (
-                detached.replace(storage, whole, content, writes, later)):
-            return True
-        if since is not None:
-            return False
-
-
-def _writable(tensor: TensorBase, node: Node) -> Node:
-    """The value to write through the tensor, which may be written to and is of the value's type."""
-    storage, leaf = tensor.storage, tensor.leaf
-    if leaf is not None and leaf != FREED and mode.flags[0]:
-        raise _refused(tensor)
-    if storage.inference and not mode.inference:
-        raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
-                      [("tensor", tensor)], hint="write to a clone() of it")
-    if node.type is not tensor.spec:
-        raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.spec}",
-                      hint="use the out-of-place op")
-    if leaf == FREED and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
-        node = make(control.stop_gradient, (node,))
-    return node
-
-
-def _refused(tensor: TensorBase) -> Exception:
-    """Why this tensor is not written to while gradients are tracked."""
-    what, hint = "a leaf variable that requires grad is", "write under genesis.no_grad(), or to a clone()"
-    if tensor.leaf < 0:  # type: ignore[operator]
-        what = "a view that was taken under no_grad, or before its base required grad, is"
-        hint = "take the view and write to it both inside, or outside"
-    elif tensor.is_view:
-        what = "a view of a leaf variable that requires grad is"
-    return failure("in-place write", f"{what} being used in an in-place operation", [("tensor", tensor)], hint=hint)
-
-
-def content_of(storage: Storage) -> tuple[Node | None, int]:
-    """The pair that `Storage.replace` compares: the content that is read from now on, and how often it was written."""
-    content = storage._node
-    if content is None and storage._outside is None:
-        content = storage._leaf()
-    return content, storage.writes
-
-
-def _whole(tensor: TensorBase, node: Node, replaces: bool, uniform: bool) -> Node:
-    """The storage's content after a value is written through the tensor."""
-    before = whole = tensor.storage.node
-    detached = tensor.detached
-    hidden = detached is None and before.needs_grad and not mode.flags[0]
-    if detached is not None:
-        whole = detached.read(whole)
-    elif hidden:
-        whole = make(control.stop_gradient, (whole,))
-    if tensor.part is not None:
-        try:
-            node = tensor.part.write(whole, node, uniform)
-        except RuntimeError as error:
-            raise failure("in-place write", str(error), [("tensor", tensor)],
-                          hint="write to a clone() of the tensor") from None
-    if replaces and not hidden:
-        shape = node.type.shape
-        node = make(movement.assign, (whole, node), ((0,) * len(shape), shape, (1,) * len(shape)))
-    if hidden:  # what the content was computed from keeps its gradient
-        if before.op is control.overwritten:
-            before = before.inputs[0]
-        node = make(control.overwritten, (before, node))
-    return node
-
-
-def update(tensor: TensorBase, compute: Callable[[], Node], replaces: bool = False) -> None:
-    """Write to a tensor what is computed of its own content: again, if another thread wrote to it meanwhile."""
-    while True:
-        try:
-            since = content_of(tensor.storage)
-        except AttributeError as error:
-            raise misplaced(error, tensor) from None
-        if assign(tensor, compute(), replaces, since=since):
-            return

@@ -16,17 +16,10 @@ from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.patches import WatchedClass
 from genesis.frontend.public_functions import bound, is_public_method
-from genesis.frontend.recording import (
-    TensorBase,
-    assign_all,
-    leaf_numbers,
-    misplaced,
-    over,
-    set_tensor_class,
-    showing,
-)
+from genesis.frontend.recording import TensorBase, leaf_numbers, misplaced, over, set_tensor_class, showing
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure, kind_of, not_a_tensor
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device, DType

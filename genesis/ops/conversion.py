@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.public_functions import bound
-from genesis.frontend.recording import TensorBase, assign
+from genesis.frontend.recording import TensorBase
 from genesis.frontend.transfer import transfer
+from genesis.frontend.writes import assign
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node
 from genesis.ir.types import (

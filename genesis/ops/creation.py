@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
-from genesis.frontend.recording import TensorBase, assign, emit, read, require_tensors, wrap, wrap_laid_out
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_laid_out
+from genesis.frontend.writes import assign
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN

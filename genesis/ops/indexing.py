@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, assign, emit, read, require_tensors, update, wrap
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
+from genesis.frontend.writes import assign, update
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import assign, content_of, emit, update
+from genesis.frontend.recording import emit
+from genesis.frontend.writes import assign, content_of, update
 from genesis.ir.errors import failure
 from genesis.ir.types import CATEGORIES
 from genesis.ops.common import cast, operands

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from genesis.frontend import recording, session
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, assign, misplaced, owned, read, wrap_laid_out
+from genesis.frontend.recording import TensorBase, misplaced, owned, read, wrap_laid_out
+from genesis.frontend.writes import assign
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import CATEGORIES, DType, as_dtype
 from genesis.ops.common import cast

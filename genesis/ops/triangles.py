@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, read, update, wrap
+from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.frontend.writes import update
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops.triangle import triangle

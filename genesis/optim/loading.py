@@ -17,9 +17,10 @@ from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, read
+from genesis.frontend.recording import read
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
 

@@ -21,10 +21,11 @@ from genesis.frontend import session
 from genesis.frontend.at_once import Change
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
-from genesis.frontend.recording import assign_all, emit, read_all
+from genesis.frontend.recording import emit, read_all
 from genesis.frontend.session import upcoming_numbers
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor, clear_gradients, gradients_of
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure, kind_and_conversion
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import results_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, emit, operand, read, record, require_tensors, wrap
+from genesis.frontend.recording import emit, operand, read, record, require_tensors, wrap
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make, number
 from genesis.ir.ops import channel_norm as ir

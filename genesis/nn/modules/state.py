@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import not_an_operand
 from genesis.nn.modules.tree import Tree
 from genesis.ops.conversion import copied

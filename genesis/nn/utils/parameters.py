@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, emit, operand, read, wrap
+from genesis.frontend.recording import emit, operand, read, wrap
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.ops.clipping import clip_by_norm, clip_by_value
 from genesis.ir.ops.clipping import total_norm as norm_of_all
