@@ -69,8 +69,8 @@ def _bars(found: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 MEASUREMENTS: Final = {
-    "recording": Measurement("recording.py", (), _recording, rounds=3),
-    "host_cpu": Measurement("host_time.py", (), _host),
+    "recording": Measurement("recording.py", ("--batch", "100", "--rounds", "25"), _recording, rounds=3),
+    "host_cpu": Measurement("host_time.py", (), _host, limit=900),
     "host_idle": Measurement("host_time.py", ("--device", "idle"), _host),
     "host_cuda": Measurement("host_time.py", ("--device", "cuda"), _host),
     "gpt2": Measurement("gpt2_step.py", ("--contestants", "genesis,genesis+compile"), _gpt2),

@@ -3,7 +3,8 @@
     python benchmarks/recording.py [--out]
 
 Every call makes a node that does not exist yet, as a new step does. Freeing the results and their
-nodes is part of the time, as it is of a step's.
+nodes is part of the time, as it is of a step's. A batch is shorter than what is taken for an endless
+loop: the turns of that are computed while it is recorded (`genesis/engine/limits.py`).
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def main() -> None:
     """Measure, print a table, and with --out write it as JSON."""
     parser = argparse.ArgumentParser(description="What recording one op costs.")
     record.add_out(parser)
-    parser.add_argument("--batch", type=int, default=500, help="calls in a round (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=100, help="calls in a round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=25, help="rounds (default: %(default)s)")
     options = parser.parse_args()
     table = {name: measure(call, options.batch, options.rounds) for name, call in operations().items()}
     print(f"{'op':32} {'median':>10} {'least':>10}")
