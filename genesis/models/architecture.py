@@ -121,6 +121,9 @@ class Architecture:
     initial_deviation: float = 0.02
 
     def __post_init__(self) -> None:
+        for name in ("vocab_size", "dim", "layers", "heads", "kv_heads", "head_dim", "hidden", "context"):
+            if (size := getattr(self, name)) < 1:
+                raise ValueError(f"a transformer with {name} = {size}: it needs one at the least")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads of queries cannot share {self.kv_heads} of keys and values evenly")
         for name in ("windows", "experts"):

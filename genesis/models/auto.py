@@ -31,7 +31,7 @@ ENCODERS: Final[dict[str, type[PreTrainedModel]]] = {"bert": BertModel}
 def _chosen(table: dict[str, Any], folder: str | os.PathLike[str], revision: str, what: str) -> Any:
     path = find_folder(folder, revision)
     kind = read_json(path / CONFIG).get("model_type")
-    if kind not in table:
+    if not isinstance(kind, str) or kind not in table:
         raise ValueError(f"{path} holds a model of type {kind!r}; the types of {what} here are "
                          f"{', '.join(sorted(table))}")
     return table[kind]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from genesis import Tensor, nn
 from genesis.models.architecture import Architecture, Dropout, activation_named
 from genesis.models.config import ModelConfig
-from genesis.models.conversion import Conversion, renamed
+from genesis.models.conversion import Conversion, renamed, without_prefix
 from genesis.models.pretrained import PreTrainedModel
 from genesis.models.transformer import Transformer, draw_weights
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class BertConfig(ModelConfig):
@@ -47,11 +51,11 @@ class BertConfig(ModelConfig):
 class EncoderOutput(NamedTuple):
     """Attributes:
         last_hidden_state: (B, T, dim).
-        pooler_output: (B, dim), of the first token, through a layer of its own.
+        pooler_output: (B, dim), of the first token, through a layer of its own; None where the folder has none.
     """
 
     last_hidden_state: Tensor
-    pooler_output: Tensor
+    pooler_output: Tensor | None
 
 
 class BertModel(PreTrainedModel):
@@ -62,14 +66,24 @@ class BertModel(PreTrainedModel):
     def __init__(self, config: ModelConfig):
         super().__init__(config)
         self.encoder = Transformer(self.spec)
-        self.pooler = nn.Linear(self.spec.dim, self.spec.dim)
+        self.pooler: nn.Linear | None = nn.Linear(self.spec.dim, self.spec.dim)
         draw_weights(self, self.spec.initial_deviation)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
                 position_ids: Tensor | None = None) -> EncoderOutput:
         """Vectors of the tokens, and one of the text; see `Transformer.forward` for the arguments."""
         x = self.encoder(input_ids, attention_mask, position_ids, token_type_ids=token_type_ids)
-        return EncoderOutput(x, self.pooler(x[:, 0]).tanh())
+        return EncoderOutput(x, None if self.pooler is None else self.pooler(x[:, 0]).tanh())
+
+    def stored_here(self, stored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """A folder of a model with a head has names with a prefix; old ones call a norm's weights gamma and beta."""
+        own = without_prefix(stored, "bert.")
+        return {_old_end.sub(lambda end: _OLD_ENDS[end[0]], name): array for name, array in own.items()}
+
+    def leave_out(self, stored: Mapping[str, np.ndarray]) -> None:
+        """Models that predict each token are stored without a pooler."""
+        if "pooler.dense.weight" not in stored:
+            self.pooler = None
 
     def conversions(self) -> Sequence[Conversion]:
         """Other names for all."""
@@ -83,6 +97,9 @@ class BertModel(PreTrainedModel):
         return [renamed(f"{there}.{kind}", f"{here}.{kind}")
                 for there, here in pairs.items() for kind in ("weight", "bias")]
 
+
+_OLD_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_old_end = re.compile("LayerNorm.(gamma|beta)$")
 
 _LAYER = {
     "attention.self.query": "self_attn.q_proj", "attention.self.key": "self_attn.k_proj",

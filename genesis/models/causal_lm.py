@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import genesis.nn.functional as F
 from genesis import Tensor, nn
 from genesis.models.architecture import Architecture
 from genesis.models.config import ModelConfig
+from genesis.models.conversion import with_prefix
 from genesis.models.pretrained import PreTrainedModel
 from genesis.models.transformer import Cache, Transformer, draw_weights
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from genesis.distributed import DeviceMesh
     from genesis.models.generation.caches import KVCache
     from genesis.nn.parallel.tensor import ParallelStyle
@@ -33,9 +36,11 @@ class CausalLM(PreTrainedModel):
     """What the families' `…ForCausalLM` are.
 
     Attributes:
+        prefix: what names of tensors begin with in a folder, but the head's.
         split_over: the processes that the head's vocabulary is shared out over, where logits are not gathered.
     """
 
+    prefix: ClassVar[str] = "model."
     split_over: DeviceMesh | None = None
 
     def __init__(self, config: ModelConfig):
@@ -45,6 +50,10 @@ class CausalLM(PreTrainedModel):
         draw_weights(self, self.spec.initial_deviation)
         if self.spec.tied:
             self.lm_head.weight = self.model.embed_tokens.weight
+
+    def stored_here(self, stored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """A folder of the model without a head has names without the prefix."""
+        return with_prefix(stored, self.prefix, "lm_head.")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
                 cache: Cache | None = None, labels: Tensor | None = None, logits_to_keep: int = 0,

@@ -7,7 +7,8 @@ model computes, so it is refused, except for those that are known to change noth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final
 
@@ -15,14 +16,16 @@ from genesis.models.architecture import Architecture
 from genesis.nn import RotaryScaling
 
 NEUTRAL: Final = frozenset([
-    "_attn_implementation_autoset", "_name_or_path", "add_cross_attention", "architectures", "auto_map",
+    "_attn_implementation_autoset", "_name_or_path", "_num_labels", "add_cross_attention", "architectures", "auto_map",
     "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classifier_dropout",
-    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
-    "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
+    "cross_attention_hidden_size", "decoder_start_token_id", "directionality", "diversity_penalty", "do_sample",
+    "dtype", "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
     "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "id2label",
     "is_decoder", "is_encoder_decoder", "keys_to_ignore_at_inference", "label2id", "length_penalty", "max_length",
-    "min_length", "model_type", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
-    "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id", "prefix",
+    "max_sequence_length", "min_length", "model_type", "n_special", "no_repeat_ngram_size", "num_beam_groups",
+    "num_beams", "num_return_sequences", "output_attentions", "output_hidden_states", "output_past",
+    "output_router_logits", "output_scores", "pad_token_id", "pooler_fc_size", "pooler_num_attention_heads",
+    "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "predict_special_tokens", "prefix",
     "problem_type", "pruned_heads", "remove_invalid_values", "repetition_penalty", "return_dict",
     "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
     "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript",
@@ -35,11 +38,32 @@ FORBIDDEN: Final = {"add_cross_attention": False, "is_decoder": False, "is_encod
 """Fields that change nothing while they have this value (or null)."""
 
 
+NULLABLE: Final = frozenset(["head_dim", "num_key_value_heads", "pretraining_tp", "sliding_window"])
+"""Fields with a default that may be null, which is another value."""
+
+ZERO_IS_NONE: Final = frozenset(["max_window_layers", "num_experts", "pretraining_tp", "type_vocab_size"])
+"""Counts that may be 0."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_KINDS: Final[Sequence[tuple[type, str, Callable[[Any], bool]]]] = (
+    (bool, "switch (true or false)", lambda value: isinstance(value, bool)),
+    (int, "count", lambda value: type(value) is int),
+    (float, "number", _is_number),
+    (str, "text", lambda value: isinstance(value, str)),
+)
+"""The kind of a field's default → what its values are called, and which are ones."""
+
+
 class ModelConfig(Mapping[str, Any]):
     """The fields of a model, readable as attributes and as a mapping.
 
     Attributes:
         model_type: the family's name in `config.json`.
+        depth: the field that says how many layers there are.
         fields: each field that the family knows, with its default.
 
     Raises:
@@ -47,6 +71,7 @@ class ModelConfig(Mapping[str, Any]):
     """
 
     model_type: ClassVar[str]
+    depth: ClassVar[str] = "num_hidden_layers"
     fields: ClassVar[Mapping[str, Any]]
 
     def __init__(self, **given: Any):
@@ -61,6 +86,18 @@ class ModelConfig(Mapping[str, Any]):
             if name not in self.fields and given.get(name) not in (None, harmless):
                 raise ValueError(f"{type(self).__name__}: {name}={given[name]!r} is not supported, only {harmless!r}")
         self._values = {**self.fields, **given}
+        for name, default in self.fields.items():
+            self._check(name, default, self._values[name])
+
+    def _check(self, name: str, default: Any, value: Any) -> None:
+        """Raise ValueError unless the value is of the kind of its default: a switch, a count, a number, a text."""
+        if default is None or (value is None and name in NULLABLE):
+            return
+        for kind, said, good in _KINDS:
+            if isinstance(default, kind):
+                if not good(value) or (kind is int and value < (name not in ZERO_IS_NONE)):
+                    raise ValueError(f"{type(self).__name__}: {name}={value!r} is no {said}")
+                return
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
@@ -72,8 +109,9 @@ class ModelConfig(Mapping[str, Any]):
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as `config.json` has them; one that is None is left out."""
-        return {"model_type": self.model_type, **{k: v for k, v in self._values.items() if v is not None}}
+        """The fields, as `config.json` has them; one that is None by default is left out where it is."""
+        return {"model_type": self.model_type, **{name: value for name, value in self._values.items()
+                                                  if value is not None or self.fields.get(name) is not None}}
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A configuration with other values of some fields."""
@@ -100,22 +138,39 @@ class ModelConfig(Mapping[str, Any]):
 
 ROTARY_FIELDS: Final[Mapping[str, Any]] = {
     "rope_theta": None, "rope_scaling": None, "rope_parameters": None, "partial_rotary_factor": None,
+    "original_max_position_embeddings": None,
 }
 """How transformers 4 (theta and scaling apart) and 5 (`rope_parameters`) write the rotary embedding."""
+
+ROTARY_PARAMETERS: Final = frozenset([
+    "attention_factor", "beta_fast", "beta_slow", "factor", "finetuned", "high_freq_factor", "long_factor",
+    "low_freq_factor", "mscale", "mscale_all_dim", "original_max_position_embeddings", "partial_rotary_factor",
+    "rope_theta", "rope_type", "short_factor", "truncate", "type",
+])
+"""Parameters of any rotary scaling; one that a kind does not ask for changes nothing, as in transformers."""
 
 
 def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, float, RotaryScaling]:
     """The base, the fraction of a head that is turned, and the scaling."""
-    given = dict(config.rope_parameters or config.rope_scaling or {})
+    found = config.rope_scaling or config.rope_parameters or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{type(config).__name__}: the parameters of rotary positions are {found!r}, no object")
+    given = dict(found)
+    unknown = sorted(set(given) - ROTARY_PARAMETERS)
+    if unknown:
+        raise ValueError(f"{type(config).__name__}: rotary positions have a parameter that Genesis does not know: "
+                         f"{', '.join(unknown)}. It knows {', '.join(sorted(ROTARY_PARAMETERS))}")
     kind = given.pop("rope_type", given.pop("type", "default"))
     given.pop("type", None)
     base = given.pop("rope_theta", None) or config.rope_theta or theta
     fraction = given.pop("partial_rotary_factor", None) or config.partial_rotary_factor or 1.0
-    original = config.get("original_max_position_embeddings")
-    if original is not None:
-        given.setdefault("original_max_position_embeddings", original)
-    if kind in ("yarn", "longrope"):
+    if config.original_max_position_embeddings is not None:
+        given["original_max_position_embeddings"] = config.original_max_position_embeddings
+    if kind in ("yarn", "longrope", "llama3"):
         given.setdefault("original_max_position_embeddings", config.max_position_embeddings)
+    for name, value in (("rope_theta", base), ("partial_rotary_factor", fraction)):
+        if not _is_number(value) or value <= 0 or (value > 1 and name == "partial_rotary_factor"):
+            raise ValueError(f"{type(config).__name__}: {name}={value!r} is out of range")
     return float(base), float(fraction), RotaryScaling(kind, given)
 
 

@@ -63,6 +63,19 @@ def stacked(stored: Sequence[str], held: str) -> Conversion:
     return Conversion(tuple(stored), (held,), lambda arrays: [np.stack(arrays)], lambda arrays: list(arrays[0]))
 
 
+def with_prefix(stored: Mapping[str, np.ndarray], prefix: str, head: str) -> Mapping[str, np.ndarray]:
+    """A folder of a model without its head, whose names lack the prefix: it is put before all but the head's."""
+    if any(name.startswith(prefix) for name in stored):
+        return stored
+    return {name if name.startswith(head) else prefix + name: array for name, array in stored.items()}
+
+
+def without_prefix(stored: Mapping[str, np.ndarray], prefix: str) -> Mapping[str, np.ndarray]:
+    """The model's own tensors of a folder that holds a head, too: their names begin with the prefix."""
+    own = {name.removeprefix(prefix): array for name, array in stored.items() if name.startswith(prefix)}
+    return own or stored
+
+
 def load_all(stored: Mapping[str, np.ndarray], conversions: Iterable[Conversion],
              ignored: Callable[[str], bool]) -> Iterable[tuple[str, Callable[[], np.ndarray]]]:
     """The model's tensors by name, each read when it is asked for."""

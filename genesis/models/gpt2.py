@@ -18,6 +18,7 @@ class GPT2Config(ModelConfig):
     """The fields of a GPT-2's `config.json`."""
 
     model_type = "gpt2"
+    depth = "n_layer"
     fields = {
         "vocab_size": 50257, "n_positions": 1024, "n_ctx": None, "n_embd": 768, "n_layer": 12, "n_head": 12,
         "n_inner": None, "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
@@ -47,6 +48,7 @@ class GPT2LMHeadModel(CausalLM):
     """A GPT-2. A folder has its matrices transposed, and those of queries, keys and values in one."""
 
     config_class = GPT2Config
+    prefix = "transformer."
 
     @classmethod
     def from_gpt(cls, model: GPT) -> Self:

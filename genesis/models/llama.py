@@ -16,7 +16,7 @@ class LlamaConfig(ModelConfig):
         "num_attention_heads": 32, "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu",
         "max_position_embeddings": 2048, "initializer_range": 0.02, "rms_norm_eps": 1e-6, "attention_bias": False,
         "attention_dropout": 0.0, "mlp_bias": False, "tie_word_embeddings": False, "pretraining_tp": 1,
-        "original_max_position_embeddings": None, "rope_interleaved": None, "is_llama_config": None, **ROTARY_FIELDS,
+        "rope_interleaved": None, "is_llama_config": None, **ROTARY_FIELDS,
     }
 
     def architecture(self) -> Architecture:

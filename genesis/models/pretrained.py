@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -45,6 +45,13 @@ class PreTrainedModel(nn.Module):
         """Tensors that a folder holds otherwise than the model."""
         return ()
 
+    def stored_here(self, stored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The tensors of a folder, whichever class of the family wrote it, by the names that this class writes."""
+        return stored
+
+    def leave_out(self, stored: Mapping[str, np.ndarray]) -> None:
+        """Drop the parts that a folder has no tensors for, and without which the model still is one."""
+
     def ignored(self, name: str) -> bool:
         """Whether a folder may have this tensor although the model does not: a table of constants, a copy."""
         return name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias", "position_ids"))
@@ -75,17 +82,21 @@ class PreTrainedModel(nn.Module):
                              f"{cls.config_class.model_type!r}: AutoModelForCausalLM finds the right class")
         if fields.get("quantization_config") is not None:
             raise ValueError(f"{path} holds quantized weights, which Genesis does not read")
-        model = cls(cls.config_class.from_dict({**fields, **changes}))
-        model._load(StoredWeights(path), wanted, device, str(path))
+        stored, config = StoredWeights(path), cls.config_class.from_dict({**fields, **changes})
+        _check_sizes(config, stored, path)
+        model = cls(config)
+        model._load(stored, wanted, device, str(path))
         return model.eval()
 
     def _load(self, stored: StoredWeights, dtype: DType | None, device: DeviceLike, path: str) -> None:
         """Replace the parameters, one after another, by what is stored."""
+        found = self.stored_here(stored)
+        self.leave_out(found)
         wanted = dict(self.named_parameters(remove_duplicate=False))
         aliases: dict[int, list[str]] = {}
         for name, parameter in wanted.items():
             aliases.setdefault(id(parameter), []).append(name)
-        sources = dict(load_all(stored, self.conversions(), self.ignored))
+        sources = dict(load_all(found, self.conversions(), self.ignored))
         missing = [name for name, parameter in wanted.items()
                    if not any(alias in sources for alias in aliases[id(parameter)])]
         left = [name for name in sources if name not in wanted]
@@ -98,6 +109,8 @@ class PreTrainedModel(nn.Module):
                 continue
             done.add(id(parameter))
             array = read()
+            if array.dtype.kind not in "fV":
+                raise ValueError(f"{path}: {name} holds {array.dtype}, where weights are floating point")
             if tuple(array.shape) != tuple(parameter.shape):
                 raise ValueError(f"{path}: {name} is of shape {tuple(array.shape)}, the model's "
                                  f"of {tuple(parameter.shape)}")
@@ -130,6 +143,16 @@ class PreTrainedModel(nn.Module):
                   "dtype": dtype.name}
         fields.pop("torch_dtype", None)
         write_json(path / CONFIG, fields)
+
+
+def _check_sizes(config: ModelConfig, stored: Mapping[str, np.ndarray], path: Path) -> None:
+    """Raise ValueError where a size alone is beyond what the files hold: before so much is made."""
+    if (layers := config[config.depth]) > len(stored):
+        raise ValueError(f"{path}: config.json asks for {layers} layers, where the files hold {len(stored)} tensors")
+    spec, held = config.architecture(), sum(array.size for array in stored.values())
+    for name in ("vocab_size", "dim", "heads", "head_dim", "hidden", "position_table", "segments"):
+        if (size := getattr(spec, name)) > held:
+            raise ValueError(f"{path}: config.json asks for {name} = {size}, where the files hold {held} numbers")
 
 
 def _written_class(model: nn.Module) -> type:

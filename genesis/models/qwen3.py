@@ -31,9 +31,13 @@ class Qwen3Config(ModelConfig):
             head_dim=self.head_dim or self.hidden_size // self.num_attention_heads, hidden=self.intermediate_size,
             context=self.max_position_embeddings, norm_eps=self.rms_norm_eps,
             activation=activation_named(self.hidden_act), qkv_bias=self.attention_bias, out_bias=self.attention_bias,
-            qk_norm=True, rotary=Rotary(base, fraction, scaling), windows=windows_of(self, self.num_hidden_layers),
+            qk_norm=True, rotary=Rotary(base, fraction, scaling), windows=self.windows(),
             experts=self.experts(), tied=self.tie_word_embeddings, dropout=Dropout(attention=self.attention_dropout),
             initial_deviation=self.initializer_range)
+
+    def windows(self) -> tuple[int | None, ...]:
+        """How many tokens each layer looks back; None for all."""
+        return windows_of(self, self.num_hidden_layers)
 
     def experts(self) -> tuple[Experts | None, ...]:
         """No layer has any."""
@@ -56,6 +60,12 @@ class Qwen3MoeConfig(Qwen3Config):
         "num_experts_per_tok": 8, "num_experts": 128, "num_local_experts": None, "norm_topk_prob": False,
         "router_aux_loss_coef": 0.001, "mlp_only_layers": None,
     }
+
+    def windows(self) -> tuple[int | None, ...]:
+        """All layers have the window: transformers does not read `max_window_layers` of this family."""
+        if self.layer_types is not None:
+            return super().windows()
+        return (self.sliding_window if self.use_sliding_window else None,) * self.num_hidden_layers
 
     def experts(self) -> tuple[Experts | None, ...]:
         """Every `decoder_sparse_step`-th layer has experts, but those that `mlp_only_layers` names."""

@@ -34,8 +34,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3 of experts, a plain layer": ("Qwen3Moe", dict(
         SIZES, head_dim=12, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True,
         mlp_only_layers=[1])),
-    "qwen3 of experts, weights as they are": ("Qwen3Moe", dict(
-        SIZES, head_dim=12, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=16, decoder_sparse_step=2)),
+    "qwen3 of experts, weights as they are, windows": ("Qwen3Moe", dict(
+        SIZES, head_dim=12, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=16, decoder_sparse_step=2,
+        use_sliding_window=True, sliding_window=5, max_window_layers=2)),
     "qwen2": ("Qwen2", SIZES),
     "llama, a bias in each layer": ("Llama", dict(SIZES, mlp_bias=True, attention_bias=True)),
     "llama, one head of keys": ("Llama", dict(SIZES, num_key_value_heads=1, tie_word_embeddings=True)),

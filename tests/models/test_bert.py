@@ -95,3 +95,25 @@ def test_it_is_fine_tuned_to_a_classifier(tokenizer: Tokenizer) -> None:
     with genesis.no_grad():
         found = head(encoder(genesis.tensor(ids), genesis.tensor(mask)).last_hidden_state[:, 0]).argmax(-1)
     assert found.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("head", ["MaskedLM", "SequenceClassification"])
+def test_a_folder_of_a_model_with_a_head(head: str, tmp_path: Path) -> None:
+    """Names have a prefix, the head is left; old files call a norm's weights gamma and beta, and may have no pooler."""
+    from safetensors.torch import load_file, save_file
+    config = transformers.BertConfig(vocab_size=50, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
+                                     num_attention_heads=4, max_position_embeddings=32)
+    theirs = getattr(transformers, f"BertFor{head}")(config).eval()
+    theirs.save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+           for name, value in load_file(weights).items()}
+    save_file(old, weights)
+    ids = np.arange(10).reshape(2, 5)
+    with torch.no_grad():
+        wanted = theirs.bert(torch.tensor(ids)).last_hidden_state
+    ours = AutoModel.from_pretrained(tmp_path)
+    assert isinstance(ours, BertModel)
+    found = ours(genesis.tensor(ids))
+    np.testing.assert_allclose(found.last_hidden_state.detach(), wanted, atol=1e-5)
+    assert (found.pooler_output is None) == (head == "MaskedLM")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 import genesis
 from genesis import models, optim
 from genesis.models.generation import GrowingCache, generate
-from tests.models.small import MODELS, Pair, pair, tokens
+from tests.models.small import MODELS, SIZES, Pair, pair, tokens
 
 pytest.importorskip("transformers")
 
@@ -140,3 +142,34 @@ def test_packed_documents_do_not_see_each_other(tmp_path: Path) -> None:
     for part in (slice(0, 5), slice(5, 12)):
         alone = ours(genesis.tensor(ids[:, part])).logits.detach()
         np.testing.assert_allclose(packed[:, part], alone, **CLOSE)
+
+
+def test_a_folder_of_a_model_without_its_head(tmp_path: Path) -> None:
+    """As those on the hub of GPT-2 are: no name has the prefix."""
+    both = pair("gpt2", tmp_path / "whole")
+    both.theirs.transformer.save_pretrained(tmp_path / "base")
+    again = models.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    ids = genesis.tensor(tokens())
+    assert bool((again(ids).logits == both.ours(ids).logits).all())
+
+
+@pytest.mark.parametrize(("field", "value"), [("type", "longrope"), ("rope_type", "longrope"), ("type", "yarn")])
+def test_fields_of_transformers_4(field: str, value: str, tmp_path: Path) -> None:
+    """Scaling apart from the base; the original context beside it, as Phi writes it."""
+    import transformers
+    torch.manual_seed(0)
+    scaling: dict[str, Any] = {field: value, "factor": 4.0}
+    if value == "longrope":
+        scaling |= {"long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]}
+    transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    fields = json.loads(path.read_text())
+    del fields["rope_parameters"]
+    fields |= {"rope_theta": 500.0, "rope_scaling": scaling, "original_max_position_embeddings": 8,
+               "torch_dtype": fields.pop("dtype"), "_num_labels": 1, "output_past": True}
+    path.write_text(json.dumps(fields))
+    theirs = transformers.Qwen2ForCausalLM.from_pretrained(tmp_path).eval()
+    ours = models.AutoModelForCausalLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        wanted = theirs(torch.tensor(tokens())).logits
+    np.testing.assert_allclose(ours(genesis.tensor(tokens())).logits.detach(), wanted, **CLOSE)

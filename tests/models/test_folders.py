@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis.models import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3Config
+from genesis.models import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+)
 from genesis.models.folder import find_folder
 
 CONFIG = LlamaConfig(vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
@@ -68,6 +75,21 @@ def test_a_field_that_is_unknown(folder: Path) -> None:
     ("num_hidden_layers", 2, "missing: model.layers.1"),
     ("attention_bias", True, "missing: .*q_proj.bias"),
     ("num_key_value_heads", 3, "2 heads of queries cannot share 3"),
+    ("num_hidden_layers", 10**9, "asks for 1000000000 layers, where the files hold 12 tensors"),
+    ("intermediate_size", 2**40, "asks for hidden = 1099511627776"),
+    ("num_attention_heads", 0, "num_attention_heads=0 is no count"),
+    ("hidden_size", "16", "hidden_size='16' is no count"),
+    ("rms_norm_eps", "1e-6", "rms_norm_eps='1e-6' is no number"),
+    ("tie_word_embeddings", "no", "tie_word_embeddings='no' is no switch"),
+    ("model_type", ["llama"], "a model of type .'llama'."),
+    ("rope_theta", -1, "rope_theta=-1 is out of range"),
+    ("partial_rotary_factor", 1.5, "partial_rotary_factor=1.5 is out of range"),
+    ("rope_scaling", [1], "are .1., no object"),
+    ("rope_scaling", {"type": "linear", "factor": 0}, "factor=0 is no positive number"),
+    ("rope_scaling", {"type": "linear", "factor": 2.0, "spiral": 1}, "does not know: spiral"),
+    ("rope_parameters", {"full_attention": {"rope_type": "default"}}, "does not know: full_attention"),
+    ("rope_scaling", {"type": "longrope", "long_factor": [1.0] * 4, "short_factor": [1.0] * 4, "factor": 2.0,
+                      "original_max_position_embeddings": 1}, "there are no angles"),
 ])
 def test_fields_that_no_model_has(folder: Path, field: str, value: Any, message: str) -> None:
     edit(folder / "config.json", **{field: value})
@@ -114,6 +136,20 @@ def test_a_configuration_that_is_no_json_object(folder: Path, text: str) -> None
     (folder / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=r"config\.json is (damaged|no JSON object)"):
         AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_weights_that_are_no_numbers_of_a_model(folder: Path) -> None:
+    shard = next(folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes().replace(b'"F32"', b'"I32"', 1))
+    with pytest.raises(ValueError, match="holds int32, where weights are floating point"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_null_that_is_another_value_is_kept(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "num_key_value_heads": 2}
+    MistralForCausalLM(MistralConfig(**sizes, sliding_window=None)).save_pretrained(tmp_path)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).spec.windows == (None,)
 
 
 def test_pickles_are_not_read(folder: Path) -> None:

@@ -31,11 +31,20 @@ class RotaryScaling:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in _FREQUENCIES:
+        if not isinstance(self.kind, str) or self.kind not in _FREQUENCIES:
             raise ValueError(f"there is no rotary scaling {self.kind!r}; there are {', '.join(_FREQUENCIES)}")
         missing = [name for name in _REQUIRED.get(self.kind, ()) if self.parameters.get(name) is None]
         if missing:
             raise ValueError(f"rotary scaling {self.kind!r} needs {', '.join(missing)}")
+        for name in _NUMBERS:
+            value = self.parameters.get(name)
+            if value is not None and not (_is_number(value) and (value > 0 or (value == 0 and name in _ZERO_IS_NONE))):
+                raise ValueError(f"rotary scaling {self.kind!r}: {name}={value!r} is no positive number")
+        for name in ("long_factor", "short_factor"):
+            values = self.parameters.get(name)
+            if values is not None and not (isinstance(values, (list, tuple)) and all(map(_is_number, values))
+                                           and all(values)):
+                raise ValueError(f"rotary scaling {self.kind!r}: {name} is no list of numbers other than 0")
 
     def __getitem__(self, name: str) -> Any:
         return self.parameters[name]
@@ -53,6 +62,17 @@ _REQUIRED: Final = {
     "longrope": ("long_factor", "short_factor", "original_max_position_embeddings"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
+
+
+_ZERO_IS_NONE: Final = frozenset({"beta_fast", "beta_slow", "mscale", "mscale_all_dim"})
+"""Parameters that have their default where they are 0."""
+
+_NUMBERS: Final = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor",
+                   "attention_factor", *sorted(_ZERO_IS_NONE))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True)
@@ -137,7 +157,7 @@ def _llama3(table: _Table, scaling: RotaryScaling) -> Angles:
 
     def scaled(frequency: float) -> float:
         turns = original * frequency / (2 * math.pi)  # over the original context
-        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        kept = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else float(turns >= low)
         return (1 - kept) * frequency / factor + kept * frequency
     return [scaled(f) for f in table.frequencies()], 1.0
 
@@ -175,6 +195,8 @@ class RotaryEmbedding(Module):
         super().__init__()
         if dim % 2 or dim <= 0:
             raise ValueError(f"RotaryEmbedding: dim={dim} is not an even number of dimensions")
+        if not base > 0:
+            raise ValueError(f"RotaryEmbedding: base={base} is no positive number")
         self.dim, self.max_position_embeddings, self.base = dim, max_position_embeddings, base
         self.scaling = scaling or RotaryScaling()
         frequencies, self.attention_factor = self.angles(max_position_embeddings)
@@ -187,8 +209,12 @@ class RotaryEmbedding(Module):
 
     def angles(self, length: int) -> Angles:
         """Radians by position of each pair in a text of this many tokens, and the factor of the results."""
-        return _FREQUENCIES[self.scaling.kind](_Table(self.dim, self.base, self.max_position_embeddings, length),
-                                               self.scaling)
+        table = _Table(self.dim, self.base, self.max_position_embeddings, length)
+        try:
+            return _FREQUENCIES[self.scaling.kind](table, self.scaling)
+        except ArithmeticError as error:
+            raise ValueError(f"RotaryEmbedding: there are no angles for {self} with {dict(self.scaling.parameters)} "
+                             f"({error})") from None
 
     def forward(self, positions: Tensor, length: int | None = None) -> tuple[Tensor, Tensor]:
         """Cosines and sines.
