@@ -54,7 +54,13 @@ class Constraint:
         return False
 
     def __repr__(self) -> str:
-        return type(self).__name__.removeprefix("_") + "()"
+        return _title(type(self)) + "()"
+
+
+def _title(kind: type) -> str:
+    """torch's name of a class: `greater_than` is an instance's maker there, and GreaterThan the class."""
+    name = kind.__name__.removeprefix("_")
+    return name if name[0].isupper() else "".join(part.capitalize() for part in name.split("_"))
 
 
 class _Checked(Constraint):
@@ -130,6 +136,9 @@ class independent(Constraint):
         lead = found.ndim - self.reinterpreted_batch_ndims
         return found.reshape(*found.shape[:lead], -1).all(-1)  # type: ignore[no-any-return]
 
+    def __repr__(self) -> str:
+        return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
+
 
 class _Bounded(Constraint):
     """Values between bounds, which may be tensors."""
@@ -150,6 +159,12 @@ class _Bounded(Constraint):
         if self.upper_bound is not None:
             found.append((value <= self.upper_bound) if self._closed[1] else (value < self.upper_bound))
         return functools.reduce(operator.and_, found or [value == value])  # NaN is on no side of a bound
+
+    def __repr__(self) -> str:
+        title = _title(type(self)) if type(self) is not _Bounded else "IntegerGreaterThan"
+        bounds = [f"{name}={bound}" for name in ("lower_bound", "upper_bound")
+                  if (bound := getattr(self, name)) is not None]
+        return f"{title}({', '.join(bounds)})"
 
 
 class greater_than(_Bounded):

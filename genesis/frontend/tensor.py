@@ -300,7 +300,9 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return bool((self == value).any().item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.spec.ndim == 0 else repr(self)
+        if self.spec.ndim == 0 and not self.is_meta and type(self) is Tensor:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
 
     def __repr__(self) -> str:
         from genesis.frontend.printing import tensor_text

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.linalg import lu_factors
 from genesis.linalg.lu_factors import lu_unpack, matrix_exp
 from genesis.ops import decompositions as d
+from genesis.ops import return_types
 from genesis.ops.comparison import where
-from genesis.ops.decompositions import QR, det, inv, slogdet, solve_triangular
+from genesis.ops.decompositions import det, inv, slogdet, solve_triangular
 from genesis.ops.linalg import matmul
 from genesis.ops.out import into
 from genesis.ops.random import randn
@@ -21,21 +22,6 @@ if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
 inverse = inv
-
-
-class SVD(NamedTuple):
-    """U @ diag(S) @ V.mT: unlike `linalg.svd` with V itself."""
-
-    U: Tensor
-    S: Tensor
-    V: Tensor
-
-
-class Solution(NamedTuple):
-    """The result of `triangular_solve`."""
-
-    solution: Tensor
-    cloned_coefficient: Tensor
 
 
 def cholesky(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -59,13 +45,13 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return d.pinv(input, rcond)
 
 
-def qr(input: Tensor, some: bool = True, *, out: tuple[Tensor, Tensor] | None = None) -> QR:
+def qr(input: Tensor, some: bool = True, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.QR:
     """`linalg.qr`; some=False gives the complete one."""
-    return d.qr(input, "reduced" if some else "complete", out=out)
+    return into(out, return_types.qr(*d.qr(input, "reduced" if some else "complete")))
 
 
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *,
-        out: tuple[Tensor, Tensor, Tensor] | None = None) -> SVD:
+        out: tuple[Tensor, Tensor, Tensor] | None = None) -> return_types.LegacySVD:
     """U, S and V with U @ diag(S) @ V.mT = input; some=False gives square U and V.
 
     With compute_uv=False U and V are zeros.
@@ -75,7 +61,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *,
         m, n = input.spec.shape[-2:]
         batch = input.spec.shape[:-2]
         U, Vh = input.new_zeros((*batch, m, m)), input.new_zeros((*batch, n, n))
-    return into(out, SVD(U, S, transpose(Vh, -1, -2)))
+    return into(out, return_types.svd(U, S, transpose(Vh, -1, -2)))
 
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
@@ -90,11 +76,11 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor |
 
 
 def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
-                     unitriangular: bool = False) -> Solution:
+                     unitriangular: bool = False) -> return_types.Solution:
     """(X with A @ X = input (or with Aᵀ), a copy of A), for triangular A."""
     matrix = A.mT if transpose else A
     found = solve_triangular(matrix, input, upper=upper != transpose, unitriangular=unitriangular)
-    return Solution(found, clone(expand(A, (*found.spec.shape[:-2], *A.spec.shape[-2:]))))
+    return return_types.triangular_solve(found, clone(expand(A, (*found.spec.shape[:-2], *A.spec.shape[-2:]))))
 
 
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -117,7 +103,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = Non
     return into(out, cholesky_solve(one, L, upper))
 
 
-def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> SVD:
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> return_types.LegacySVD:
     """The q largest singular values of A (less M, broadcast), about, and their vectors.
 
     By random projection and niter power iterations (Halko, Martinsson and Tropp 2009, algorithm 5.1).
@@ -136,10 +122,10 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
         Q = d.qr(matmul(A, d.qr(matmul(A.mT, Q)).Q)).Q
     U, S, Vh = d.svd(matmul(Q.mT, A), False)
     U, V = matmul(Q, U), Vh.mT
-    return SVD(V, S, U) if wide else SVD(U, S, V)
+    return return_types.svd(V, S, U) if wide else return_types.svd(U, S, V)
 
 
-def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> return_types.LegacySVD:
     """`svd_lowrank` of the columns' deviations from their means: the q principal directions are V's columns."""
     m, n = A.spec.shape[-2:]
     q = min(6, m, n) if q is None else q

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.ops import lu as ops
 from genesis.ir.types import float32
+from genesis.ops import return_types
 from genesis.ops.common import broadcast_shapes, to_dtype
 from genesis.ops.creation import empty
 from genesis.ops.decompositions import computed, solve_triangular
@@ -26,22 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["lu", "lu_factor", "lu_solve", "matrix_exp"]
 
 
-class LU(NamedTuple):
-    """A = P @ L @ U: row exchanges, unit lower and upper triangular."""
-
-    P: Tensor
-    L: Tensor
-    U: Tensor
-
-
-class LUFactor(NamedTuple):
-    """L and U in one matrix, and the rows that were exchanged, counted from 1."""
-
-    LU: Tensor
-    pivots: Tensor
-
-
-def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor] | None = None) -> LUFactor:
+def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor] | None = None) -> return_types.LUFactor:
     """L (below the diagonal, ones left out) and U of A in one matrix, and the row exchanges.
 
     Args:
@@ -54,10 +40,10 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor] | Non
     """
     if not pivot:
         raise failure("linalg.lu_factor", "LU without pivoting is not implemented on the CPU", [("A", A)])
-    return into(out, LUFactor(*computed(ops.lu_factor, (A,))))
+    return into(out, return_types.linalg_lu_factor(*computed(ops.lu_factor, (A,))))
 
 
-def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor, Tensor] | None = None) -> LU:
+def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor, Tensor] | None = None) -> return_types.LU:
     """P, L and U with P @ L @ U = A: a permutation, unit lower and upper triangular.
 
     Args:
@@ -70,11 +56,11 @@ def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor, Tensor] | No
     tensor([[0., 2.],
             [1., 3.]])
     """
-    return into(out, lu_unpack(*lu_factor(A, pivot=pivot)))
+    return into(out, return_types.linalg_lu(*lu_unpack(*lu_factor(A, pivot=pivot))))
 
 
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *,
-              out: tuple[Tensor, Tensor, Tensor] | None = None) -> LU:
+              out: tuple[Tensor, Tensor, Tensor] | None = None) -> return_types.LU:
     """P, L and U from what `lu_factor` gives; what is not unpacked is an empty tensor.
 
     Args:
@@ -92,9 +78,9 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     if unpack_pivots:
         P = (arange(m, device=device).unsqueeze(-1) == rows(LU_pivots, m).unsqueeze(-2)).to(dtype)
     if not unpack_data:
-        return into(out, LU(P, nothing, nothing))
+        return into(out, return_types.lu_unpack(P, nothing, nothing))
     L = tril(narrow(LU_data, -1, 0, k), -1) + eye(m, k, dtype=dtype, device=device)
-    return into(out, LU(P, L, triu(narrow(LU_data, -2, 0, k))))
+    return into(out, return_types.lu_unpack(P, L, triu(narrow(LU_data, -2, 0, k))))
 
 
 def rows(pivots: Tensor, size: int) -> Any:

@@ -9,8 +9,7 @@ from genesis.linalg import legacy
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
-    from genesis.linalg.legacy import SVD, Solution
-    from genesis.ops.decompositions import QR, SlogDet
+    from genesis.ops.return_types import QR, LegacySVD, SlogDet, Solution
 
 
 class MatrixMethods(TensorBase):
@@ -58,7 +57,7 @@ class MatrixMethods(TensorBase):
         """Orthonormal columns, and an upper triangle."""
         return legacy.qr(self, some)
 
-    def svd(self: Any, some: bool = True, compute_uv: bool = True) -> SVD:
+    def svd(self: Any, some: bool = True, compute_uv: bool = True) -> LegacySVD:
         """U, S and V."""
         return legacy.svd(self, some, compute_uv)
 

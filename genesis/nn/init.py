@@ -8,6 +8,7 @@ before anybody reads it is never computed.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -157,7 +158,11 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
         a: the negative slope of leaky_relu, which the gain takes into account.
         mode: "fan_in" keeps the variance forward, "fan_out" backward.
         nonlinearity: what follows the layer.
+
+    A tensor without elements stays as it is, with a warning.
     """
+    if _nothing(tensor):
+        return tensor
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -166,7 +171,17 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Generator | None = None) -> Tensor:
     """Normal with variance gain² / fan; arguments as of `kaiming_uniform_`."""
+    if _nothing(tensor):
+        return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def _nothing(tensor: Tensor) -> bool:
+    """Whether a tensor has no elements, which is told."""
+    if tensor.numel():
+        return False
+    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    return True
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
@@ -21,7 +21,7 @@ from genesis.ir.ops.require_all import require_all
 from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, has_sym_int, promote_types, tensor_type
 
 if TYPE_CHECKING:
-    from genesis.frontend.tensor import Tensor
+    pass
 
 _KIND = {bool: "bool", int: "int", float: "float"}
 _RANKS = {kind: CATEGORIES[name] for kind, name in _KIND.items()}
@@ -30,13 +30,6 @@ _TENSOR_FIRST = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmod", "copysign
 """Names of ops that take a Python number only after a tensor, as in torch; the others need one tensor somewhere."""
 
 Axis = int | Sequence[int] | None
-
-
-class ValuesIndices(NamedTuple):
-    """Elements chosen along a dimension, and where they are."""
-
-    values: Tensor
-    indices: Tensor
 
 
 def cast(node: Node, dtype: DType) -> Node:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
 from genesis.ir.types import Device, cpu, float32, float64, int64
+from genesis.ops import return_types
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.out import into
 from genesis.ops.shape import expand, reshape, transpose, unsqueeze
@@ -18,44 +19,6 @@ if TYPE_CHECKING:
 
 
 _EPS = {float32: 2.0**-23, float64: 2.0**-52}
-
-
-class QR(NamedTuple):
-    """Q with orthonormal columns, R upper triangular."""
-
-    Q: Tensor
-    R: Tensor
-
-
-class Eigh(NamedTuple):
-    """Eigenvalues in ascending order, eigenvectors as columns."""
-
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class SVD(NamedTuple):
-    """Singular values in descending order between two orthogonal factors."""
-
-    U: Tensor
-    S: Tensor
-    Vh: Tensor
-
-
-class SlogDet(NamedTuple):
-    """Sign and logarithm of the absolute value of a determinant."""
-
-    sign: Tensor
-    logabsdet: Tensor
-
-
-class LstSq(NamedTuple):
-    """The result of `lstsq`."""
-
-    solution: Tensor
-    residuals: Tensor
-    rank: Tensor
-    singular_values: Tensor
 
 
 def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
@@ -162,9 +125,9 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, computed(d.det, (A,)))
 
 
-def slogdet(A: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> SlogDet:
+def slogdet(A: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.SlogDet:
     """Sign and logarithm of the absolute value of determinants."""
-    return into(out, SlogDet(*computed(d.slogdet, (A,))))
+    return into(out, return_types.slogdet(*computed(d.slogdet, (A,))))
 
 
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
@@ -178,7 +141,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     return into(out, computed(d.cholesky, (A,), (upper,)))
 
 
-def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = None) -> QR:
+def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = None) -> return_types.QR:
     """Q with orthonormal columns and upper triangular R with Q @ R = A.
 
     Args:
@@ -191,14 +154,14 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = 
     if mode == "r":
         from genesis.ops.creation import empty
         q = empty(0, dtype=A.spec.dtype, device=A.spec.device)
-    return into(out, QR(q, r))
+    return into(out, return_types.linalg_qr(q, r))
 
 
-def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, Tensor] | None = None) -> Eigh:
+def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, Tensor] | None = None) -> return_types.Eigh:
     """Eigenvalues and eigenvectors of symmetric matrices; UPLO says which triangle is read."""
     if UPLO.upper() not in ("L", "U"):
         raise failure("linalg.eigh", f"UPLO is 'L' or 'U', not {UPLO!r}", [("A", A)])
-    return into(out, Eigh(*computed(d.eigh, (A,), (UPLO.upper() == "U",))))
+    return into(out, return_types.linalg_eigh(*computed(d.eigh, (A,), (UPLO.upper() == "U",))))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
@@ -207,7 +170,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None,
-        out: tuple[Tensor, Tensor, Tensor] | None = None) -> SVD:
+        out: tuple[Tensor, Tensor, Tensor] | None = None) -> return_types.SVD:
     """U @ diag(S) @ Vh = A with orthogonal U and Vh.
 
     Args:
@@ -215,7 +178,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None,
         full_matrices: square U and Vh; else only min(m, n) columns and rows.
         driver: of a CUDA solver; has no effect.
     """
-    return into(out, SVD(*computed(d.svd, (A,), (full_matrices,))))
+    return into(out, return_types.linalg_svd(*computed(d.svd, (A,), (full_matrices,))))
 
 
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -256,7 +219,7 @@ def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *,
     return into(out, (values > unsqueeze(limit, -1)).sum(-1))
 
 
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstSq:
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> return_types.LstSq:
     """X with the least ‖A @ X - B‖, of several the shortest.
 
     Args:
@@ -281,4 +244,4 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     ranked = driver in (None, "gelsy", "gelsd", "gelss")
     rank = matrix_rank(A, rtol=rcond) if ranked else nothing.to(int64)
     values = svdvals(A.detach()) if driver in ("gelsd", "gelss") else nothing
-    return LstSq(solution.squeeze(-1) if vectors else solution, residuals, rank, values)
+    return return_types.linalg_lstsq(solution.squeeze(-1) if vectors else solution, residuals, rank, values)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, require_tensors
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import int64
+from genesis.ops import return_types
 from genesis.ops.comparison import where
 from genesis.ops.creation import tensor, zeros
 from genesis.ops.ranges import arange
@@ -20,22 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["histogram", "histogramdd"]
 
 
-class Histogram(NamedTuple):
-    """The result of `histogram`: how much lies between neighbouring edges."""
-
-    hist: Tensor
-    bin_edges: Tensor
-
-
-class Histograms(NamedTuple):
-    """The result of `histogramdd`: how much lies in each cell, and the edges of each dimension."""
-
-    hist: Tensor
-    bin_edges: tuple[Tensor, ...]
-
-
 def histogram(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None,
-              weight: Tensor | None = None, density: bool = False) -> Histogram:
+              weight: Tensor | None = None, density: bool = False) -> return_types.Histogram:
     """The number of elements, or their weight, between neighbouring edges. The last edge belongs to its bin.
 
     Args:
@@ -47,18 +34,20 @@ def histogram(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float]
 
     >>> import genesis
     >>> genesis.histogram(genesis.tensor([0.0, 1.0, 1.5, 2.0]), 2)
-    Histogram(hist=tensor([1., 3.]), bin_edges=tensor([0., 1., 2.]))
+    genesis.return_types.histogram(
+    hist=tensor([1., 3.]),
+    bin_edges=tensor([0., 1., 2.]))
     """
     require_tensors(input, weight)
     rows = input.detach().reshape(-1, 1)
     found = histogramdd(rows, [bins], range=range, density=density,
                         weight=None if weight is None else weight.reshape(-1))
     edges = found.bin_edges[0]
-    return Histogram(found.hist, edges.clone() if isinstance(bins, TensorBase) else edges)
+    return return_types.histogram(found.hist, edges.clone() if isinstance(bins, TensorBase) else edges)
 
 
 def histogramdd(input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None,
-                density: bool = False) -> Histograms:
+                density: bool = False) -> return_types.Histograms:
     """The number of points in each cell of a grid.
 
     Args:
@@ -108,7 +97,7 @@ def histogramdd(input: Tensor, bins: Any, range: Sequence[float] | None = None, 
         for d, edge in enumerate(edges):
             widths = edge.diff()
             hist = hist / widths.reshape([-1 if i == d else 1 for i in builtins.range(dims)])
-    return Histograms(hist, tuple(edges))
+    return return_types.histogramdd(hist, tuple(edges))
 
 
 def _edges(column: Tensor, how: Any, ends: Sequence[float] | None) -> Tensor:

@@ -14,7 +14,7 @@ def _dtype(type: Any) -> DType:
     return type.spec.dtype if isinstance(type, TensorBase) else as_dtype(type)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class finfo:
     """Limits of a floating-point dtype.
 
@@ -52,12 +52,16 @@ class finfo:
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
 
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{name}={getattr(self, name):g}' for name in names)}, dtype={self.dtype})"
+
 
 _FLOATS = {float64: (52, 1023, -1022), float32: (23, 127, -126), bfloat16: (7, 127, -126), float16: (10, 15, -14)}
 """Binary digits after the first, and the exponents of the largest and the smallest normal number."""
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class iinfo:
     """Limits of an integer dtype: bits, max, min, dtype's name.
 
@@ -80,6 +84,8 @@ class iinfo:
         for name, value in zip(self.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, name, value)
 
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
 

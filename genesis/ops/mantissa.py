@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import float64, int32
+from genesis.ops import return_types
 from genesis.ops.common import to_dtype
 from genesis.ops.comparison import where
 from genesis.ops.exponential import exp2, log2
@@ -18,14 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["frexp"]
 
 
-class MantissaExponent(NamedTuple):
-    """The result of `frexp`."""
-
-    mantissa: Tensor
-    exponent: Tensor
-
-
-def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> MantissaExponent:
+def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.MantissaExponent:
     """input = mantissa · 2^exponent with 1/2 ≤ |mantissa| < 1; 0, infinities and NaN are their own mantissas.
 
     Returns:
@@ -51,7 +45,7 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Mantiss
     power = where(usual, power, 0.0)
     half = (power / 2).floor()
     mantissa = exact * exp2(-half) * exp2(half - power)
-    return into(out, MantissaExponent(to_dtype(mantissa, input.spec.dtype), to_dtype(power, int32)))
+    return into(out, return_types.frexp(to_dtype(mantissa, input.spec.dtype), to_dtype(power, int32)))
 
 
 class MantissaMethods(TensorBase):

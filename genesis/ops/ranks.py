@@ -10,7 +10,8 @@ from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks, reduction
 from genesis.ir.types import bool_, float32, float64, int64
-from genesis.ops.common import ValuesIndices, axis_in
+from genesis.ops import return_types
+from genesis.ops.common import axis_in
 from genesis.ops.out import into
 from genesis.ops.sorting import sort
 
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["kthvalue", "median", "mode", "nanmedian", "nanquantile", "quantile"]
 
 
-def _picked(input: Tensor, axis: int, place: Any, keepdim: bool) -> ValuesIndices:
-    """The elements at these places along an axis, which has size 1 in `place`."""
+def _picked(found: Any, input: Tensor, axis: int, place: Any, keepdim: bool) -> Any:
+    """A `found` of the elements at these places along an axis, which has size 1 in `place`."""
     values = input.gather(axis, place)
-    return ValuesIndices(values, place) if keepdim else ValuesIndices(values.squeeze(axis), place.squeeze(axis))
+    return found(values, place) if keepdim else found(values.squeeze(axis), place.squeeze(axis))
 
 
-def _alone(input: Tensor) -> ValuesIndices:
-    return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
+def _alone(found: Any, input: Tensor) -> Any:
+    """A `found` of a tensor without dimensions."""
+    return found(input.clone(), input.new_zeros((), dtype=int64))
 
 
 def _rows(op: str, input: Tensor, dim: int) -> int:
@@ -44,7 +46,7 @@ def _without_bool(op: str, input: Tensor) -> None:
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
-             out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
+             out: tuple[Tensor, Tensor] | None = None) -> return_types.ValuesIndices:
     """The k-th smallest element along `dim`, counted from 1, and where it is. NaN counts as the largest.
 
     Raises:
@@ -62,11 +64,11 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
         raise failure("kthvalue", f"selected number k out of range for dimension {dim}: k is {k}, size {size}",
                       [("input", input)])
     if not input.spec.ndim:
-        return into(out, _alone(input))
+        return into(out, _alone(return_types.kthvalue, input))
     values, indices = record(ranks.kthvalue, (input,), (k, axis))
     if keepdim:
         values, indices = values.unsqueeze(axis), indices.unsqueeze(axis)
-    return into(out, ValuesIndices(values, indices))
+    return into(out, return_types.kthvalue(values, indices))
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -89,9 +91,9 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
         return into(out, record(ranks.median, (input,), (False,)))
     axis = _rows("median", input, dim)
     if not input.spec.ndim:
-        return into(out, _alone(input))
+        return into(out, _alone(return_types.median, input))
     place = record(ranks.argmedian, (input.detach(),), (axis,))
-    return into(out, _picked(input, axis, place.unsqueeze(axis), keepdim))
+    return into(out, _picked(return_types.median, input, axis, place.unsqueeze(axis), keepdim))
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -110,13 +112,13 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
         return into(out, record(ranks.median, (input,), (True,)))
     axis = _rows("nanmedian", input, dim)
     if not input.spec.ndim:
-        return into(out, _alone(input))
+        return into(out, _alone(return_types.nanmedian, input))
     place = record(ranks.nanargmedian, (input.detach(),), (axis,))
-    return into(out, _picked(input, axis, place.unsqueeze(axis), keepdim))
+    return into(out, _picked(return_types.nanmedian, input, axis, place.unsqueeze(axis), keepdim))
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,
-         out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
+         out: tuple[Tensor, Tensor] | None = None) -> return_types.ValuesIndices:
     """The most frequent element along `dim`, the smallest of several, and where it is for the last time.
 
     Raises:
@@ -124,11 +126,13 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,
 
     >>> import genesis
     >>> genesis.mode(genesis.tensor([2, 1, 2, 1, 3]))
-    ValuesIndices(values=tensor(1), indices=tensor(3))
+    genesis.return_types.mode(
+    values=tensor(1),
+    indices=tensor(3))
     """
     axis = _rows("mode", input, dim)
     if not input.spec.ndim:
-        return into(out, _alone(input))
+        return into(out, _alone(return_types.mode, input))
     values, order = sort(input.detach(), axis)
     size = input.spec.shape[axis]
     places = _along(order.new_zeros((), dtype=int64), size, axis, input.spec.ndim, input.device)
@@ -138,7 +142,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,
     first = order.new_zeros((*input.spec.shape[:axis], 1, *input.spec.shape[axis + 1:]))
     length = places - cat((first, starts), axis).cummax(axis).values
     best = wrap(emit(reduction.argmax, (read(length),), (axis, True)))
-    return into(out, _picked(input, axis, order.gather(axis, best), keepdim))
+    return into(out, _picked(return_types.mode, input, axis, order.gather(axis, best), keepdim))
 
 
 def _along(like: Any, size: int, axis: int, ndim: int, device: Any) -> Any:

@@ -5,7 +5,7 @@ Each takes the dimensions as `dim` or by numpy's name `axis`, and `keepdim` or `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
@@ -18,7 +18,8 @@ from genesis.ir.ops import indexing, movement
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, int64, uint8
-from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast
+from genesis.ops import return_types
+from genesis.ops.common import Axis, axes_in, axis_in, both_tensors, cast
 from genesis.ops.out import into
 
 if TYPE_CHECKING:
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "log_softmax", "logsumexp",
            "max", "mean", "min", "nanmean", "nansum", "prod", "softmax", "sum"]
-
-
-class MinMax(NamedTuple):
-    """The smallest and the largest."""
-
-    min: Tensor
-    max: Tensor
 
 
 def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None, *attrs: Any,
@@ -128,7 +122,7 @@ def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Te
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, axis: int | None = None,
-            keepdims: bool = False, out: tuple[Tensor, Tensor] | None = None) -> MinMax:
+            keepdims: bool = False, out: tuple[Tensor, Tensor] | None = None) -> return_types.MinMax:
     """Smallest and largest element, over all elements or along one dimension.
 
     >>> import genesis
@@ -137,19 +131,21 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, axi
     """
     dim, keepdim = dim if axis is None else axis, keepdim or keepdims
     least, most = (_extremum("aminmax", op, input, dim, keepdim) for op in (r.min, r.max))
-    return into(out, MinMax(least, most))
+    return into(out, return_types.aminmax(least, most))
 
 
-def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> ValuesIndices:
+def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> return_types.ValuesIndices:
+    """Elements chosen by `arg`, and where they are. `name`: max or min."""
+    found = return_types.max if name == "max" else return_types.min
     axis = axis_in(name, dim, input.spec.ndim)
     if input.spec.ndim == 0:
-        return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
+        return found(input.clone(), input.new_zeros((), dtype=int64))
     node = read(input)
     kept = r.reduced_shape(node.type.shape, (axis,), True)
     indices = emit(arg, (node,), (axis, bool(keepdim)))
     values = emit(indexing.gather, (node, indices if keepdim else make(movement.reshape, (indices,), (kept,))), (axis,))
     best = values if keepdim else make(movement.reshape, (values,), (indices.type.shape,))
-    return ValuesIndices(*wrap_all([best, indices]))
+    return found(*wrap_all([best, indices]))
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, axis: int | None = None,

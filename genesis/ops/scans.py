@@ -10,7 +10,8 @@ from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import scan
 from genesis.ir.types import DType, int64
-from genesis.ops.common import ValuesIndices, axis_in, cast
+from genesis.ops import return_types
+from genesis.ops.common import axis_in, cast
 from genesis.ops.inplace import write_back
 from genesis.ops.out import into
 
@@ -62,14 +63,15 @@ def cumprod(input: Tensor, dim: int | None = None, *, dtype: DType | None = None
     return into(out, _accumulated(scan.cumprod, input, dim, dtype, axis))
 
 
-def _running(op: Any, input: Tensor, dim: int) -> ValuesIndices:
+def _running(op: Any, found: Any, input: Tensor, dim: int) -> Any:
+    """The result, as a `found`, of an op along a dimension."""
     place = axis_in(op.name, dim, input.spec.ndim)
     if not input.spec.ndim:
-        return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
-    return ValuesIndices(*record(op, (input,), (place,)))
+        return found(input.clone(), input.new_zeros((), dtype=int64))
+    return found(*record(op, (input,), (place,)))
 
 
-def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
+def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.ValuesIndices:
     """The largest element up to each one along `dim`, and where it is: the last of equal ones.
 
     Returns:
@@ -82,17 +84,17 @@ def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None)
     >>> genesis.cummax(genesis.tensor([1, 3, 2, 3]), 0).indices
     tensor([0, 1, 1, 3])
     """
-    return into(out, _running(scan.cummax, input, dim))
+    return into(out, _running(scan.cummax, return_types.cummax, input, dim))
 
 
-def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
+def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.ValuesIndices:
     """The smallest element up to each one along `dim`, and where it is: the last of equal ones.
 
     >>> import genesis
     >>> genesis.cummin(genesis.tensor([3, 1, 2, 1]), 0).values
     tensor([3, 1, 1, 1])
     """
-    return into(out, _running(scan.cummin, input, dim))
+    return into(out, _running(scan.cummin, return_types.cummin, input, dim))
 
 
 def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:

@@ -6,13 +6,14 @@ Every sort here is stable, and NaN counts as the largest number.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import sorting as s
 from genesis.ir.types import bool_, int64
-from genesis.ops.common import ValuesIndices, axis_in
+from genesis.ops import return_types
+from genesis.ops.common import axis_in
 from genesis.ops.out import into
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["argsort", "msort", "sort", "topk"]
 
 
-def _alone(input: Tensor) -> ValuesIndices:
+def _alone(found: Any, input: Tensor) -> Any:
     """The ranks of a 0-d tensor's one element."""
-    return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
+    return found(input.clone(), input.new_zeros((), dtype=int64))
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True,
-         out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
+         out: tuple[Tensor, Tensor] | None = None) -> return_types.ValuesIndices:
     """The elements in order along `dim`, and where each was.
 
     Args:
@@ -46,8 +47,8 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     """
     axis = axis_in("sort", dim, input.spec.ndim)
     if not input.spec.ndim:
-        return into(out, _alone(input))
-    return into(out, ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))))
+        return into(out, _alone(return_types.sort, input))
+    return into(out, return_types.sort(*record(s.sort, (input,), (axis, bool(descending)))))
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True,
@@ -72,7 +73,7 @@ def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *,
-         out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
+         out: tuple[Tensor, Tensor] | None = None) -> return_types.ValuesIndices:
     """The k largest elements along `dim`, or smallest, and where they are.
 
     Args:
@@ -85,7 +86,9 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
     >>> import genesis
     >>> genesis.topk(genesis.tensor([1, 9, 5]), 2)
-    ValuesIndices(values=tensor([9, 5]), indices=tensor([1, 2]))
+    genesis.return_types.topk(
+    values=tensor([9, 5]),
+    indices=tensor([1, 2]))
     """
     axis, k = axis_in("topk", dim, input.spec.ndim), operator.index(k)
     size = input.spec.shape[axis] if input.spec.ndim else 1
@@ -95,8 +98,9 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     if input.spec.dtype is bool_:
         raise failure("topk", "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
     if not input.spec.ndim:
-        return into(out, _alone(input) if k else ValuesIndices(input.new_empty(0), input.new_empty(0, dtype=int64)))
-    return into(out, ValuesIndices(*record(s.topk, (input,), (k, axis, bool(largest)))))
+        nothing = input.new_empty(0), input.new_empty(0, dtype=int64)
+        return into(out, _alone(return_types.topk, input) if k else return_types.topk(*nothing))
+    return into(out, return_types.topk(*record(s.topk, (input,), (k, axis, bool(largest)))))
 
 
 class SortingMethods(TensorBase):

@@ -32,15 +32,16 @@ class Adagrad(ComposedOptimizer):
 
     op = update_rules.adagrad
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-                 initial_accumulator_value: float = 0.0, eps: float = 1e-10, foreach: bool | None = None, *,
+    def __init__(self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+                 initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
                  maximize: bool = False, differentiable: bool = False, fused: bool | None = None):
         for name, value in (("learning rate", lr), ("lr_decay", lr_decay), ("weight_decay", weight_decay),
                             ("initial_accumulator_value", initial_accumulator_value), ("epsilon", eps)):
             check_option("Adagrad", name, value)
         super().__init__(params, {
             "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "maximize": maximize})
+            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable, "fused": fused})
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """The sums."""
@@ -71,13 +72,14 @@ class Adadelta(ComposedOptimizer):
     op = update_rules.adadelta
 
     def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
-                 weight_decay: float = 0.0, foreach: bool | None = None, *, capturable: bool = False,
+                 weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
                  maximize: bool = False, differentiable: bool = False):
         check_option("Adadelta", "learning rate", lr)
         check_option("Adadelta", "rho", rho, below=1.0 + 1e-12)
         check_option("Adadelta", "epsilon", eps)
         check_option("Adadelta", "weight_decay", weight_decay)
-        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+                                  "capturable": capturable, "foreach": foreach, "differentiable": differentiable})
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """Running means of squared gradients and of squared steps."""
@@ -113,13 +115,14 @@ class RMSprop(ComposedOptimizer):
     op = update_rules.rmsprop
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-                 weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, capturable: bool = False,
+                 weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
                  foreach: bool | None = None, maximize: bool = False, differentiable: bool = False):
         for name, value in (("learning rate", lr), ("epsilon", eps), ("momentum", momentum),
                             ("weight_decay", weight_decay), ("alpha", alpha)):
             check_option("RMSprop", name, value)
         super().__init__(params, {"lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
-                                  "weight_decay": weight_decay, "maximize": maximize})
+                                  "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach,
+                                  "maximize": maximize, "differentiable": differentiable})
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """The mean of squares, and what the options need."""
@@ -149,12 +152,13 @@ class Rprop(ComposedOptimizer):
     op = update_rules.rprop
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
-                 step_sizes: tuple[float, float] = (1e-6, 50.0), *, capturable: bool = False,
+                 step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
                  foreach: bool | None = None, maximize: bool = False, differentiable: bool = False):
         check_option("Rprop", "learning rate", lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach,
+                                  "maximize": maximize, "differentiable": differentiable, "capturable": capturable})
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """The last gradients, and the step sizes."""
@@ -194,9 +198,10 @@ class Adamax(_Moments):
     op = update_rules.adamax
 
     def __init__(self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0, foreach: bool | None = None, *, maximize: bool = False,
+                 eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False):
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, foreach=foreach, maximize=maximize,
+                         differentiable=differentiable, capturable=capturable)
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """The running mean, and the largest gradient."""
@@ -216,12 +221,13 @@ class NAdam(_Moments):
     op = update_rules.nadam
 
     def __init__(self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
+                 eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
                  decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False,
                  capturable: bool = False, differentiable: bool = False):
         check_option("NAdam", "momentum_decay", momentum_decay)
-        super().__init__(params, lr, betas, eps, weight_decay, momentum_decay=momentum_decay, maximize=maximize,
-                         decoupled_weight_decay=decoupled_weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, momentum_decay=momentum_decay,
+                         decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach,
+                         capturable=capturable, differentiable=differentiable)
 
     def initial_state(self, parameter: Tensor, group: Group) -> State:
         """No steps, moments of 0, and the product of no momenta."""
@@ -256,11 +262,12 @@ class RAdam(_Moments):
     op = update_rules.radam
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
+                 eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False):
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize,
-                         decoupled_weight_decay=decoupled_weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize, foreach=foreach,
+                         capturable=capturable, decoupled_weight_decay=decoupled_weight_decay,
+                         differentiable=differentiable)
 
     def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The options, and the factors of the plain and of the scaled step."""

@@ -36,8 +36,8 @@ class SGD(Optimizer):
     0.5
     """
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
-                 weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
+    def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0,
+                 weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None):
         check_option("SGD", "learning rate", lr)
         check_option("SGD", "momentum", momentum)
@@ -46,7 +46,8 @@ class SGD(Optimizer):
             raise failure("SGD", "Nesterov momentum requires a momentum and zero dampening",
                           hint="momentum=0.9, dampening=0", error=ValueError)
         super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-                                  "nesterov": nesterov, "maximize": maximize})
+                                  "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
+                                  "differentiable": differentiable, "fused": fused})
 
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """A buffer of 0 where there is momentum."""

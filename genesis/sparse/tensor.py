@@ -29,7 +29,10 @@ class SparseTensor:
     tensor([[0., 0.],
             [5., 0.]])
     >>> x.coalesce()
-    tensor(indices=[[1], [0]], values=[5.0], size=(2, 2), nnz=1, layout=genesis.sparse_coo)
+    tensor(indices=tensor([[1],
+                           [0]]),
+           values=tensor([5.]),
+           size=(2, 2), nnz=1, layout=genesis.sparse_coo)
     """
 
     is_sparse, layout = True, sparse_coo
@@ -229,8 +232,13 @@ class SparseTensor:
     matmul = spmm = __matmul__
 
     def __repr__(self) -> str:
-        return (f"tensor(indices={self._at.tolist()}, values={self._held.tolist()}, size={self.shape}, "
-                f"nnz={self._nnz()}, layout={self.layout})")
+        indices, values = (repr(x.detach()).replace("\n", "\n" + " " * len(f"       {name}=")) for name, x in (
+            ("indices", self._at), ("values", self._held)))
+        note, made = f", dtype={self._held.dtype}", self._held.grad_fn
+        told = note if note in values else ""
+        grad = f", grad_fn={made!r}" if made is not None else ", requires_grad=True" if self.requires_grad else ""
+        return (f"tensor(indices={indices},\n       values={values.replace(note, '')},\n       "
+                f"size={tuple(self.shape)}, nnz={self._nnz()}{told}, layout={self.layout}{grad})")
 
 
 def sparse_coo_tensor(indices: Any, values: Any, size: Sequence[int] | None = None, *, dtype: DType | None = None,
@@ -299,7 +307,10 @@ class SparseMethods:
 
         >>> import genesis
         >>> genesis.tensor([[0.0, 2.0]]).to_sparse()
-        tensor(indices=[[0], [1]], values=[2.0], size=(1, 2), nnz=1, layout=genesis.sparse_coo)
+        tensor(indices=tensor([[0],
+                               [1]]),
+               values=tensor([2.]),
+               size=(1, 2), nnz=1, layout=genesis.sparse_coo)
         """
         listed = self.ndim if sparse_dim is None else sparse_dim
         inner = tuple(range(listed, self.ndim))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from genesis.nn.modules.module import Module
@@ -130,6 +132,16 @@ class ModuleList(_Row):
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
+
+    def _children_texts(self) -> list[tuple[str, str]]:
+        """Neighbours that read the same are one line, as in torch: `(0-2): 3 x Linear(...)`."""
+        found = []
+        for text, same in groupby(enumerate(map(repr, self)), key=itemgetter(1)):
+            places = [place for place, _ in same]
+            several = len(places) > 1
+            found.append((f"{places[0]}-{places[-1]}" if several else str(places[0]),
+                          f"{len(places)} x {text}" if several else text))
+        return found
 
 
 class ModuleDict(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 from genesis.frontend.tensor import Tensor
@@ -77,9 +78,13 @@ class _Lazy(Module):
         return self.forward(input)
 
     def extra_repr(self) -> str:
-        """The arguments."""
+        """The layer's, of size 0."""
         args, options = self._arguments
-        return ", ".join([f"{self.found}=0", *map(str, args), *(f"{name}={value}" for name, value in options.items())])
+        place = {"device": "meta", "dtype": options.get("dtype")}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nothing is there to be drawn
+            made = self.becomes(**{self.found: 0}, **self._by_name(args), **{**options, **place})
+        return made.extra_repr()  # type: ignore[no-any-return]
 
 
 class _LazyNorm(_Lazy):

@@ -63,6 +63,10 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """A `Linear` inside another layer, which reads its parameters: torch's name of it shows in texts of models."""
+
+
 class Bilinear(Module):
     """y[o] = Σ x1[i] · weight[o, i, j] · x2[j] + bias[o].
 

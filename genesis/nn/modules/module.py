@@ -316,10 +316,14 @@ class Module(Tree):
     def _get_name(self) -> str:
         return type(self).__name__
 
+    def _children_texts(self) -> list[tuple[str, str]]:
+        """What `repr` calls each child, and its text."""
+        return [(name, repr(child)) for name, child in self._modules.items()]
+
     def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
-        children = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._modules.items()]
+        children = [f"({name}): " + text.replace("\n", "\n  ") for name, text in self._children_texts()]
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"

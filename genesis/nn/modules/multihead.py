@@ -9,7 +9,7 @@ from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn import init
-from genesis.nn.modules.linear import Linear
+from genesis.nn.modules.linear import NonDynamicallyQuantizableLinear
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
@@ -69,7 +69,7 @@ class MultiheadAttention(Module):
             self.register_parameter(name, made(embed_dim, size) if apart else None)
         self.register_parameter("in_proj_weight", None if apart else made(3 * embed_dim, embed_dim))
         self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         for name in ("bias_k", "bias_v"):
             self.register_parameter(name, made(1, 1, embed_dim) if add_bias_kv else None)
         self.reset_parameters()

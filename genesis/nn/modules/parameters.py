@@ -17,6 +17,15 @@ def _as_parameter(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
+def _line(key: Any, value: Any, kind: str) -> str:
+    """The line of a value in the text of what holds it, as torch writes it."""
+    if not isinstance(value, Tensor):
+        return f"  ({key}): Object of type: {type(value).__name__}"
+    place = f" ({value.device})" if value.is_cuda else ""
+    name = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    return f"  ({key}): {name} containing: [{kind} of size {'x'.join(map(str, value.shape))}{place}]"
+
+
 class ParameterList(Module):
     """A list of parameters, numbered in the state dict.
 
@@ -64,6 +73,10 @@ class ParameterList(Module):
 
     def __iadd__(self, values: Iterable[Any]) -> ParameterList:
         return self.extend(values)
+
+    def extra_repr(self) -> str:
+        """A line for each."""
+        return "\n".join(_line(number, value, str(getattr(value, "dtype", ""))) for number, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -115,6 +128,11 @@ class ParameterDict(Module):
     def values(self) -> Iterable[Any]:
         """The parameters."""
         return [self[name] for name in self._names]
+
+    def extra_repr(self) -> str:
+        """A line for each."""
+        return "\n".join(_line(name, value, value.type() if isinstance(value, Tensor) else "")
+                         for name, value in self.items())
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """(name, parameter) pairs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from genesis.frontend.tensor import Tensor
@@ -71,8 +72,11 @@ class _MaxUnpool(Module):
             kernel_size, stride if stride is not None else kernel_size, padding)
 
     def extra_repr(self) -> str:
-        """The arguments."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        """The arguments, one for each dimension."""
+        count = int(type(self).__name__[-2])
+        kernel, stride, padding = (tuple(x) if isinstance(x, Sequence) else (x,) * count
+                                   for x in (self.kernel_size, self.stride, self.padding))
+        return f"kernel_size={kernel}, stride={stride}, padding={padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):

@@ -1,0 +1,142 @@
+"""The named tuples that functions return: a type for each, under torch's names, which reads as torch's does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from genesis.frontend.tensor import Tensor
+
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
+
+
+class ValuesIndices(NamedTuple):
+    """Elements chosen along a dimension, and where they are."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class MinMax(NamedTuple):
+    """The least and the largest element."""
+
+    min: Tensor
+    max: Tensor
+
+
+class MantissaExponent(NamedTuple):
+    """x = mantissa · 2^exponent, the mantissa between 0.5 and 1."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+class Histogram(NamedTuple):
+    """How much lies between neighbouring edges."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+class Histograms(NamedTuple):
+    """How much lies in each cell, and the edges of each dimension."""
+
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
+class QR(NamedTuple):
+    """Q with orthonormal columns, R upper triangular."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class Eigh(NamedTuple):
+    """Eigenvalues in ascending order, eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class SVD(NamedTuple):
+    """Singular values in descending order between two orthogonal factors."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class LegacySVD(NamedTuple):
+    """U @ diag(S) @ V.mT: unlike `linalg.svd` with V itself."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class SlogDet(NamedTuple):
+    """Sign and logarithm of the absolute value of a determinant."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class LstSq(NamedTuple):
+    """A solution, the sums of its squared residuals, the rank, and the singular values that told it."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+class LU(NamedTuple):
+    """A = P @ L @ U: row exchanges, unit lower and upper triangular."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class LUFactor(NamedTuple):
+    """L and U in one matrix, and the rows that were exchanged, counted from 1."""
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class Solution(NamedTuple):
+    """A solution, and the coefficients it is of."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+class _Shown:
+    """A named tuple that reads as torch's."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"genesis.return_types.{type(self).__name__}(\n" + ",\n".join(parts) + ")"
+
+
+def _of(name: str, fields: type[Fields]) -> type[Fields]:
+    """The type of the results of the function of this name."""
+    return type(name, (_Shown, fields), {"__slots__": (), "__doc__": fields.__doc__, "__module__": __name__})
+
+
+max, min, sort, topk, mode, kthvalue, median, nanmedian, cummax, cummin = (_of(name, ValuesIndices) for name in (
+    "max", "min", "sort", "topk", "mode", "kthvalue", "median", "nanmedian", "cummax", "cummin"))
+aminmax = _of("aminmax", MinMax)
+frexp = _of("frexp", MantissaExponent)
+histogram, histogramdd = _of("histogram", Histogram), _of("histogramdd", Histograms)
+qr, linalg_qr = _of("qr", QR), _of("linalg_qr", QR)
+svd, linalg_svd = _of("svd", LegacySVD), _of("linalg_svd", SVD)
+slogdet, linalg_slogdet = _of("slogdet", SlogDet), _of("linalg_slogdet", SlogDet)
+linalg_eigh, linalg_lstsq = _of("linalg_eigh", Eigh), _of("linalg_lstsq", LstSq)
+linalg_lu, lu_unpack, linalg_lu_factor = _of("linalg_lu", LU), _of("lu_unpack", LU), _of("linalg_lu_factor", LUFactor)
+triangular_solve = _of("triangular_solve", Solution)
