@@ -8,14 +8,14 @@ statements is the business of `reduction_loops`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from genesis.codegen.cuda import lowerings, row_edges
 from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.expressions import expression, literal
 from genesis.codegen.cuda.folds import fold_lines
 from genesis.codegen.cuda.kernel_ir import (
-    END,
     Apply,
     Checked,
     Constant,
@@ -33,12 +33,17 @@ from genesis.codegen.cuda.kernel_ir import (
     Value,
 )
 from genesis.codegen.cuda.rounded import rounded_values
+from genesis.codegen.cuda.statement_order import FULL_ROW, loads_first, stores_last
 from genesis.ir.sym_int import SymInt, literal_value, most, rounds
-from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
+from genesis.ir.types import DType, bool_, float32, int32, int64
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 
 _INLINE = {"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"}
-BIG = {int32: 2**31 - 1, int64: 2**63 - 1}
+BIG: Final = {int32: 2**31 - 1, int64: 2**63 - 1}
+
+REDUCED_AS: Final = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
+                     "argmax": "max", "argmin": "min"}
+"""Reduction → the one that takes two values of it together."""
 
 
 class Body:
@@ -93,38 +98,9 @@ class Body:
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined."""
-        return [line for s in self.loads_first(self.stores_last(self.kernel.statements)) for line in self.statement(s)]
-
-    def loads_first(self, statements: Sequence[Statement]) -> list[Statement]:
-        """What needs no value is loaded before anything is computed, which hides the time that it takes.
-
-        Not the weights of a long row: the row fills the registers until it is reduced, and they are in the cache.
-        """
         full = not self.blocks.looped and self.blocks.r >= FULL_ROW
-
-        def waits(s: Statement) -> bool:
-            if isinstance(s, Load):
-                if full and s.out.vars == "r":
-                    return True
-                return any(atom.kind == "loaded" for atom in atoms([s.address, *(bound.e for bound in s.bounds)]))
-            return not isinstance(s, Number)
-        return sorted(statements, key=waits)
-
-    @staticmethod
-    def stores_last(statements: Sequence[Statement]) -> list[Statement]:
-        """All loads come before the first store, and what is computed last is stored first.
-
-        A store may want its value in another layout than the computation has it in. Triton 3.6 then takes the converted
-        value for whatever a later store needs of it, also for what is computed before the conversion, and refuses its
-        own code (triton-lang/triton#8257). So what is computed from a value is stored before the value is.
-        """
-        place = {s.out.name: number for number, s in enumerate(statements) if not isinstance(s, END)}
-
-        def order(s: Statement) -> int:
-            if not isinstance(s, END):
-                return -len(statements)
-            return -place[s.value.name if isinstance(s, Store) else s.operand.name]
-        return sorted(statements, key=order)
+        ordered = loads_first(stores_last(self.kernel.statements), full)
+        return [line for s in ordered for line in self.statement(s)]
 
     # Statements
 
@@ -427,68 +403,3 @@ class Body:
         for atom in atoms(expressions):
             found.update(self.kernel.indices[atom.name].vars if atom.kind == "loaded" else atom.name)
         return "".join(name for name in "xr" if name in found)
-
-
-REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
-               "argmax": "max", "argmin": "min"}
-
-
-FULL_ROW: Final = 8192
-"""Minimum elements of a row that takes most of a program's registers."""
-
-
-def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> str:
-    """A number in a dtype, typed unless the other operand gives the type. In uint8 -1 is 255.
-
-    >>> literal(0.5, float32), literal(0.5, float32, inline=True)
-    ('tl.full((), 0.5, tl.float32)', '0.5')
-    """
-    if isinstance(number, SymInt):  # an argument of the kernel
-        text = str(number) if isinstance(number.value, int) else _quotient(number)
-        return f"tl.full((), {text}, {lowerings.triton_type(dtype)})"
-    if dtype.kind == "float":
-        value = float(number)
-        text = repr(value) if math.isfinite(value) else f'float("{value}")'
-    else:
-        text = repr(int(number) % 2**8 if dtype is uint8 else int(number))
-    if inline and dtype in (float32, int32, int64) and (dtype is not float32 or math.isfinite(float(number))):
-        return text if not text.startswith("-") else f"({text})"
-    return f"tl.full((), {text}, {lowerings.triton_type(dtype)})"
-
-
-def _quotient(size: SymInt) -> str:
-    """A formula with quotients as text, in float64 as Python has them: the same bits from an argument as from a number
-    in the text."""
-    def real(x: int | float | SymInt) -> str:
-        if isinstance(x, SymInt) and not isinstance(x.value, int):
-            return _quotient(x)
-        return f"tl.full((), {x}, tl.float64)"
-
-    terms = []
-    for numbers, k in size.terms:
-        factors = [real(k)] if k != 1 or not numbers else []
-        for atom in numbers:
-            kind, a, b = size.trace.atoms[atom]
-            factors.append(f"({real(a)} / {real(b)})" if kind == "/" else real(size.trace.make((((atom,), 1),))))
-        terms.append(" * ".join(factors))
-    return f"({' + '.join(terms)})"
-
-
-def expression(e: Expr) -> str:
-    """An index expression as Python text over x, r and loaded indices."""
-    parts = []
-    for atom, k in e.terms:
-        if atom.inner is None:
-            text = atom.name
-        else:
-            inside = expression(atom.inner)
-            inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
-            text = f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})"
-        if k == -1:
-            text = f"-{text}"
-        elif k != 1:
-            text = f"{text} * {k}"
-        parts.append(text)
-    if e.constant or not parts:
-        parts.append(str(e.constant))
-    return " + ".join(parts).replace("+ -", "- ")

@@ -23,6 +23,7 @@ from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Stat
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines, vector_of_rows
+from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import is_multiple, literal_value, rounds
 from genesis.ir.types import bool_, int64
@@ -98,7 +99,7 @@ class Program(Body):
         Everything is stored at the end, in the last loop: an output may share memory with an input,
         which earlier loops read.
         """
-        statements = self.stores_last(self.kernel.statements)
+        statements = stores_last(self.kernel.statements)
         found: list[str] = []
         last = max((self.loop_of(s) for s in statements), default=0)
         for index in range(last + 1):
@@ -162,7 +163,7 @@ class Program(Body):
         wanted: set[str] = set()
         chosen = set(map(id, ends))
         kept = []
-        for s in reversed(self.stores_last(self.kernel.statements)):
+        for s in reversed(stores_last(self.kernel.statements)):
             if id(s) in chosen or (not isinstance(s, (*END, Reduce)) and s.out.name in wanted and self.inside(s)):
                 kept.append(s)
                 wanted.update(value.name for value in self.reads(s))
@@ -288,7 +289,7 @@ class Program(Body):
 
     def around_loop(self, inside: Callable[[Statement], bool]) -> tuple[list[Statement], list[Statement]]:
         """The statements before the loop and those in it; loads come before stores."""
-        statements = self.stores_last(self.kernel.statements)
+        statements = stores_last(self.kernel.statements)
         return [s for s in statements if not inside(s)], [s for s in statements if inside(s)]
 
     def part_as_reduction(self, s: Part) -> Reduce:

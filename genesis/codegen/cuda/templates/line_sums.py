@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
-from genesis.codegen.cuda.emitter import literal
+from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside

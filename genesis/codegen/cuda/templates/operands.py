@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genesis.codegen.cuda.emitter import expression
+from genesis.codegen.cuda.expressions import expression
 from genesis.ir.node import Node
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.fusion.views import stored_as

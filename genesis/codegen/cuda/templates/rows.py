@@ -10,7 +10,8 @@ from math import prod
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.build_kernel import build_operands
-from genesis.codegen.cuda.emitter import Body, expression
+from genesis.codegen.cuda.emitter import Body
+from genesis.codegen.cuda.expressions import expression
 from genesis.codegen.cuda.loops import integer_type, module, multiples_of_8, multiples_of_16, needs_int64
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.row_edges import before_end
