@@ -62,8 +62,9 @@ CIRCLES = {
     ("genesis.codegen.cuda.templates.convolution", "genesis.codegen.cuda.templates.convolution_weight"):
         "the gradient by the weight walks the forward's coordinates, and the forward's table names it",
     ("genesis.ir.ops.grouped_rows", "genesis.ir.ops.indexing", "genesis.ir.ops.movement", "genesis.ir.ops.reduction",
-     "genesis.ir.ops.scan", "genesis.ir.ops.searching", "genesis.ir.ops.segments", "genesis.ir.ops.sorting"):
-        "the derivative of an op of one family is made of ops of the others",
+     "genesis.ir.ops.scan", "genesis.ir.ops.searching", "genesis.ir.ops.segments", "genesis.ir.ops.sort_steps",
+     "genesis.ir.ops.sorting"):
+        "the derivative of an op of one family is made of ops of the others; a step of a sort means a sort",
     ("genesis.ops.comparison", "genesis.ops.indexing", "genesis.ops.searching", "genesis.ops.writing"):
         "torch's names fall back on each other: where(x) is nonzero(x), x[mask] is nonzero and gather",
     ("genesis.ops.creation", "genesis.ops.interop"): "as_tensor takes arrays, from_dlpack takes a device",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 
@@ -120,6 +122,8 @@ def test_torchs_own_names_of_private_parts_that_programs_import() -> None:
 
 def test_a_module_with_the_name_of_a_function_is_called_as_it() -> None:
     """`import torch.autograd.gradcheck` leaves `torch.autograd.gradcheck` a function."""
+    first = "import genesis.autograd.gradcheck; print(callable(genesis.autograd.gradcheck))"  # nobody asked before
+    assert subprocess.run([sys.executable, "-c", first], capture_output=True, text=True, check=True).stdout == "True\n"
     module = importlib.import_module("genesis.autograd.gradcheck")
     x = genesis.ones(2, dtype=genesis.float64, requires_grad=True)
     assert genesis.autograd.gradcheck(lambda x: x * x, x) and module.gradgradcheck(lambda x: x * x, x)

@@ -28,12 +28,11 @@ Written into text, a size is a word (`size_3_`) that code generation turns into 
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, overload
 
-from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Terms, common_factors
+from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Terms
 
 if TYPE_CHECKING:
     from genesis.ir.size_ranges import Range
@@ -281,35 +280,6 @@ def literal_value(size: Size) -> int | None:
     return size.value if is_literal(size) and isinstance(size.value, int) else None
 
 
-def is_multiple(size: Size, number: int) -> bool:
-    """Does the number divide the size, and every other that a symbolic size can be?"""
-    if not isinstance(size, SymInt):
-        return size % number == 0
-    return size.trace.divides(number, size)
-
-
-def divided_by(size: Size, number: int) -> bool:
-    """Does the number divide the size? Where only some of a class's sizes are multiples, the answer becomes a guard.
-
-    >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(T=12) as trace:
-    ...     is_multiple(trace.symbol("T"), 4), divided_by(trace.symbol("T"), 4), len(trace.guards)
-    (False, True, 1)
-    """
-    return is_multiple(size, number) or bool(size % number < 1)
-
-
-def twos(size: Size) -> int:
-    """The largest power of two that divides the size, and every other that a symbolic size can be.
-
-    >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(T=48) as trace:
-    ...     twos(40), twos(trace.symbol("T") * 2)
-    (8, 32)
-    """
-    return int(gcd(size, 1 << 62) if isinstance(size, SymInt) else size & -size)
-
-
 def is_int_or_sym(value: object) -> bool:
     """Whether a value can be a tensor's size: an int or a `SymInt`."""
     return value.__class__ is int or value.__class__ is SymInt
@@ -338,38 +308,6 @@ def rounds(size: Size, block: int) -> int:
     """
     number = literal_value(size)
     return operator.index(-(-size // block)) if number is None else -(-number // block)
-
-
-@overload
-def gcd(a: int, b: int) -> int: ...
-
-
-@overload
-def gcd(a: Size, b: Size) -> Size: ...
-
-
-def gcd(a: Size, b: Size) -> Size:
-    """A common divisor of two sizes, whatever the symbols are: the greatest that their terms show.
-
-    >>> from genesis.ir.size_trace import Trace
-    >>> with Trace(B=8) as trace:
-    ...     B = trace.symbol("B")
-    ...     gcd(B * 96, 64), gcd((B - 1) * 6, B - 1) == B - 1
-    (32, True)
-    """
-    symbolic = a if isinstance(a, SymInt) else b
-    if not isinstance(symbolic, SymInt):
-        return math.gcd(a, b)
-    for one, other in ((a, b), (b, a)):
-        if isinstance(one, SymInt) and len(one.terms) > 1:  # a sum shows what it divides in no single term
-            rest = one.trace.divide(other, one)[1]
-            if rest.__class__ is int and rest == 0:
-                return one
-    terms = (*terms_of(a), *terms_of(b))
-    common = terms[0][0]
-    for atoms, _ in terms[1:]:
-        common = common_factors(common, atoms)
-    return symbolic.trace.make(((common, math.gcd(*(k for _, k in terms))),))
 
 
 def formula(size: Size) -> str:

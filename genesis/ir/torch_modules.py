@@ -81,7 +81,7 @@ class TorchPaths:
             module.__doc__ = f"torch's path to names of genesis.{row.homes}".rstrip(".")
             module.__getattr__ = names_from(name, row.homes)  # type: ignore[method-assign]
             package, _, last = name.rpartition(".")
-            function = vars(sys.modules[package]).get(last)
+            function = getattr(sys.modules[package], last, None)  # one that it has later, too
             if callable(function):
                 module.__class__ = _called_as(function)
             return

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.config import config
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import divided_by, hint
+from genesis.ir.size_divisors import divided_by
+from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.graph.memory_order import strides_of
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genesis.ir.size_class import class_of
+from genesis.ir.size_divisors import gcd, is_multiple
 from genesis.ir.size_trace import Trace, tracing
-from genesis.ir.sym_int import formula, gcd, hint, is_int_or_sym, is_multiple, most, value_at, value_of
+from genesis.ir.sym_int import formula, hint, is_int_or_sym, most, value_at, value_of
 from genesis.passes.fusion.index_map import add, scale, unflatten, variable
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}

@@ -9,7 +9,7 @@ from math import prod
 from genesis.codegen.cuda.lower import argument
 from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import Node
-from genesis.ir.ops.in_range import report
+from genesis.ir.ops.row_number import report
 from genesis.ir.place import Place
 from genesis.ir.sym_int import value_of
 from genesis.ir.types import TensorType, tensor_type

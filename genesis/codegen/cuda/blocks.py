@@ -14,7 +14,8 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Store
 from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.ops.splits import SPREADS, split_length
-from genesis.ir.sym_int import hint, is_multiple, literal_value, most
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import hint, literal_value, most
 from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
 
 PERSISTENT: Final = 16384

@@ -16,7 +16,7 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import HEAVY, VECTOR, Blocks
 from genesis.codegen.cuda.kernel_ir import Apply, Kernel, Load, Random, Store
-from genesis.ir.sym_int import is_multiple
+from genesis.ir.size_divisors import is_multiple
 from genesis.ir.types import DType
 from genesis.passes.fusion.materialize import weight
 

@@ -26,7 +26,7 @@ from genesis.codegen.cuda.row_edges import block_lines, start_lines
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
 from genesis.codegen.cuda.unrolled import build_unrolled, unrolled
-from genesis.ir.sym_int import is_multiple
+from genesis.ir.size_divisors import is_multiple
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
 

@@ -17,7 +17,7 @@ from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
-from genesis.ir.ops.in_range import report
+from genesis.ir.ops.row_number import report
 from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place

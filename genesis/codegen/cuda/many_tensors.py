@@ -20,7 +20,7 @@ from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.source import KernelSource, TensorTable
 from genesis.ir.node import Node
 from genesis.ir.ops.norm_parts import norm_parts, reduction_for, term
-from genesis.ir.sym_int import gcd
+from genesis.ir.size_divisors import gcd
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 

@@ -16,7 +16,8 @@ from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load, Store
 from genesis.ir.ops import leaves
-from genesis.ir.sym_int import hint, is_multiple, literal_value, most
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import hint, literal_value, most
 from genesis.passes.fusion.views import stored_as
 
 WARPS: Final = 16

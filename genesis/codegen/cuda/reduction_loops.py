@@ -25,7 +25,8 @@ from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines, vector_of_rows
 from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import is_multiple, literal_value, rounds
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import literal_value, rounds
 from genesis.ir.types import bool_, int64
 
 LANES: Final = 8

@@ -26,8 +26,9 @@ from genesis.ir.ops import leaves, movement
 from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.polynomials import SYMBOLS
 from genesis.ir.size_class import LEAST, class_of, exact_class_of
+from genesis.ir.size_divisors import gcd
 from genesis.ir.size_trace import Trace
-from genesis.ir.sym_int import Size, SymInt, gcd, symbols_of, value_at, value_of
+from genesis.ir.sym_int import Size, SymInt, symbols_of, value_at, value_of
 from genesis.ir.types import TensorType
 
 Types = tuple[TensorType, ...]

@@ -44,6 +44,7 @@ from genesis.ir.ops import (
     scatter_reduce,
     searching,
     segments,
+    sort_steps,
     sorting,
     special,
     splits,

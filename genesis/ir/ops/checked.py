@@ -1,4 +1,4 @@
-"""Ops that take an index from the user, and the check that goes in front of each on a GPU (see `ops/in_range.py`)."""
+"""Ops that take an index from the user, and the check that goes in front of each on a GPU (see `ops/row_number.py`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import composite, indexing, leaves
-from genesis.ir.ops.in_range import in_range
-from genesis.ir.ops.row_number import row_number
+from genesis.ir.ops.row_number import in_range, row_number
 from genesis.ir.source import Source
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ short index. A group that is hit so often that it fills chunks of the sorted wor
 programs of their own: a row that every position hits is shared out like any other.
 
 Everything is in rows: base is (outer, rows, inner), source (outer, positions, inner), words (1, positions) as
-`ops/sorting.py` has them: a row's number above 32 bits of twice its position.
+`ops/sort_steps.py` has them: a row's number above 32 bits of twice its position.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ group_sums: Op = Op("group_sums", "index", _sums_type, attrs=("bits", "chunk"), 
 
 def rows_by_group(base: Node, index: Node, source: Node) -> Node:
     """base with the source's rows added, by sorting the index by groups."""
-    from genesis.ir.ops.sorting import DIGIT, grouped_words
+    from genesis.ir.ops.sort_steps import DIGIT, grouped_words
     rows, count = base.type.shape[1], prod(index.type.shape)
     bits = group_bits(rows, DIGIT)
     chunk = max(FEWEST, 4 << bits)

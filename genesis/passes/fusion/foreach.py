@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement, recompute
-from genesis.ir.ops.in_range import in_range
 from genesis.ir.ops.recompute import inputs_read
+from genesis.ir.ops.row_number import in_range
 from genesis.passes.fusion.awaited import awaited
 from genesis.passes.groups import Group
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from genesis.ir.sym_int import gcd
+from genesis.ir.size_divisors import gcd
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, pointwise
-from genesis.ir.ops.in_range import in_range
 from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.recompute import inputs_read, recompute
+from genesis.ir.ops.row_number import in_range
 from genesis.ir.ops.segments import lines_summed, row_put, rows_summed
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from genesis.ir.node import Node
 from genesis.ir.ops import contraction, movement
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.sym_int import hint, is_multiple
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import hint
 from genesis.passes.fusion.epilogues import DTYPES, MOST_WEIGHT
 from genesis.passes.fusion.index_map import ZERO, Expr, flatten, offset, replaced_by, unflatten, variable
 from genesis.passes.fusion.materialize import maker, weight

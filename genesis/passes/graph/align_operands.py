@@ -18,7 +18,8 @@ from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.movement import pad, slice
-from genesis.ir.sym_int import divided_by, hint
+from genesis.ir.size_divisors import divided_by
+from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of

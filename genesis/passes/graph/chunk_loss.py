@@ -31,7 +31,8 @@ from genesis.ir.node import Node, literal, located
 from genesis.ir.ops import contraction, loss, movement, pointwise, softmax
 from genesis.ir.ops.recompute import recompute
 from genesis.ir.ops.splits import accumulated
-from genesis.ir.sym_int import Size, SymInt, hint, is_multiple, weighed
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import Size, SymInt, hint, weighed
 from genesis.passes.graph.leave_out_rows import leave_out_rows
 from genesis.passes.graph.row_rules import REDUCTIONS, Rows, Span, Use, first_use, over_rows, part, use_of
 from genesis.passes.groups import MissedFusion

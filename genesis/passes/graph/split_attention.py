@@ -20,7 +20,8 @@ from genesis.ir.ops.movement import expand, permute, reshape
 from genesis.ir.ops.pointwise import eq, exp, where_
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, spread, sum
-from genesis.ir.sym_int import hint, is_multiple
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 
 SHORTEST_PIECE: Final = 64

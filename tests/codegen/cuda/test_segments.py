@@ -14,7 +14,7 @@ from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
 from genesis.ir.node import literal
 from genesis.ir.ops import grouped_rows, indexing, leaves, movement, pointwise, segments, sorting
-from genesis.ir.ops.in_range import in_range, report
+from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
 from genesis.passes.groups import Schedule

@@ -12,7 +12,7 @@ from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
-from genesis.ir.ops import sorting
+from genesis.ir.ops import sort_steps, sorting
 from genesis.ir.ops.control import item
 from genesis.ir.types import dtype_named, float32
 from genesis.passes.groups import Schedule
@@ -61,8 +61,9 @@ def test_sort(place: tuple[tuple[int, ...], int], descending: bool, dtype: str) 
     lambda dtype, descending: descending is (dtype in ("bfloat16", "float64")),
     ["float32", "bfloat16", "int64", "float64"], [False, True]))
 def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dtype: str, descending: bool) -> None:
-    for name, size in (("NARROW_TILE", 16), ("WIDE_TILE", 16), ("RUN", 16)):
-        monkeypatch.setattr(sorting, name, size)
+    for name in ("NARROW_TILE", "WIDE_TILE"):
+        monkeypatch.setattr(sorting, name, 16)
+    monkeypatch.setattr(sort_steps, "RUN", 16)
     x, data = an_input(0, (2, 203), dtype_named(dtype)), tied((2, 203), dtype)
     kernels = sorts(x, data, 1, descending)
     assert kernels.count("merge_runs") == kernels.count("sort_runs") == (1 if data.element_size() < 8 else 2)
@@ -73,11 +74,12 @@ def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dty
     ["float32", "bfloat16", "int8", "uint8", "float64"], [False, True]))
 def test_rows_of_many_runs_are_sorted_digit_by_digit(monkeypatch: pytest.MonkeyPatch, dtype: str,
                                                      descending: bool) -> None:
-    for name, size in (("NARROW_TILE", 16), ("WIDE_TILE", 16), ("RUN", 4)):
-        monkeypatch.setattr(sorting, name, size)
-    monkeypatch.setattr(sorting, "BLOCK", 64)
+    for name in ("NARROW_TILE", "WIDE_TILE"):
+        monkeypatch.setattr(sorting, name, 16)
+    monkeypatch.setattr(sort_steps, "RUN", 4)
+    monkeypatch.setattr(sort_steps, "BLOCK", 64)
     monkeypatch.setattr(long_sort, "BLOCK", 64)
-    monkeypatch.setattr(sorting, "FEW_BLOCKS", 8 if descending else 7)  # there are 8
+    monkeypatch.setattr(sort_steps, "FEW_BLOCKS", 8 if descending else 7)  # there are 8
     x, data = an_input(0, (2, 203), dtype_named(dtype)), tied((2, 203), dtype)
     kernels = sorts(x, data, 1, descending)
     assert kernels.count("digit_counts") == data.element_size()
@@ -132,7 +134,7 @@ def test_topk_is_the_first_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, pla
     length, k = place
     for name in ("NARROW_TILE", "WIDE_TILE"):
         monkeypatch.setattr(sorting, name, 64)
-    monkeypatch.setattr(sorting, "RUN", 32)
+    monkeypatch.setattr(sort_steps, "RUN", 32)
     x, data = an_input(0, (2, length), dtype_named(dtype)), tied((2, length), dtype)
     values, indices = run_schedule(compiled([x], sorting.topk(x, k=k, axis=1, largest=largest)), [data],
                                    most_programs=512)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.prefetch import MOST_BYTES
 from genesis.codegen.cuda.templates.operands import address
-from genesis.ir.sym_int import hint, is_literal, is_multiple, most
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import hint, is_literal, most
 from genesis.ir.types import bool_
 from genesis.passes.fusion.index_map import Expr
 

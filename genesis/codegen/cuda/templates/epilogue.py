@@ -17,7 +17,7 @@ from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
-from genesis.ir.sym_int import gcd
+from genesis.ir.size_divisors import gcd
 from genesis.passes.groups import Group
 
 PRODUCT = "in0"

@@ -14,7 +14,7 @@ from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, 
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.codegen.cuda.templates.words import Words
 from genesis.ir.node import Node
-from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS, turn_of
+from genesis.ir.ops.sort_steps import BLOCK, DIGIT, MOST_RUNS, turn_of
 from genesis.ir.sym_int import SymInt, most
 from genesis.ir.types import int64
 from genesis.passes.groups import Group

@@ -41,7 +41,7 @@ from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import gcd, is_multiple
+from genesis.ir.size_divisors import gcd, is_multiple
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view

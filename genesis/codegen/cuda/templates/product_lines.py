@@ -20,7 +20,7 @@ from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.templates.operands import address, stride_of
 from genesis.codegen.cuda.templates.tile import rounding
 from genesis.config import config
-from genesis.ir.sym_int import divided_by, is_multiple
+from genesis.ir.size_divisors import divided_by, is_multiple
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.fusion.index_map import Expr
 from genesis.passes.fusion.operand_view import OperandView

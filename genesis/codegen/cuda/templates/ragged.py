@@ -22,7 +22,7 @@ from genesis.codegen.cuda.templates.product_lines import mask_of, product_lines
 from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.ir.node import Node
 from genesis.ir.ops.ragged import ragged_matmul, ragged_matmul_sums
-from genesis.ir.sym_int import gcd
+from genesis.ir.size_divisors import gcd
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.views import stored_as

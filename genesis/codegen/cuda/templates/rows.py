@@ -17,7 +17,7 @@ from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.row_edges import before_end
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
-from genesis.ir.sym_int import twos
+from genesis.ir.size_divisors import twos
 from genesis.passes.fusion.loop_reads import coordinates
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space

@@ -19,7 +19,7 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
-from genesis.ir.sym_int import twos
+from genesis.ir.size_divisors import twos
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.graph.split_scans import COLUMNS
 from genesis.passes.groups import Group

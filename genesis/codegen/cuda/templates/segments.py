@@ -20,7 +20,7 @@ from genesis.codegen.cuda.templates.rows import result
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.ir.node import Node
 from genesis.ir.ops.segments import FINE
-from genesis.ir.sym_int import is_multiple, twos
+from genesis.ir.size_divisors import is_multiple, twos
 from genesis.ir.types import DType, int32
 from genesis.passes.graph.simplify_arithmetic import is_constant
 from genesis.passes.groups import Group

@@ -25,7 +25,8 @@ from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
 from genesis.config import config
 from genesis.ir.node import Node
-from genesis.ir.sym_int import gcd, hint
+from genesis.ir.size_divisors import gcd
+from genesis.ir.sym_int import hint
 from genesis.passes.fusion.index_map import Expr
 
 if TYPE_CHECKING:

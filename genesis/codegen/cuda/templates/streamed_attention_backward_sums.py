@@ -17,7 +17,7 @@ from genesis.codegen.cuda.templates.streamed_tiles_gluon import (
     wide_layout,
 )
 from genesis.codegen.cuda.templates.tile import LOG2_E, indented
-from genesis.ir.sym_int import gcd
+from genesis.ir.size_divisors import gcd
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.templates.attention import Attention

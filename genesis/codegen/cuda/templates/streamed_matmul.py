@@ -20,7 +20,8 @@ from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.config import config
 from genesis.ir.node import Node
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
-from genesis.ir.sym_int import gcd, hint
+from genesis.ir.size_divisors import gcd
+from genesis.ir.sym_int import hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.operand_view import OperandView
 
