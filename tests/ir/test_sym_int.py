@@ -6,7 +6,7 @@ import math
 import operator
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from genesis.ir.size_class import class_of
@@ -14,6 +14,9 @@ from genesis.ir.size_divisors import gcd, is_multiple
 from genesis.ir.size_trace import Trace, tracing
 from genesis.ir.sym_int import formula, hint, is_int_or_sym, most, value_at, value_of
 from genesis.passes.fusion.index_map import add, scale, unflatten, variable
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""An example may take as long as a machine with other work makes it."""
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
@@ -38,6 +41,7 @@ def holds(trace: Trace, values: dict[str, int]) -> bool:
         COMPARISONS[name](value_at(size, values), 0) for name, size in trace.guards)
 
 
+@PATIENT
 @given(expressions, sizes, sizes, sizes, sizes)
 def test_a_size_computes_as_the_int_does_and_its_formula_as_long_as_the_guards_hold(expression, b, t, b2, t2) -> None:
     with Trace(B=b, T=t) as trace:
@@ -51,6 +55,7 @@ def test_a_size_computes_as_the_int_does_and_its_formula_as_long_as_the_guards_h
             assert value_at(found, {"B": b2, "T": t2}) == evaluate(expression, {"B": b2, "T": t2})
 
 
+@PATIENT
 @given(expressions, sizes, sizes, sizes, sizes)
 def test_what_is_said_of_a_size_without_a_guard_is_the_same_for_all_of_its_class(expression, b, t, b2, t2) -> None:
     """Which of the sizes was met first does not show."""
@@ -73,6 +78,7 @@ def test_what_is_said_of_a_size_without_a_guard_is_the_same_for_all_of_its_class
         assert not is_multiple(found, 16) or value_of(other_found) % 16 == 0
 
 
+@PATIENT
 @given(expressions, expressions, st.sampled_from(list(COMPARISONS)), sizes, sizes, sizes, sizes)
 def test_an_answer_holds_wherever_the_guards_do(one, other, name, b, t, b2, t2) -> None:
     compare = COMPARISONS[name]
