@@ -11,6 +11,7 @@ import genesis
 import genesis.nn.functional as F
 from genesis import nn
 from tests.gpu.compare import check, check_gradients, integers, numbers, parts, same
+from tests.gpu.conftest import forget_plans
 
 
 @pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2}])
@@ -132,3 +133,16 @@ def test_an_encoder_layer_with_padding(cuda) -> None:
         layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).to(x.device)
         return layer(x, src_key_padding_mask=genesis.tensor(padding, device=x.device))
     check_gradients(program, numbers(2, 6, 16), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("rows", [2, 1 << 20])
+def test_batch_norm_of_odd_images_by_columns_and_by_rows(cuda, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sums are split along the outer axis, or cut out of all; then for another batch."""
+    from genesis.passes.graph import split_reductions as split
+    for name, value in (("SMALLEST", 100), ("SHORTEST_SPLIT", 8), ("FEWER_SPLITS", (16, 8)), ("MULTIPLE", 8),
+                        ("FEWEST_COLUMNS", 8), ("COLUMNS_EACH", 1), ("WHOLE_ROW", 0), ("FEWEST_ROWS", rows)):
+        monkeypatch.setattr(split, name, value)
+    forget_plans()
+    for batch in (19, 27):
+        check_gradients(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), numbers(batch, 2, 5, 5) + 3,
+                        numbers(2, seed=1), numbers(2, seed=2), tolerance=2e-5)

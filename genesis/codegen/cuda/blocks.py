@@ -15,7 +15,7 @@ from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random,
 from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.ops.splits import SPREADS, split_length
 from genesis.ir.size_divisors import is_multiple
-from genesis.ir.sym_int import hint, literal_value, most
+from genesis.ir.sym_int import as_written, hint, literal_value, most
 from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
 
 PERSISTENT: Final = 16384
@@ -30,7 +30,7 @@ TILE: Final = 8192
 EACH: Final = 2
 """Programs per multiprocessor that keep a GPU busy."""
 
-BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 8192)
+BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 2048, 4096, 8192)
 """Block sizes for the batch: few, so that most batch sizes share their kernels."""
 
 SHORT_ROWS: Final = 64
@@ -97,9 +97,8 @@ class Blocks:
 
 
 def room_for(n: int) -> int:
-    """The largest that a size can be in a kernel; of one that the kernel names by its number, that."""
-    number = literal_value(n)
-    return most(n) if number is None else number
+    """The largest that a size can be in a kernel, which names some sizes by their numbers."""
+    return most(as_written(n))
 
 
 def about(n: int) -> int:
@@ -140,7 +139,8 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
         return _split_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, num_stages=3)
-    r_block = batch_block(kernel.r_size, PERSISTENT) if kernel.r_leads else power_of_two(kernel.r_size)
+    of_batch = kernel.r_leads and (columns or literal_value(kernel.r_size) is None)
+    r_block = batch_block(kernel.r_size, PERSISTENT) if of_batch else power_of_two(kernel.r_size)
     return _columns(kernel, r_block, gpu) if columns else _rows(kernel, r_block, gpu)
 
 

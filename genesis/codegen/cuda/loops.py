@@ -27,6 +27,7 @@ from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
 from genesis.codegen.cuda.unrolled import build_unrolled, unrolled
 from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import as_written
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
 
@@ -119,12 +120,13 @@ def any_needs_int64(*sizes: int) -> bool:
 
 def multiples_of_16(sizes: dict[str, int]) -> list[str]:
     """The sizes that a kernel may take for multiples of 16: with that it finds out which accesses are aligned."""
-    return [size for size, value in sizes.items() if is_multiple(value, 16)]
+    return [size for size, value in sizes.items() if is_multiple(as_written(value), 16)]
 
 
 def multiples_of_8(sizes: dict[str, int]) -> list[str]:
     """The others that it may take for multiples of 8: rows of 16-bit values are read in whole vectors there."""
-    return [size for size, value in sizes.items() if is_multiple(value, 8) and not is_multiple(value, 16)]
+    return [size for size, value in sizes.items()
+            if is_multiple(as_written(value), 8) and not is_multiple(as_written(value), 16)]
 
 
 def module(name: str, signature: dict[str, str], lines: list[str], more: str = "", before: Sequence[str] = ()) -> str:

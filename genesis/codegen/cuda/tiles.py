@@ -19,7 +19,7 @@ from genesis.codegen.cuda.blocks import Blocks, about, enough_programs, flat_blo
 from genesis.codegen.cuda.build_kernel import over
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store
-from genesis.ir.sym_int import SymInt
+from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
 
@@ -89,13 +89,20 @@ def _row_block(columns: int) -> int:
     """The largest block that wastes few lanes of a row; 0 if none does."""
     if not columns:
         return 0
-    blocks = (1024, 512, 256, 128, 64, 32, 16)
+    blocks, number = (1024, 512, 256, 128, 64, 32, 16), literal_value(columns)
     if isinstance(columns, SymInt):  # the shortest of its class is to waste few
         shortest = columns.trace.range(columns)[0] or 0
         long = [block for block in blocks if shortest + block <= WASTE * shortest]
-        return max(long[0] if long else 0, min(256, power_of_two(columns)))
-    fitting = [block for block in blocks if -(-columns // block) * block <= WASTE * columns]
+        found = max(long[0] if long else 0, min(256, power_of_two(columns)))
+        if number is None or _wasted(found, number) <= WASTE:
+            return found
+    fitting = [block for block in blocks if _wasted(block, columns if number is None else number) <= WASTE]
     return fitting[0] if fitting else 0
+
+
+def _wasted(block: int, columns: int) -> float:
+    """Lanes of blocks of a row, for each element of the row."""
+    return -(-columns // block) * block / columns
 
 
 def _run_across(kernel: Kernel, columns: int) -> int:

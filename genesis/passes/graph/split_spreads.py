@@ -11,6 +11,7 @@ the number of all of them, c:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -24,7 +25,25 @@ NEAR: Final = 6
 """Maximum ops between a reduction and the number that it gives the next one: a division, a cast, a reshape."""
 
 
-def split_spread(node: Node, split_count: Callable[[Node], tuple[int, int]]) -> Node | None:
+@dataclass(frozen=True)
+class Cut:
+    """How a reduction is split.
+
+    Attributes:
+        splits, multiple, axes: `reduce_splits`' own. The other axes of the reduction are reduced with the splits.
+    """
+
+    splits: int
+    multiple: int
+    axes: tuple[int, ...]
+
+    def axes_left(self, node: Node) -> tuple[int, ...]:
+        """The axes of the parts that are still to be reduced."""
+        kept = [axis for axis in range(node.inputs[0].type.ndim) if axis not in self.axes]
+        return (0, *(1 + place for place, axis in enumerate(kept) if axis in node["axes"]))
+
+
+def split_spread(node: Node, cut_of: Callable[[Node], Cut | None]) -> Node | None:
     """A sum of squares or exponentials around what was reduced of the same values → those of splits, put together.
 
         before: %1: f32[] = sum(%0, axes=(0,))       after: %1: f32[1056] = reduce_splits(%0, how=sum)
@@ -32,7 +51,7 @@ def split_spread(node: Node, split_count: Callable[[Node], tuple[int, int]]) -> 
                 %3 = sum((%0 - %2)², axes=(0,))             %3 = sum(%2 + counts · (%1 / counts - mean)²)
 
     Args:
-        split_count: of a reduction, (splits, what their length is a multiple of); no splits for one that stays whole.
+        cut_of: how a reduction is split; None for one that stays whole.
     """
     if node.op is not reduction.sum or node.dtype.kind != "float":
         return None
@@ -44,22 +63,24 @@ def split_spread(node: Node, split_count: Callable[[Node], tuple[int, int]]) -> 
     beside = {"squares": reduction.sum, "exponentials": reduction.max}[how]
     if number is None or not _reduces(number, beside, x, node["axes"]):
         return None
-    splits, multiple = split_count(node)
-    if not splits:
+    cut = cut_of(node)
+    if cut is None:
         return None
-    parts = {each: reduce_splits(x, how=each, axes=node["axes"], splits=splits, multiple=multiple)
+    parts = {each: reduce_splits(x, how=each, axes=cut.axes, splits=cut.splits, multiple=cut.multiple)
              for each in (beside.name, how)}
-    spread, own = parts[how], parts[beside.name]
-    number = expand(reshape(cast(number, dtype=spread.dtype), shape=(1, *spread.shape[1:])), shape=spread.shape)
+    spread, own, left = parts[how], parts[beside.name], cut.axes_left(node)
+    shape = (1, *(1 if axis in left else size for axis, size in enumerate(spread.shape[1:], 1)))
+    number = expand(reshape(cast(number, dtype=spread.dtype), shape=shape), shape=spread.shape)
     if how == "squares":
-        count = prod(x.shape[axis] for axis in node["axes"])
-        counts = split_counts(count, splits, split_length(count, splits, multiple), spread.dtype, x.type.device)
-        counts = expand(reshape(counts, shape=(splits, *(1 for _ in spread.shape[1:]))), shape=spread.shape)
+        count = prod(x.shape[axis] for axis in cut.axes)
+        counts = split_counts(count, cut.splits, split_length(count, cut.splits, cut.multiple), spread.dtype,
+                              x.type.device)
+        counts = expand(reshape(counts, shape=(cut.splits, *(1 for _ in spread.shape[1:]))), shape=spread.shape)
         apart = sub(div(own, maximum(counts, 1.0)), number)
         all_around = add(spread, mul(counts, mul(apart, apart)))
     else:
         all_around = mul(spread, exp(sub(cast(own, dtype=spread.dtype), number)))
-    total = cast(reduction.sum(all_around, axes=(0,)), dtype=node.dtype)
+    total = cast(reduction.sum(all_around, axes=left), dtype=node.dtype)
     return total if total.shape == node.shape else reshape(total, shape=node.shape)
 
 

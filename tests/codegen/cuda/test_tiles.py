@@ -10,8 +10,9 @@ from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.tiles import tile
 from genesis.ir import Graph, Node
 from genesis.ir.node import NUMBER_TYPES
-from genesis.ir.ops import leaves, movement
+from genesis.ir.ops import leaves, movement, reduction
 from genesis.ir.ops import pointwise as p
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import bfloat16
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.programs import an_input, check, inputs
@@ -77,3 +78,27 @@ def test_a_number_does_not_make_a_tile_smaller_and_short_runs_make_it_longer() -
     assert blocks_of(p.mul(turned, number)) == blocks_of(p.exp(turned)) == (128, 128)
     x = an_input(0, (362, 616, 25))
     assert blocks_of(p.exp(movement.permute(x, axes=(2, 1, 0)))) == (32, 128)
+
+
+def test_rows_that_a_kernel_names_by_their_number_are_flat_where_blocks_would_idle() -> None:
+    """Channels of 7 × 7 images: blocks of 64 lanes would leave a quarter idle, and read 49 elements one by one."""
+    for literals, flat in ((frozenset("H"), True), (frozenset(), False)):
+        with Trace(N=516, H=7) as trace:
+            trace.literals = literals
+            shape = (trace.symbol("N"), 256, trace.symbol("H"), trace.symbol("H"))
+            x, mean = an_input(0, shape), an_input(1, (256,))
+            each = movement.expand(movement.reshape(mean, shape=(1, 256, 1, 1)), shape=shape)
+            group, = fuse(Graph((x, mean), (x - each,))).groups
+            kernel = emit(group)
+            assert ("RBLOCK" not in kernel.constexprs) == flat
+            assert compile_cubin(kernel)
+
+
+def test_a_reduced_batch_of_images_is_read_in_vectors_where_their_sizes_are_numbers() -> None:
+    """61 × 8 × 8 elements of a channel: a block of 4096, and a length that is known to be a multiple of 16."""
+    with Trace(N=61, H=8) as trace:
+        trace.literals = frozenset("H")
+        x = an_input(0, (trace.symbol("N"), 128, trace.symbol("H"), trace.symbol("H")), bfloat16)
+        group, = fuse(Graph((x,), (reduction.sum(x, axes=(0, 2, 3)),))).groups
+        kernel = emit(group)
+        assert kernel.constexprs["RBLOCK"] == 4096 and "r_size" in kernel.aligned

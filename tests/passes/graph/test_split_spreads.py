@@ -26,6 +26,9 @@ GPU = replace(H200, multiprocessors=4)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Splits of what is small enough for the interpreter, and not of the splits' results again."""
     monkeypatch.setattr(split, "SMALLEST", 200)
+    monkeypatch.setattr(split, "WHOLE_ROW", 0)
+    monkeypatch.setattr(split, "FEWEST_COLUMNS", 8)
+    monkeypatch.setattr(split, "COLUMNS_EACH", 16)
     monkeypatch.setattr(split, "SHORTEST_SPLIT", 8)
     monkeypatch.setattr(split, "FEWER_SPLITS", (16, 8))
     monkeypatch.setattr(split, "MULTIPLE", 8)
@@ -54,8 +57,9 @@ def exponentials(x: Node, axes: tuple[int, ...]) -> Node:
 
 
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float16])
-@pytest.mark.parametrize(("shape", "axes"), [((2, 300), (1,)), ((301, 3), (0,)), ((5, 3, 77), (0, 2)),
-                                             ((13, 17), (0, 1))])
+@pytest.mark.parametrize(("shape", "axes"), [((2, 300), (1,)), ((301, 3), (0,)), ((5, 3, 80), (0, 2)),
+                                             ((13, 17), (0, 1)), ((11, 1, 3, 1, 7), (0, 2, 3, 4)),
+                                             ((6, 4, 3, 5), (0, 1, 3)), ((2, 3, 1, 9, 5), (0, 3, 4))])
 @pytest.mark.parametrize("spread", [variance, exponentials])
 def test_a_split_spread_is_the_whole_one_and_reads_once(spread, shape, axes, dtype) -> None:
     x = an_input(0, shape, dtype)

@@ -1,0 +1,84 @@
+"""Which reductions are split, and along which axes; what each gives is the whole one's."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.engine.backends import backend_named
+from genesis.ir import OPS, Graph, Node
+from genesis.ir.ops.splits import reduce_splits
+from genesis.ir.types import dtype_named
+from genesis.passes.graph import split_reductions as split
+from genesis.passes.graph.split_reductions import split_reductions
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.programs import an_input, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+
+
+def reduced(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32", name: str = "sum") -> Graph:
+    x = an_input(0, shape, dtype_named(dtype))
+    return Graph((x,), (OPS[name](x, axes=axes),))
+
+
+def cuts(graph: Graph) -> list[Node]:
+    return [node for node in split_reductions(graph, H200).nodes if node.op is reduce_splits]
+
+
+@pytest.mark.parametrize(("shape", "axes", "outer"), [
+    ((516, 256, 7, 7), (0, 2, 3), (0,)),      # a channel's 49 elements begin anywhere
+    ((516, 256, 8, 8), (0, 2, 3), (0, 2, 3)),  # in vectors
+    ((18, 160, 512, 7), (0, 1, 3), (0, 1)),
+    ((6000, 60, 1, 25), (0, 2, 3), (0,)),
+    ((2, 40, 225, 225), (0, 2, 3), (0, 2, 3))])  # too few rows to add first
+def test_odd_runs_of_neighbours_are_columns_of_the_outer_axes(shape: tuple[int, ...], axes: tuple[int, ...],
+                                                              outer: tuple[int, ...]) -> None:
+    part, = cuts(reduced(shape, axes))
+    assert part["axes"] == outer
+
+
+@pytest.mark.parametrize(("shape", "axes", "splits"), [((2, 64, 64, 64), (0, 2, 3), False), ((64, 16384), (1,), False),
+                                                       ((64, 16385), (1,), True), ((1, 400_000), (1,), True)])
+def test_rows_that_one_program_reads_at_once_are_whole(shape: tuple[int, ...], axes: tuple[int, ...],
+                                                       splits: bool) -> None:
+    assert bool(cuts(reduced(shape, axes))) == splits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "float16"])
+@pytest.mark.parametrize("name", ["sum", "max", "prod"])
+@pytest.mark.parametrize(("shape", "axes"), [((40, 3, 5, 7), (0, 2, 3)), ((9, 5, 2, 33), (0, 1, 3)),
+                                             ((33, 1, 9, 1, 3), (0, 4))])
+def test_columns_of_runs_give_what_the_whole_does(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                                  axes: tuple[int, ...], name: str, dtype: str) -> None:
+    for setting, value in (("SMALLEST", 1), ("FEWEST_COLUMNS", 1), ("FEWEST_ROWS", 2), ("WHOLE_ROW", 0)):
+        monkeypatch.setattr(split, setting, value)
+    graph = reduced(shape, axes, dtype, name)
+    schedule = run_passes(graph, backend_named("h200"))[1]
+    part = next(node for node in schedule.graph.nodes if node.op is reduce_splits)
+    assert part["splits"] > 1 and set(part["axes"]) < set(axes)
+    data = some(graph.inputs[0])
+    data = data % 3 + 1 if name == "prod" and dtype == "int32" else data * 0.1 + 1 if name == "prod" else data
+    found, = run_schedule(schedule, [data.to(getattr(torch, dtype))], most_programs=8192)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    flat = data.to(getattr(torch, dtype)).double().permute(*kept, *axes).reshape(*(shape[a] for a in kept), -1)
+    want = {"sum": flat.sum(-1), "max": flat.amax(-1), "prod": flat.prod(-1)}[name]
+    if dtype == "int32":  # as it wraps round
+        want = (want if name != "prod" else flat.long().prod(-1)).long().to(torch.int32).double()
+    tolerance = {"bfloat16": 8e-3, "float16": 1e-3}.get(dtype, 2e-6) * (prod(shape) if name == "sum" else 1) ** 0.5
+    torch.testing.assert_close(found.double().reshape(want.shape), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(516, 256, 7, 7), (2, 64, 64, 64)])
+def test_batch_norm_takes_few_kernels_that_read_in_vectors(shape: tuple[int, ...]) -> None:
+    x = an_input(0, shape)
+    affine = [an_input(i, (shape[1],)) for i in (1, 2)]
+    y = OPS["batch_norm"](x, *affine, eps=1e-5)
+    schedule = run_passes(Graph((x, *affine), (OPS["item"](y, index=0),)), backend_named("h200"))[1]
+    assert len(schedule.groups) == (3 if shape[0] > 2 else 1)
+    kernels = [emit(group) for group in schedule.groups]
+    assert all(compile_cubin(kernel) for kernel in kernels)
+    assert "% 49) +" not in kernels[0].source
