@@ -20,7 +20,8 @@ from genesis.engine.state import Cache, engine_state
 from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
-from genesis.engine.symbolic.symbolic_program import FixedSizes, Sizes, SymbolicProgram, Terms
+from genesis.engine.symbolic.symbolic_program import FixedSizes, SymbolicProgram
+from genesis.engine.symbolic.symbols import Sizes, Terms
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.types import Device

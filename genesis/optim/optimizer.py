@@ -18,16 +18,13 @@ from itertools import chain
 from typing import Any
 
 from genesis.frontend import session
-from genesis.frontend.at_once import Change
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import emit, read_all
 from genesis.frontend.session import upcoming_numbers
-from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor, clear_gradients, gradients_of
-from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure, kind_and_conversion
-from genesis.ir.node import Node, Op
+from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import check_keywords, suggesting
 from genesis.nn.modules.hooks import RemovableHandle
@@ -40,6 +37,7 @@ from genesis.optim.hooks import (
 )
 from genesis.optim.hooks import everywhere as _hooked
 from genesis.optim.loading import load
+from genesis.optim.writes import Writes, layers_of
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
@@ -360,13 +358,13 @@ class Optimizer:
                                f"{name} has whole parameters")
 
     def _alike(self, group: Group) -> Iterable[tuple[int, list[Tensor]]]:
-        """The group's parameters with a gradient, those together that one op can update, with their `_layers`."""
+        """The group's parameters with a gradient, those together that one op can update, with their layers."""
         buckets: dict[Hashable, list[Tensor]] = {}
         listed = group["params"]
         found = [parameter for parameter, gradient in zip(listed, gradients_of(listed), strict=True)
                  if gradient is not None]
         memories = {None if p.storage.exported else p.storage for p in found}
-        layers = _layers(found) if len(memories) < len(found) else [0] * len(found)
+        layers = layers_of(found) if len(memories) < len(found) else [0] * len(found)
         for parameter, layer in zip(found, layers, strict=True):
             kind = parameter.spec
             buckets.setdefault((layer, kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
@@ -376,56 +374,6 @@ class Optimizer:
 def _layer_of(bucket: tuple[Any, list[Tensor]]) -> int:
     layer: int = bucket[0][0]
     return layer
-
-
-class Writes:
-    """What a step writes, and what it counts in Python, until all of it is made at once.
-
-    Attributes:
-        moved: see `session.ahead_of`.
-    """
-
-    def __init__(self) -> None:
-        self.moved: dict[Any, Any] = {}
-        self._tensors: list[Tensor] = []
-        self._nodes: list[Node] = []
-        self._counted: list[Change] = []
-        self._counts: list[tuple[Node, Callable[[], Any]]] = []
-
-    def add(self, tensors: Iterable[Tensor], nodes: Iterable[Node], counted: Iterable[Change], node: Node,
-            numbers: Callable[[], Any]) -> None:
-        """Note contents of tensors, what counts them, and the node that they come from."""
-        self._tensors += tensors
-        self._nodes += nodes
-        self._counted += counted
-        self._counts.append((node, numbers))
-
-    def commit(self) -> None:
-        """Make all that was noted: the contents, the counts, and what takes these back if the plan fails."""
-        if not self._tensors:
-            return
-        for node, numbers in self._counts:
-            if hasattr(numbers, "undo"):
-                state.undo[node] = numbers.undo  # first: nobody drops a content that is not written
-        assign_all(self._tensors, self._nodes, self._counted)
-        self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
-
-
-def _layers(parameters: Sequence[Tensor]) -> list[int]:
-    """The number, for each parameter, of earlier ones that may share elements with it, which other ops update before.
-
-    Tensors that were made of one numpy array have storages of their own: there the addresses count.
-    """
-    reached: dict[Any, list[tuple[int, int]]] = {}
-    found = []
-    for x in parameters:
-        shared = x.storage.exported
-        first = x.storage_offset() * x.itemsize + (x.storage.cell.memory.ptr if shared else 0)  # type: ignore[union-attr]
-        last = first + x.itemsize * sum((size - 1) * step for size, step in zip(x.shape, x.strides, strict=True))
-        ranges = reached.setdefault(None if shared else x.storage, [])
-        found.append(sum(first <= high and low <= last for low, high in ranges))
-        ranges.append((first, last))
-    return found
 
 
 def _ending(step: Callable[..., Any]) -> Callable[..., Any]:

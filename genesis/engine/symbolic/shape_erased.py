@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from genesis.engine.symbolic.symbolic_program import Axis, data_axes, leading_axis, made_axes
+from genesis.engine.symbolic.symbols import Axis, data_axes, leading_axis, made_axes
 from genesis.ir.size_class import class_of, exact_class_of
 from genesis.ir.types import TensorType
 

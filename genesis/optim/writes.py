@@ -1,0 +1,62 @@
+"""What a step writes: noted until all of it is made at once, and the order of updates of what shares memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from genesis.frontend.at_once import Change
+from genesis.frontend.state import state
+from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
+from genesis.ir.node import Node
+
+
+class Writes:
+    """What a step writes, and what it counts in Python, until all of it is made at once.
+
+    Attributes:
+        moved: see `session.ahead_of`.
+    """
+
+    def __init__(self) -> None:
+        self.moved: dict[Any, Any] = {}
+        self._tensors: list[Tensor] = []
+        self._nodes: list[Node] = []
+        self._counted: list[Change] = []
+        self._counts: list[tuple[Node, Callable[[], Any]]] = []
+
+    def add(self, tensors: Iterable[Tensor], nodes: Iterable[Node], counted: Iterable[Change], node: Node,
+            numbers: Callable[[], Any]) -> None:
+        """Note contents of tensors, what counts them, and the node that they come from."""
+        self._tensors += tensors
+        self._nodes += nodes
+        self._counted += counted
+        self._counts.append((node, numbers))
+
+    def commit(self) -> None:
+        """Make all that was noted: the contents, the counts, and what takes these back if the plan fails."""
+        if not self._tensors:
+            return
+        for node, numbers in self._counts:
+            if hasattr(numbers, "undo"):
+                state.undo[node] = numbers.undo  # first: nobody drops a content that is not written
+        assign_all(self._tensors, self._nodes, self._counted)
+        self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
+
+
+def layers_of(parameters: Sequence[Tensor]) -> list[int]:
+    """The number, for each parameter, of earlier ones that may share elements with it, which other ops update before.
+
+    Tensors that were made of one numpy array have storages of their own: there the addresses count.
+    """
+    reached: dict[Any, list[tuple[int, int]]] = {}
+    found = []
+    for x in parameters:
+        shared = x.storage.exported
+        first = x.storage_offset() * x.itemsize + (x.storage.cell.memory.ptr if shared else 0)  # type: ignore[union-attr]
+        last = first + x.itemsize * sum((size - 1) * step for size, step in zip(x.shape, x.strides, strict=True))
+        ranges = reached.setdefault(None if shared else x.storage, [])
+        found.append(sum(first <= high and low <= last for low, high in ranges))
+        ranges.append((first, last))
+    return found
