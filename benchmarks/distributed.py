@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 import record
-from gpu_rounds import gpu_rounds
+from gpu_rounds import gpu_rounds, step_of
 
 SIZES: Final = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 30))
 """Bytes of the larger side of a collective."""
@@ -329,14 +329,7 @@ def gpt(args: argparse.Namespace) -> dict[str, Any]:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
 
-    def step(x: Any, y: Any) -> Any:
-        with genesis.autocast("cuda", dtype=genesis.bfloat16):
-            _, loss = model(x, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = step_of(genesis, model, optimizer)
     run_step = genesis.compile(step) if args.compile else step
     data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
             for x, y in batches(10, args.batch, CONTEXT, VOCAB, seed=rank)]
@@ -432,16 +425,7 @@ def torch_gpt(args: argparse.Namespace) -> dict[str, Any]:
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])],
                                                           gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY, fused=True)
-    forward = torch.compile(model)
-
-    def step(x: Any, y: Any) -> Any:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            _, loss = forward(x, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = step_of(torch, torch.compile(model), optimizer)
     data = [(torch.tensor(x).cuda(), torch.tensor(y).cuda())
             for x, y in batches(10, args.batch, CONTEXT, VOCAB, seed=rank)]
     losses = [step(*pair).item() for pair in data]

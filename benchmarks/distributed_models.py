@@ -24,7 +24,7 @@ from typing import Any, Final
 import record
 from decode import SHAPES, measured, model_of
 from distributed import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, _join, _join_torch, batches, run
-from gpu_rounds import gpu_rounds
+from gpu_rounds import gpu_rounds, step_of
 
 VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("defaults", {}, 25), ("no reduction", {}, 0), ("16 blocks", {"max_ctas": 16}, 25),
@@ -99,16 +99,7 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
         if cap:
             model = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=cap)
         optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
-
-        @genesis.compile
-        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
-            with genesis.autocast("cuda", dtype=genesis.bfloat16):
-                _, loss = model(x, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return loss
-
+        step = genesis.compile(step_of(genesis, model, optimizer))
         losses = [step(*data[i % len(data)]).item() for i in range(6)]
         times = gpu_rounds(cuda, 6, args.steps // 2, lambda i, step=step: step(*data[i % len(data)]))
         found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1]}

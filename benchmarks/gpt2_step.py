@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import record
-from gpu_rounds import gpu_rounds
+from gpu_rounds import gpu_rounds, step_of
 
 VOCAB, CONTEXT, LAYERS, HEADS, DIM = 50304, 1024, 12, 12, 768
 LR, BETAS, DECAY = 3e-4, (0.9, 0.95), 0.1
@@ -67,14 +67,7 @@ def run_genesis(args: argparse.Namespace) -> dict[str, Any]:
     model.load_state_dict({name: genesis.tensor(weights[name]) for name in weights.files})
     optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
 
-    def step(x: Any, y: Any) -> Any:
-        with genesis.autocast("cuda", dtype=genesis.bfloat16):
-            _, loss = model(x, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = step_of(genesis, model, optimizer)
     run = genesis.compile(step) if args.compile else step
     data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda")) for x, y in batches(20, args.batch, 1)]
     start = time.perf_counter()
@@ -101,16 +94,8 @@ def run_torch(args: argparse.Namespace) -> dict[str, Any]:
     weights = np.load(args.weights)
     model.load_state_dict({name: torch.tensor(weights[name]) for name in weights.files}, strict=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY, fused=True)
-    forward = torch.compile(model) if args.compile else model
 
-    def step(x: Any, y: Any) -> Any:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            _, loss = forward(x, y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = step_of(torch, torch.compile(model) if args.compile else model, optimizer)
     data = [(torch.tensor(x).cuda(), torch.tensor(y).cuda()) for x, y in batches(20, args.batch, 1)]
     start = time.perf_counter()
     first = step(*data[0]).item()

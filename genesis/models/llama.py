@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from genesis.models.architecture import Architecture, Dropout, Rotary, activation_named
 from genesis.models.causal_lm import CausalLM
 from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of
+
+
+def parts_of(config: ModelConfig) -> Architecture:
+    """What a Llama and the models after it have: root mean square norms, rotary positions, gated feed-forward parts."""
+    base, fraction, scaling = rotary_of(config)
+    return Architecture(
+        vocab_size=config.vocab_size, dim=config.hidden_size, layers=config.num_hidden_layers,
+        heads=config.num_attention_heads, kv_heads=config.num_key_value_heads or config.num_attention_heads,
+        head_dim=config.head_dim or config.hidden_size // config.num_attention_heads, hidden=config.intermediate_size,
+        context=config.max_position_embeddings, norm_eps=config.rms_norm_eps,
+        activation=activation_named(config.hidden_act), rotary=Rotary(base, fraction, scaling),
+        tied=config.tie_word_embeddings, dropout=Dropout(attention=config.attention_dropout),
+        initial_deviation=config.initializer_range)
 
 
 class LlamaConfig(ModelConfig):
@@ -20,18 +35,11 @@ class LlamaConfig(ModelConfig):
     }
 
     def architecture(self) -> Architecture:
-        """Root mean square norms, rotary positions, gated feed-forward parts."""
-        base, fraction, scaling = rotary_of(self)
+        """`parts_of`, with biases where the fields ask for some."""
         if self.rope_interleaved:
             raise ValueError("LlamaConfig: rope_interleaved=True is not supported, only pairs of halves")
-        return Architecture(
-            vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,
-            heads=self.num_attention_heads, kv_heads=self.num_key_value_heads or self.num_attention_heads,
-            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads, hidden=self.intermediate_size,
-            context=self.max_position_embeddings, norm_eps=self.rms_norm_eps,
-            activation=activation_named(self.hidden_act), qkv_bias=self.attention_bias, out_bias=self.attention_bias,
-            mlp_bias=self.mlp_bias, rotary=Rotary(base, fraction, scaling), tied=self.tie_word_embeddings,
-            dropout=Dropout(attention=self.attention_dropout), initial_deviation=self.initializer_range)
+        return replace(parts_of(self), qkv_bias=self.attention_bias, out_bias=self.attention_bias,
+                       mlp_bias=self.mlp_bias)
 
 
 class LlamaForCausalLM(CausalLM):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from genesis.models.architecture import Architecture, Dropout, Rotary, activation_named
+from dataclasses import replace
+
+from genesis.models.architecture import Architecture
 from genesis.models.causal_lm import CausalLM
-from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of, windows_of
+from genesis.models.config import ROTARY_FIELDS, ModelConfig, windows_of
+from genesis.models.llama import parts_of
 
 
 class Qwen2Config(ModelConfig):
@@ -21,17 +24,9 @@ class Qwen2Config(ModelConfig):
 
     def architecture(self) -> Architecture:
         """Llama's, with biases, and a window in the later layers where that is switched on."""
-        base, fraction, scaling = rotary_of(self)
         if self.use_mrope:
             raise ValueError("Qwen2Config: use_mrope=True is not supported: the model reads images")
-        return Architecture(
-            vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,
-            heads=self.num_attention_heads, kv_heads=self.num_key_value_heads or self.num_attention_heads,
-            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads, hidden=self.intermediate_size,
-            context=self.max_position_embeddings, norm_eps=self.rms_norm_eps,
-            activation=activation_named(self.hidden_act), qkv_bias=True, rotary=Rotary(base, fraction, scaling),
-            windows=windows_of(self, self.num_hidden_layers), tied=self.tie_word_embeddings,
-            dropout=Dropout(attention=self.attention_dropout), initial_deviation=self.initializer_range)
+        return replace(parts_of(self), qkv_bias=True, windows=windows_of(self, self.num_hidden_layers))
 
 
 class Qwen2ForCausalLM(CausalLM):

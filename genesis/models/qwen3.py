@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from genesis.models.architecture import Architecture, Dropout, Experts, Rotary, activation_named
+from genesis.models.architecture import Architecture, Experts
 from genesis.models.causal_lm import CausalLM
-from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of, windows_of
+from genesis.models.config import ROTARY_FIELDS, ModelConfig, windows_of
 from genesis.models.conversion import Conversion, stacked
+from genesis.models.llama import parts_of
 
 
 class Qwen3Config(ModelConfig):
@@ -24,16 +26,8 @@ class Qwen3Config(ModelConfig):
 
     def architecture(self) -> Architecture:
         """Llama's, with a norm of each head's queries and keys."""
-        base, fraction, scaling = rotary_of(self)
-        return Architecture(
-            vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,
-            heads=self.num_attention_heads, kv_heads=self.num_key_value_heads or self.num_attention_heads,
-            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads, hidden=self.intermediate_size,
-            context=self.max_position_embeddings, norm_eps=self.rms_norm_eps,
-            activation=activation_named(self.hidden_act), qkv_bias=self.attention_bias, out_bias=self.attention_bias,
-            qk_norm=True, rotary=Rotary(base, fraction, scaling), windows=self.windows(),
-            experts=self.experts(), tied=self.tie_word_embeddings, dropout=Dropout(attention=self.attention_dropout),
-            initial_deviation=self.initializer_range)
+        return replace(parts_of(self), qkv_bias=self.attention_bias, out_bias=self.attention_bias, qk_norm=True,
+                       windows=self.windows(), experts=self.experts())
 
     def windows(self) -> tuple[int | None, ...]:
         """How many tokens each layer looks back; None for all."""

@@ -97,8 +97,9 @@ def count_calls(parent: Path, step: int) -> int:
     return total
 
 
-def killed_at(parent: Path, step: int, number: int) -> None:
-    """Save in a child that is gone before its n-th system call: no cleaning up, as after SIGKILL."""
+def killed(work: Callable[[], None], number: int) -> bool:
+    """Do it in a child that is gone before its n-th system call: no cleaning up, as after SIGKILL; whether there was
+    one."""
     child = os.fork()
     if child == 0:
         left, end = number, os._exit
@@ -110,10 +111,15 @@ def killed_at(parent: Path, step: int, number: int) -> None:
                 end(9)
         try:
             with watched(kill):
-                save(parent, step)
+                work()
         finally:
             end(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def killed_at(parent: Path, step: int, number: int) -> None:
+    """Save in a child that is gone before its n-th system call."""
+    assert killed(lambda: save(parent, step), number)
 
 
 def test_a_kill_at_every_system_call(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import genesis
 from genesis.checkpointing import CheckpointManager
-from tests.checkpointing.test_directory import CALLS, watched
+from tests.checkpointing.test_directory import CALLS, killed
 
 
 def states(step: int) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def two_before(folder: Path) -> None:
 
 def two_before_and_a_killed_one(folder: Path) -> None:
     two_before(folder)
-    killed(folder, lambda: save(folder, 3), 40)
+    killed(lambda: save(folder, 3), 40)
 
 
 def reached_again(folder: Path) -> None:
@@ -61,25 +61,6 @@ SITUATIONS: dict[str, tuple[Callable[[Path], None], int]] = {
 """How the folder is before the save of step 3, and the step that is resumed from it then."""
 
 
-def killed(folder: Path, work: Callable[[], None], number: int) -> bool:
-    """Do it in a child that is gone before its n-th system call; whether there was one."""
-    child = os.fork()
-    if child == 0:
-        left, end = number, os._exit
-
-        def kill(name: str, args: tuple[Any, ...]) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                end(9)
-        try:
-            with watched(kill):
-                work()
-        finally:
-            end(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-
-
 def points(situation: str, folder: Path, every: int = 1) -> tuple[int, list[int]]:
     """Kill a save before each of its calls: how many kills, and the step that is resumed after each."""
     prepare, before = SITUATIONS[situation]
@@ -87,7 +68,7 @@ def points(situation: str, folder: Path, every: int = 1) -> tuple[int, list[int]
     while True:
         here = folder / f"{situation} {number}"
         prepare(here)
-        alive = not killed(here, lambda here=here: save(here, 3), number)  # type: ignore[misc]
+        alive = not killed(lambda here=here: save(here, 3), number)  # type: ignore[misc]
         resumed = CheckpointManager(here).resume()
         check(resumed)
         assert resumed.step in (before, 3) and resumed.skipped == ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,8 @@ import genesis
 from genesis import engine, nn
 
 
-def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
-    """The value tells what is wrong with it when it is read; others that were pending are computed before the step
-    overwrites what they read."""
+def captured_step() -> tuple[nn.Parameter, Callable[[genesis.Tensor], genesis.Tensor], genesis.Tensor]:
+    """A parameter, a compiled step that has run twice and trains it, and what the step is called with."""
     weight = nn.Parameter(genesis.ones(2))
     optimizer = genesis.optim.SGD([weight], lr=0.5)
 
@@ -26,6 +25,13 @@ def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
         return loss
     x = genesis.ones(2)
     assert [step(x).item() for _ in range(2)] == [2, 1]
+    return weight, step, x
+
+
+def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
+    """The value tells what is wrong with it when it is read; others that were pending are computed before the step
+    overwrites what they read."""
+    weight, step, x = captured_step()
     doubled = weight.detach() * 2
     wrong = genesis.ones(3)[genesis.tensor([7])]
     before = genesis.explain(step).hits
@@ -38,18 +44,7 @@ def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
 
 def test_without_memory_for_what_is_pending_a_step_overwrites_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a value that cannot be computed, too: the step raises, and what was pending can be read."""
-    weight = nn.Parameter(genesis.ones(2))
-    optimizer = genesis.optim.SGD([weight], lr=0.5)
-
-    @genesis.compile
-    def step(x: genesis.Tensor) -> genesis.Tensor:
-        loss = (weight * x).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-    x = genesis.ones(2)
-    assert [step(x).item() for _ in range(2)] == [2, 1]
+    weight, step, x = captured_step()
     doubled = weight.detach() * 2
     flush = engine.flush
 

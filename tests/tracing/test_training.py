@@ -79,6 +79,14 @@ def end(net: Any, optimizer: Any, x: Any, y: Any, lib: Any) -> Any:
     return logits, loss
 
 
+def accumulated(net: Any, optimizer: Any, x: Any, y: Any, lib: Any) -> Any:
+    """A step that adds to the gradients that it finds."""
+    loss = lib.nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 def clipped(net: Any, optimizer: Any, x: Any, y: Any, lib: Any) -> Any:
     optimizer.zero_grad(set_to_none=True)
     loss = lib.nn.functional.cross_entropy(net(x), y)
@@ -195,16 +203,10 @@ def test_accumulation_over_two_compiled_calls() -> None:
 
 def test_a_step_that_accumulates_into_gradients_that_exist() -> None:
     both = Both(OPTIMIZERS["sgd"])
-
-    def step(net: Any, optimizer: Any, x: Any, y: Any, lib: Any) -> Any:
-        loss = lib.nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-    compiled = genesis.compile(lambda x, y: step(both.ours, both.ours_optimizer, x, y, genesis))
+    compiled = genesis.compile(lambda x, y: accumulated(both.ours, both.ours_optimizer, x, y, genesis))
     for i in range(8):
         x, y, tx, ty = both.data(i)
-        close(compiled(x, y), step(both.theirs, both.theirs_optimizer, tx, ty, torch))
+        close(compiled(x, y), accumulated(both.theirs, both.theirs_optimizer, tx, ty, torch))
         both.check()
         if i % 4 == 3:
             both.ours.zero_grad(), both.theirs.zero_grad()
@@ -213,17 +215,11 @@ def test_a_step_that_accumulates_into_gradients_that_exist() -> None:
 
 def test_zero_grad_outside() -> None:
     both = Both(OPTIMIZERS["adamw"])
-
-    def step(net: Any, optimizer: Any, x: Any, y: Any, lib: Any) -> Any:
-        loss = lib.nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-    compiled = genesis.compile(lambda x, y: step(both.ours, both.ours_optimizer, x, y, genesis))
+    compiled = genesis.compile(lambda x, y: accumulated(both.ours, both.ours_optimizer, x, y, genesis))
     for i in range(5):
         x, y, tx, ty = both.data(i)
         both.ours.zero_grad(), both.theirs.zero_grad()
-        close(compiled(x, y), step(both.theirs, both.theirs_optimizer, tx, ty, torch))
+        close(compiled(x, y), accumulated(both.theirs, both.theirs_optimizer, tx, ty, torch))
         both.check()
     assert compiled.hits == 4
 

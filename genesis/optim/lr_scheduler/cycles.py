@@ -23,6 +23,18 @@ def for_each_group(name: str, value: Each, optimizer: Optimizer) -> list[float]:
     return list(value)
 
 
+def momentum_ends(optimizer: Optimizer, base_momentum: Each, max_momentum: Each) -> tuple[list[float], list[float]]:
+    """The least momentum of each group, and the largest.
+
+    Raises:
+        ValueError: the optimizer has neither a momentum nor betas.
+    """
+    if not {"momentum", "betas"} & set(optimizer.defaults):
+        raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+    return (for_each_group("base_momentum", base_momentum, optimizer),
+            for_each_group("max_momentum", max_momentum, optimizer))
+
+
 def set_momentum(group: dict[str, Any], value: float) -> None:
     """Adam's first beta, or the momentum."""
     if "betas" in group:
@@ -88,10 +100,7 @@ class CyclicLR(LRScheduler):
         self.by_steps = scale_mode == "iterations" if scale_fn else mode == "exp_range"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if not {"momentum", "betas"} & set(optimizer.defaults):
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.base_momentums = for_each_group("base_momentum", base_momentum, optimizer)
-            self.max_momentums = for_each_group("max_momentum", max_momentum, optimizer)
+            self.base_momentums, self.max_momentums = momentum_ends(optimizer, base_momentum, max_momentum)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lowest  # whatever the groups' first rates were, as in torch
 
@@ -155,10 +164,7 @@ class OneCycleLR(LRScheduler):
             for group, most in zip(optimizer.param_groups, self.max_lrs, strict=True):
                 group["lr"] = group["initial_lr"] = most / div_factor
         if cycle_momentum:
-            if not {"momentum", "betas"} & set(optimizer.defaults):
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.base_momentums = for_each_group("base_momentum", base_momentum, optimizer)
-            self.max_momentums = for_each_group("max_momentum", max_momentum, optimizer)
+            self.base_momentums, self.max_momentums = momentum_ends(optimizer, base_momentum, max_momentum)
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base: float, epoch: int, group: int) -> float:

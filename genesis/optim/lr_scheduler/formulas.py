@@ -16,6 +16,18 @@ from typing import Any
 from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.optimizer import Optimizer
 
+Factor = Callable[[int], float]
+"""What a rate is multiplied by at an epoch."""
+
+
+def _for_each_group(lr_lambda: Factor | Sequence[Factor], optimizer: Optimizer) -> list[Factor]:
+    """One function for each group, or the same for all."""
+    groups = len(optimizer.param_groups)
+    found = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+    if len(found) != groups:
+        raise ValueError(f"Expected {groups} lr_lambdas, but got {len(found)}")
+    return found
+
 
 class LambdaLR(LRScheduler):
     """The initial rate times lr_lambda(epoch): one function, or one for each group.
@@ -28,12 +40,9 @@ class LambdaLR(LRScheduler):
     [0.5]
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor],
                  last_epoch: int = -1):
-        groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != groups:
-            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        self.lr_lambdas = _for_each_group(lr_lambda, optimizer)
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base: float, epoch: int, group: int) -> float:
@@ -117,12 +126,9 @@ class CosineAnnealingLR(LRScheduler):
 class MultiplicativeLR(LRScheduler):
     """The rate is multiplied by lr_lambda(epoch) at each epoch: one function, or one for each group."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor],
                  last_epoch: int = -1):
-        groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != groups:
-            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        self.lr_lambdas = _for_each_group(lr_lambda, optimizer)
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base: float, epoch: int, group: int) -> float:
