@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.distributed.store import PrefixStore
 from genesis.frontend.engine_protocol import engine
@@ -18,13 +18,20 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.collectives import BITWISE
 from genesis.ir.ops.control import results_of
+from genesis.ir.source import here
 from genesis.ir.types import Device, int32
 from genesis.ops.creation import tensor
-from genesis.runtime.collectives import GroupEntry, add_group, remove_group
+from genesis.runtime.collectives import POINT_TO_POINT, Entry, GroupEntry, add_group, ledger, remove_group, transport
 from genesis.runtime.nccl_options import NcclOptions
+
+if TYPE_CHECKING:
+    from genesis.distributed.work import Work
 
 BACKENDS: Final = {"gloo": ("cpu", "cuda"), "nccl": ("cuda",)}
 """Backend → the device types whose tensors it moves."""
+
+MESSAGES: Final = 256
+"""Messages of a group that may be on their way with nobody waiting for them: each keeps its data."""
 
 _numbers = itertools.count()
 
@@ -49,6 +56,7 @@ class ProcessGroup:
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self._store = PrefixStore(self.key, store)
         self._orders: dict[Device, Tensor] = {}
+        self._messages: list[Work] = []
         self.alive = True
         if self._rank >= 0:
             add_group(self.key, GroupEntry(self._make_transport, self.ranks, timeout.total_seconds()))
@@ -103,8 +111,7 @@ class ProcessGroup:
             RuntimeError: there is no backend for the device, or the operands do not fit.
             ValueError: the group was destroyed.
         """
-        home = tensors[0].device if device is None else device
-        order = self._order_for(op, home)
+        order = self._order_for(op, tensors[0].device if device is None else device)
         with no_grad():
             *results, following = self._emitted(op, [read(x) for x in tensors], order, attributes)
             assign_all([*targets, order], [*finish(results), following])
@@ -132,13 +139,22 @@ class ProcessGroup:
         return results
 
     def _order_for(self, op: Op, home: Device) -> Tensor:
+        self.check_backend(op.name, home)
+        return self.order(home)
+
+    def check_backend(self, name: str, home: Device) -> str:
+        """The group's key, if it can move tensors of a device.
+
+        Raises:
+            RuntimeError, ValueError: as `record` does.
+        """
         if not self.alive:
-            raise failure(op.name, "the process group was destroyed", error=ValueError)
+            raise failure(name, "the process group was destroyed", error=ValueError)
         if home.type not in self.backends:
-            raise failure(op.name, f"No backend type associated with device type {home.type}",
+            raise failure(name, f"No backend type associated with device type {home.type}",
                           hint=f"the group has {self.name()!r}: move the tensor, or init_process_group with another "
                                "backend")
-        return self.order(home)
+        return self.key
 
     def _emitted(self, op: Op, nodes: Sequence[Node], order: Tensor, attributes: dict[str, Any]) -> list[Node]:
         home = order.device
@@ -154,15 +170,42 @@ class ProcessGroup:
         if pending:
             engine.flush(pending)
 
+    def begin_message(self, message: Work) -> None:
+        """Keep a message until it has been sent; the oldest one is waited for where there are many."""
+        self._messages.append(message)
+        if len(self._messages) > MESSAGES:
+            self._messages[0].wait()
+
+    def end_message(self, message: Work) -> None:
+        """Forget a message that has been sent."""
+        self._messages.remove(message)
+
+    def finish(self) -> None:
+        """Run the group's collectives that were recorded, and wait until its messages have been sent."""
+        self.run_pending()
+        for message in list(self._messages):
+            message.wait()
+
     def destroy(self) -> None:
         """Run what is pending, and let go of the transports."""
         if self.alive:
             try:
-                self.run_pending()
+                self.finish()
             finally:
                 self.alive = False
                 remove_group(self.key)
                 self._orders.clear()
+
+    def connect(self) -> None:
+        """Meet the group's other processes, where its tensors are on the CPU alone: two of them may send messages
+        while others do not use the group. With GPUs a transport is made at its first collective."""
+        from genesis.cuda import is_available
+        if self.size() < 2 or self.backends.get("cpu") != "gloo":
+            return
+        if set(self.backends.values()) == {"gloo"} or not is_available():
+            entry = Entry(POINT_TO_POINT, 0, f"process group of ranks {list(self.ranks)}", str(here() or ""))
+            with ledger.in_(entry):
+                transport(self.key, "cpu")
 
     def _make_transport(self, device_type: str) -> Any:
         backend = self.backends[device_type]

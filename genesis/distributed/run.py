@@ -109,6 +109,7 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     GroupMember.WORLD = world
     _run.append(_Run(rank, world_size, below, store, own, Watchdog(below.clone(), rank, world_size), [world]))
     rebound()
+    world.connect()
 
 
 def _meet(init_method: str | None, rank: int, world_size: int,
@@ -161,6 +162,12 @@ def current() -> _Run:
         raise failure("genesis.distributed", "Default process group has not been initialized, please make sure to call "
                       "init_process_group.", error=ValueError)
     return _run[0]
+
+
+def run_pending() -> None:
+    """Run all groups' collectives that were recorded."""
+    for each in current().groups:
+        each.run_pending()
 
 
 def group_of(group: Any) -> ProcessGroup | None:
@@ -254,7 +261,10 @@ def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | None = No
     found = ProcessGroup(chosen, run.rank, dict(world.backends) if backend is None else backends_of(backend),
                          timeout or world.timeout, run.store, _nccl_options(pg_options))
     run.groups.append(found)
-    return found if found.rank() >= 0 else GroupMember.NON_GROUP_MEMBER
+    if found.rank() < 0:
+        return GroupMember.NON_GROUP_MEMBER
+    found.connect()
+    return found
 
 
 def destroy_process_group(group: Any = None) -> None:
@@ -268,7 +278,7 @@ def destroy_process_group(group: Any = None) -> None:
         return
     try:
         for each in run.groups:
-            each.run_pending()
+            each.finish()
         run.watchdog.announce_end()  # first: a communicator's end may wait for ranks that wait for this one
         for each in reversed(run.groups):
             each.destroy()

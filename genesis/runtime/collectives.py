@@ -38,6 +38,29 @@ class DistStoreError(DistError):
     """A key of the store did not come."""
 
 
+class SupportsDLPack(Protocol):
+    """A tensor of any library's, on the CPU, contiguous."""
+
+    def __dlpack__(self, **arguments: object) -> object:
+        """Its memory, as a capsule."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(type of device, number)."""
+
+
+class HostMessage(Protocol):
+    """A message between two processes that was begun.
+
+    Attributes:
+        tensor: what is sent, or what has come once it was waited for.
+    """
+
+    tensor: torch.Tensor
+
+    def wait(self, timeout: timedelta | None = None) -> int:
+        """Return when it has been sent, or has come; which process sent it, where that was not said."""
+
+
 class HostTransport(Protocol):
     """Collectives on torch tensors, contiguous, that have returned when they are done.
 
@@ -73,14 +96,11 @@ class HostTransport(Protocol):
                    sent: Sequence[int]) -> None:
         """Rows to all and from all."""
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
-        """Send to one process, as a message with a number."""
+    def send(self, data: SupportsDLPack, peer: int, tag: int = 0) -> HostMessage:
+        """Begin to send to one process, as a message with a number. Nobody else writes to the data from here on."""
 
-    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
-        """Receive the next message with this number from one process."""
-
-    def recv_any(self, tensor: torch.Tensor, tag: int) -> int:
-        """Receive the next message with this number from any process; returns which one sent it."""
+    def recv(self, shape: Sequence[int], dtype: str, peer: int | None, tag: int = 0) -> HostMessage:
+        """Begin to receive the next message with this number from one process, or from any (None)."""
 
     def abort(self) -> None:
         """End what hangs, from another thread."""
@@ -286,13 +306,18 @@ class Ledger:
     @contextmanager
     def running(self, group: str, text: str, line: str) -> Iterator[None]:
         """Inside, a collective runs, which returns when it is done."""
-        entry = self.note(group, text, line)
+        with self.in_(self.note(group, text, line)):
+            yield
+
+    @contextmanager
+    def in_(self, entry: Entry) -> Iterator[None]:
+        """Inside, this process waits for others: the watchdog looks for what keeps them."""
         self.waiting = entry, time.monotonic()
         try:
             yield
         except DistBackendError as error:
             problem = self.explain(entry, str(error))
-            raise DistBackendError(f"{text}: {problem}\n  at {line}") from None
+            raise DistBackendError(f"{entry.text}: {problem}\n  at {entry.line}") from None
         finally:
             self.waiting = None
 

@@ -80,11 +80,6 @@ def _taken(communicator: str, shape: tuple[int, ...], dtype: DType, device: Devi
     return (tensor_type(shape, dtype, device),)
 
 
-def _taken_from_any(communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, tag: int) -> tuple[
-        TensorType, ...]:
-    return tensor_type(shape, dtype, device), tensor_type((1,), int32, device)
-
-
 def _collective(name: str, infer: Callable[..., tuple[TensorType, ...]], attrs: tuple[str, ...], doc: str) -> Op:
     return Op(name, "collective", _checked(infer), attrs=("communicator", *attrs), differentiable=False, doc=doc,
               opaque=Opaque("collective"))
@@ -103,12 +98,10 @@ reduce_scatter = _collective("reduce_scatter", _scattered, ("world", "reduce"),
                              "Several are one call.")
 all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
                          "`sent[i]` rows of the operand to process i; from it `received[i]`, one after another.")
-send = _collective("send", lambda x, **attributes: (), ("peer", "tag"),
-                   "Nothing: the operand goes to one process, as a message with a number of the sender's choice.")
-recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer", "tag"),
-                   "The next message with this number that one process sends.")
-recv_any = _collective("recv_any", _taken_from_any, ("shape", "dtype", "device", "tag"),
-                       "The next message with this number that any process sends, and that process' number.")
+send = _collective("send", lambda x, **attributes: (), ("peer",),
+                   "Nothing: the operand goes to one process. On a GPU; on the CPU a message is no op.")
+recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer"),
+                   "What one process sends next. On a GPU; on the CPU a message is no op.")
 
 
 
@@ -156,7 +149,7 @@ redistribute = _collective(
     "all_reduce, reduce_scatter or all_gather of it. `place` is this process' number in the communicator.")
 
 
-COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv, recv_any)
+COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv)
 
 
 # Buckets

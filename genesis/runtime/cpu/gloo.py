@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ import torch.distributed as dist
 from genesis.runtime.collectives import DistBackendError
 
 if TYPE_CHECKING:
-    from genesis.runtime.collectives import KeyStore
+    from genesis.runtime.collectives import KeyStore, SupportsDLPack
 
 _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT,
                "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
@@ -47,6 +49,36 @@ class _Store(dist.Store):
         return self._store.delete_key(key)
 
 
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Inside, an error of gloo's is one of Genesis'."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise DistBackendError(str(error).split("\n")[0]) from None
+
+
+class GlooMessage:
+    """A message on its way (`runtime.collectives.HostMessage`).
+
+    Args:
+        tensor: what is sent, or written to: it is kept until the message is done.
+        start: gives it to gloo.
+        from_any: it comes from a process that is not known before.
+    """
+
+    def __init__(self, tensor: torch.Tensor, start: Callable[[], dist.Work], from_any: bool = False):
+        self.tensor, self._from_any = tensor, from_any
+        with _failing():
+            self._work = start()
+
+    def wait(self, timeout: timedelta | None = None) -> int:
+        """Return when the message is done: for one from any process, who sent it."""
+        with _failing():
+            self._work.wait(*() if timeout is None else (timeout,))
+            return int(self._work._source_rank()) if self._from_any else -1
+
+
 class GlooTransport:
     """A group of processes on the CPU (`runtime.collectives.HostTransport`).
 
@@ -59,14 +91,13 @@ class GlooTransport:
     def __init__(self, store: KeyStore, rank: int, size: int, timeout: timedelta):
         self.rank, self.size = rank, size
         self._store = _Store(store)  # the group refers to it, and does not keep it
-        self._group = dist.ProcessGroupGloo(self._store, rank, size, timeout)
+        with _failing():
+            self._group = dist.ProcessGroupGloo(self._store, rank, size, timeout)
 
     def _done(self, start: Callable[[], dist.Work]) -> None:
         """Wait for what `start` starts."""
-        try:
+        with _failing():
             start().wait()
-        except RuntimeError as error:
-            raise DistBackendError(str(error).split("\n")[0]) from None
 
     def compare(self, text: str) -> None:
         """All processes send what stands for the text.
@@ -153,32 +184,26 @@ class GlooTransport:
 
     def all_to_all(self, output: torch.Tensor, input: torch.Tensor, received: Sequence[int],
                    sent: Sequence[int]) -> None:
-        """Row by row, in bytes: gloo counts rows of the first dimension."""
-        row = input[:1].numel() if input.shape[0] else output[:1].numel()
-        width = row * input.element_size()
+        """Row by row, in bytes: gloo counts rows of the first dimension. A process without any takes part, too."""
+        width = math.prod(input.shape[1:]) * input.element_size()
         if not width:
             return
-        out, given = (_as_bytes(x).view(-1, width) for x in (output, input))
+        out, given = (_as_bytes(x).view(x.shape[0], width) for x in (output, input))
         options = dist.AllToAllOptions()
         self._done(lambda: self._group.alltoall_base(out, given, list(received), list(sent), options))
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
-        """Has returned when the data is on its way."""
-        self._done(lambda: self._group.send([_as_bytes(tensor)], peer, tag))
+    def send(self, data: SupportsDLPack, peer: int, tag: int = 0) -> GlooMessage:
+        """Begin to send to one process, which may receive it much later."""
+        tensor = torch.from_dlpack(data).contiguous()
+        return GlooMessage(tensor, lambda: self._group.send([_as_bytes(tensor)], peer, tag))
 
-    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
-        """Receive from one process."""
-        self._done(lambda: self._group.recv([_as_bytes(tensor)], peer, tag))
-
-    def recv_any(self, tensor: torch.Tensor, tag: int) -> int:
-        """Receive from any process; returns its number."""
-        started: list[dist.Work] = []
-
-        def start() -> dist.Work:
-            started.append(self._group.recv_anysource([_as_bytes(tensor)], tag))
-            return started[0]
-        self._done(start)
-        return int(started[0]._source_rank())
+    def recv(self, shape: Sequence[int], dtype: str, peer: int | None, tag: int = 0) -> GlooMessage:
+        """Begin to receive from one process, or from any."""
+        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+        into = [_as_bytes(tensor)]
+        if peer is None:
+            return GlooMessage(tensor, lambda: self._group.recv_anysource(into, tag), True)
+        return GlooMessage(tensor, lambda: self._group.recv(into, peer, tag))
 
     def abort(self) -> None:
         """End what hangs."""

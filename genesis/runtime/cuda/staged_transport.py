@@ -57,9 +57,11 @@ class StagedTransport:
             out, into = _rows(results[0], sum(step.received)), _rows(given[0], sum(step.sent))
             host.all_to_all(out, into, step.received, step.sent)
         elif step.op == "send":
-            host.send(given[0], step.peer)
+            host.send(given[0], step.peer).wait()
         else:
-            host.recv(results[0], step.peer)
+            message = host.recv(results[0].shape, work.results[0].dtype, step.peer)
+            message.wait()
+            results = [message.tensor]
         return results
 
     def abort(self) -> None:

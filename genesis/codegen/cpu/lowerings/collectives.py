@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering
-from genesis.ir.types import Device, DType
-from genesis.runtime.collectives import POINT_TO_POINT, ledger, transport
+from genesis.runtime.collectives import ledger, transport
 
 
 def _next() -> Tensor:
@@ -27,8 +25,7 @@ def _run(name: str, communicator: str, line: str, x: Sequence[Tensor], *rest: ob
     shown = ", ".join(f"{str(y.dtype).removeprefix('torch.')}{list(y.shape)}" for y in x)
     text = f"{name}({shown}{''.join(f', {value}' for value in rest)})"
     with ledger.running(communicator, text, line):
-        if communicator != POINT_TO_POINT:
-            transport(communicator, "cpu").compare(text)
+        transport(communicator, "cpu").compare(text)
         yield
 
 
@@ -66,31 +63,8 @@ def _all_to_all(x: Tensor, order: Tensor, communicator: str, sent: tuple[int, ..
     return result, _next()
 
 
-def _send(x: Tensor, order: Tensor, communicator: str, peer: int, tag: int, line: str) -> tuple[Tensor, ...]:
-    with _run("send", POINT_TO_POINT, line, [x], f"to {peer}"):
-        transport(communicator, "cpu").send(x.contiguous(), peer, tag)
-    return (_next(),)
-
-
-def _recv(order: Tensor, communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, peer: int,
-          tag: int, line: str) -> tuple[Tensor, ...]:
-    result = torch.empty(shape, dtype=torch_dtype(dtype))
-    with _run("recv", POINT_TO_POINT, line, [result], f"from {peer}"):
-        transport(communicator, "cpu").recv(result, peer, tag)
-    return result, _next()
-
-
-def _recv_any(order: Tensor, communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, tag: int,
-              line: str) -> tuple[Tensor, ...]:
-    result = torch.empty(shape, dtype=torch_dtype(dtype))
-    with _run("recv", POINT_TO_POINT, line, [result], "from any"):
-        peer = transport(communicator, "cpu").recv_any(result, tag)
-    return result, torch.tensor([peer], dtype=torch.int32), _next()
-
-
 _CALLS: dict[str, Callable[..., Any]] = {
     "all_reduce": _in_place("all_reduce"), "reduce_to": _in_place("reduce_to"), "broadcast": _in_place("broadcast"),
-    "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all, "send": _send,
-    "recv": _recv, "recv_any": _recv_any}
+    "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all}
 
 COLLECTIVES: dict[str, Lowering] = {name: Lowering(function, kind="fresh") for name, function in _CALLS.items()}
