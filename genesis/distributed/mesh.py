@@ -38,6 +38,8 @@ class DeviceMesh:
         if self.mesh_dim_names is not None and len(self.mesh_dim_names) != len(self.shape):
             raise failure("DeviceMesh", f"{len(self.shape)} dimensions need as many names, not "
                           f"{len(self.mesh_dim_names)}")
+        if len(set(self.mesh_dim_names or ())) < len(self.mesh_dim_names or ()):
+            raise failure("DeviceMesh", f"Each mesh_dim_name must be unique: {self.mesh_dim_names}")
         ranks = _flat(self.mesh)
         if len(set(ranks)) != len(ranks):
             raise failure("DeviceMesh", f"a rank is in the mesh {self.mesh} twice")

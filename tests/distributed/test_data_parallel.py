@@ -12,7 +12,7 @@ from genesis import engine, nn
 from genesis.ir.graph import topological
 from genesis.nn.parallel import DistributedDataParallel
 from tests.distributed.ranks import Ranks
-from tests.distributed.training import REASSOCIATED, losses_and_plans
+from tests.distributed.training import REASSOCIATED, losses_and_plans, over_all, rank_batch
 
 
 def network() -> nn.Module:
@@ -59,6 +59,41 @@ def test_losses_are_those_of_one_process_on_the_same_batches(two: Ranks, how: st
     alone, _ = train(0, 1, how, steps)
     assert first == pytest.approx(alone, rel=REASSOCIATED)
     assert first[-1] < first[0]
+
+
+def compiled_modules(rank: int, size: int, how: str) -> dict[str, Any]:
+    """A loop that compiles its forward alone: the loss, how far gradients are from the mean of all ranks', how often
+    the forward was replayed, and the mean that batch norm keeps."""
+    genesis.manual_seed(3)
+    module: Any = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    compiled = genesis.compile(module) if how == "inside" else None
+    model: Any = DistributedDataParallel(compiled or module)
+    run = genesis.compile(model) if how == "outside" else model
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    found: dict[str, Any] = {"losses": [], "apart": []}
+    for step in range(8):
+        optimizer.zero_grad()
+        x, y = rank_batch(step, rank, size)
+        loss = ((run(x.clone()) - y) ** 2).mean()  # views are not captured at once
+        loss.backward()
+        mean = module[0].weight.grad.clone()
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        found["apart"].append((mean - module[0].weight.grad).abs().max().item())
+        optimizer.step()
+        found["losses"].append(over_all(loss.detach().clone(), size))
+    told = run if how == "outside" else compiled
+    return found | {"hits": genesis.explain(told).hits if told is not None else 0,
+                    "mean": module[1].running_mean.tolist()}
+
+
+def test_a_compiled_forward_reduces_gradients_as_the_undecorated_one_does(two: Ranks) -> None:
+    plain, _ = two(compiled_modules, "plain")
+    for how in ("outside", "inside"):
+        first, second = two(compiled_modules, how)
+        assert first["apart"] == second["apart"] == plain["apart"] == [0] * 8
+        assert first["hits"] >= 3 and second["hits"] >= 3
+        assert first["losses"] == second["losses"] == pytest.approx(plain["losses"], rel=REASSOCIATED)
+        assert first["mean"] == pytest.approx(plain["mean"], rel=1e-5)
 
 
 def test_four_ranks(four: Ranks) -> None:
@@ -159,6 +194,8 @@ def begins(rank: int, size: int) -> dict[str, Any]:
     model(genesis.randn(4, 3)).sum().backward()
     found["own"] = module[1].running_mean.tolist()
     model(genesis.randn(4, 3))
+    with genesis.no_grad():
+        found["evaluated"] = model.eval()(genesis.ones(4, 3)).tolist()  # with the first one's buffers, as in torch
     found["mean"] = [x.tolist() for x in (module[1].num_batches_tracked,)]
     try:
         DistributedDataParallel(nn.Linear(3, 3 + rank))
@@ -174,6 +211,7 @@ def begins(rank: int, size: int) -> dict[str, Any]:
 def test_ranks_begin_alike_and_share_the_first_ones_buffers(two: Ranks) -> None:
     first, second = two(begins)
     assert first["weight"] == second["weight"]
+    assert first["evaluated"] == second["evaluated"]
     assert first["own"] != second["own"] and first["mean"] == second["mean"] == [3]
     assert "not the same" in first["error"] and "rank 1" in first["error"]
     assert "any parameters" in first["none"]

@@ -2,6 +2,7 @@
 
 from genesis.ir.suggest import suggesting
 from genesis.ir.torch_modules import fill
+from genesis.nn.modules import utils as utils
 from genesis.nn.modules.activation import *
 from genesis.nn.modules.channel_norm import *
 from genesis.nn.modules.container import *

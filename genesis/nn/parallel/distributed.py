@@ -46,7 +46,8 @@ class DistributedDataParallel(Module):
     Args:
         module: has parameters that require grad.
         device_ids, output_device, dim: accepted for torch's sake: the module is on one device.
-        broadcast_buffers: buffers are the first process' at each forward with gradients.
+        broadcast_buffers: buffers are the first process' at each forward with gradients, and at the one that follows
+            it, as an evaluation does: all processes run that, or the first one runs `module`.
         init_sync: begin with the first process' parameters and buffers.
         process_group: the group; None for all.
         bucket_cap_mb: MiB of gradients that are reduced by one call.
@@ -85,8 +86,11 @@ class DistributedDataParallel(Module):
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.require_backward_grad_sync = True
         self.joining: Joining | None = None
+        self._expects_backward = False  # of the module, so that the replay of a captured forward sets it, too
+        self._buffers_differ = True
         self._reducer = _Reducer(group, trained, DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb,
                                  find_unused_parameters)
+        observe_backward(self)
         if init_sync:
             self._begin_alike()
 
@@ -95,11 +99,18 @@ class DistributedDataParallel(Module):
         synchronized = mode.enabled and self.require_backward_grad_sync
         if self.joining is not None:
             self.joining.begin(synchronized)
-        if synchronized and self.broadcast_buffers:
+        if self.broadcast_buffers and (self._buffers_differ if self.joining is None else synchronized):
             self._sync_buffers()
-        self._reducer.expected, self._reducer.joining = synchronized, self.joining
+        self._buffers_differ = self._expects_backward = synchronized
         with drawing_part(0, self.process_group.rank(), self.process_group.size()):
             return self.module(*args, **kwargs)
+
+    def accumulated(self, tensors: Sequence[Any]) -> None:
+        """A backward has ended: reduce its gradients, if it is the first one behind a forward with synchronization."""
+        reached = set(map(id, tensors))
+        if self._expects_backward and self._reducer.is_of_one(reached):
+            self._expects_backward = False
+            self._reducer.reduce(reached, self.joining)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -144,7 +155,7 @@ class DistributedDataParallel(Module):
         if reduces:
             if self.broadcast_buffers:
                 self._sync_buffers()
-            self._reducer.shadow()
+            self._reducer.shadow(self.joining)
 
     def _sync_buffers(self) -> None:
         buffers = list(self.module.buffers())
@@ -178,30 +189,30 @@ def _broadcast(group: ProcessGroup, tensors: Sequence[Tensor], source: int = 0) 
 
 
 class _Reducer:
-    """Reduces gradients at the end of each backward that follows a forward with synchronization.
+    """Reduces gradients.
 
     Attributes:
-        expected: such a forward has been.
         hook: reduces buckets, and its state; None: they are one op.
-        joining: what is known of ranks that are done, inside `join`.
     """
 
     def __init__(self, group: ProcessGroup, trained: Sequence[tuple[str, Tensor]], cap_mb: float, finds_unused: bool):
-        self.expected = False
         self.hook: tuple[Callable[[Any, Any], Any], Any] | None = None
-        self.joining: Joining | None = None
         self._group, self._finds_unused = group, finds_unused
         self._names = [name for name, _ in reversed(trained)]  # about the order in which backward makes gradients
         self._parameters = [p for _, p in reversed(trained)]
         self._cap = int(cap_mb * 2**20)
-        observe_backward(self)
 
-    def accumulated(self, tensors: Sequence[Any]) -> None:
-        """A backward has ended: reduce, if it is one of ours."""
-        reached = set(map(id, tensors))
-        if not self.expected or reached.isdisjoint(map(id, self._parameters)):
-            return
-        self.expected = False
+    def is_of_one(self, reached: set[int]) -> bool:
+        """Whether a parameter is among the tensors (their ids)."""
+        return not reached.isdisjoint(map(id, self._parameters))
+
+    def reduce(self, reached: set[int], joining: Joining | None) -> None:
+        """Reduce what a backward has given gradients.
+
+        Args:
+            reached: the ids of tensors with new gradients.
+            joining: what is known of ranks that are done, inside `join`.
+        """
         wanted = [p for p in self._parameters if p.requires_grad]
         unused = [p for p in wanted if id(p) not in reached]
         if self._finds_unused:
@@ -215,23 +226,23 @@ class _Reducer:
             for p in wanted:
                 if p.grad is None:
                     p.grad = zeros_like(p)
-        self._reduce(wanted, [p.grad for p in wanted])
+        self._reduce(wanted, [p.grad for p in wanted], joining)
 
-    def shadow(self) -> None:
+    def shadow(self, joining: Joining | None) -> None:
         """Reduce zeros, beside what others reduce."""
         wanted = [p for p in self._parameters if p.requires_grad]
         if self._finds_unused:
             wanted = self._used_by_any(wanted, set())
         with no_grad():
-            self._reduce(wanted, [zeros_like(p) for p in wanted])
+            self._reduce(wanted, [zeros_like(p) for p in wanted], joining)
 
-    def _reduce(self, wanted: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+    def _reduce(self, wanted: Sequence[Tensor], found: Sequence[Tensor], joining: Joining | None) -> None:
         """Let gradients be the means over all ranks."""
         if self.hook is not None:
             reduce_by_hook(*self.hook, wanted, found, min(FIRST_BUCKET, self._cap), self._cap)
         else:
             self._reduce_together(found)
-        scale = None if self.joining is None else self.joining.scale()
+        scale = None if joining is None else joining.scale()
         if scale is not None:
             with no_grad():
                 for g in found:
