@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.engine.behind_boundaries import that_can_be_asked_for
 from genesis.engine.capture import Captured, Written, capture
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
     from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
+
+MANY: Final = 32
+"""Nodes of a program beyond which live values that need some of them are computed with it. A loop that reads a loss and
+carries values on without a gradient computed all its steps again at each read: the graph of what is carried grew."""
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Flush:
@@ -141,7 +146,8 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     """The storages that the flush must also keep, so that every live tensor stays readable.
 
     Returns the storages to compute now, and the updated storages whose old content to copy. A
-    tensor that the program computes anyway is kept, and so is a gradient. Another one that needs
+    tensor that the program computes anyway is kept, and so is a gradient. One without gradients
+    that needs some of a large program's values is computed now. Another one that needs
     content about to be overwritten is computed now, or stays computable from copies of that
     content, whichever takes fewer bytes.
     """
@@ -149,14 +155,16 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     rest: list[Storage] = []
     for storage in rest_of:
         (kept if storage.persistent and content[storage] in computed_here else rest).append(storage)
+    carried = _carried(computed_here, rest, content) if len(computed_here) > MANY else ()
     if not updates:  # nothing gets lost
-        return kept + [s for s in rest if _is_in(computed_here, content[s])], []
+        return kept + [s for s in rest if s in carried or _is_in(computed_here, content[s])], []
     if all(s.type.nbytes <= SMALL and _is_in(computed_here, content[s]) for s in rest):
         return kept + rest, []
     overwritten = {id(s.cell): s for s in updates}
     lost = _readers(walk([content[s] for s in rest], order=computed_here.copy()), overwritten)
     dependent = [s for s in rest if content[s] in lost and not s.persistent]
-    kept += [s for s in rest if (s.persistent if content[s] in lost else _is_in(computed_here, content[s]))]
+    kept += [s for s in rest if (s.persistent if content[s] in lost else
+                                 s in carried or _is_in(computed_here, content[s]))]
     small = [s for s in dependent if s.type.nbytes <= SMALL]
     if len(small) == len(dependent):
         return kept + dependent, []
@@ -165,6 +173,20 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
         return kept + small, needed
     return kept + dependent, []
+
+
+def _carried(computed_here: dict[Node, None], rest: list[Storage], content: dict[Storage, Node]) -> set[Storage]:
+    """Those without gradients that need values which the program computes, and does not give."""
+    asked = [s for s in rest if not content[s].needs_grad]
+    if not asked:
+        return set()
+    order = walk([content[s] for s in asked], order=computed_here.copy())
+    here = {node for node in computed_here if node.inputs and not computed(node)}
+    disjoint = here.isdisjoint
+    for node in list(order)[len(computed_here):]:
+        if not computed(node) and not disjoint(node.inputs):
+            here.add(node)
+    return {s for s in asked if content[s] in here}
 
 
 def _is_in(computed_here: Container[Node], node: Node) -> bool:
