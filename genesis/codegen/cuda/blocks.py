@@ -84,6 +84,7 @@ class Blocks:
         num_stages: loads of a loop run that many rounds minus one ahead of their uses, as Triton counts.
         kept_bytes: bytes of a row that registers may keep from one loop over r to the next; 0 to load it again.
         run: columns that a program has where it has all neighbours in memory, and `x` is that rounded up; else 0.
+        across: lanes lie across rows, which go through shared memory (`rows_across.py`); blocks have r first, then x.
     """
 
     x: int
@@ -94,6 +95,7 @@ class Blocks:
     num_stages: int = 1
     kept_bytes: int = 0
     run: int = 0
+    across: bool = False
 
 
 def room_for(n: int) -> int:

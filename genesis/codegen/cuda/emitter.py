@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from genesis.codegen.cuda import lowerings, row_edges
+from genesis.codegen.cuda import lowerings, row_edges, rows_across
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.expressions import expression, literal
 from genesis.codegen.cuda.folds import fold_lines
@@ -57,6 +57,7 @@ class Body:
         ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
         tiles: how many programs share the r of one block of x.
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
+        r_axis: the axis of a block that r lies along.
     """
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
@@ -73,6 +74,7 @@ class Body:
         self.r_size = "r_size" if self.length is None else str(self.length)
         self.ragged_x, self.vector = True, 0
         self.ragged_r = self.length is None or self.reaches_past(self.length)
+        self.r_axis = 0 if blocks.across else 1
         self.tiles = self._tiles() if blocks.tiled else 1
         program = "tl.program_id(0).to(tl.int64)" if index64 else "tl.program_id(0)"
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
@@ -98,7 +100,7 @@ class Body:
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined."""
-        full = not self.blocks.looped and self.blocks.r >= FULL_ROW
+        full = self.blocks.across or (not self.blocks.looped and self.blocks.r >= FULL_ROW)
         ordered = loads_first(stores_last(self.kernel.statements), full)
         return [line for s in ordered for line in self.statement(s)]
 
@@ -179,6 +181,8 @@ class Body:
         masks = self.masks(s.out.vars, s.bounds)
         pointer = self.pointer(s, s.out.vars if masks else self.vars_of(s.address))
         upcast = "" if held is s.out.dtype else f".to({lowerings.triton_type(held)})"
+        if self.blocks.across and "r" in s.out.vars:
+            return [f"{s.out.name} = {rows_across.loaded(self.kernel, self.blocks, s)}{upcast}"]
         if self.vector and s.out.vars == "xr":
             lines = row_edges.load_lines(s.out.name, s.argument, self.blocks.looped)
             return [*lines, f"{s.out.name} = {s.out.name}{upcast}"] if upcast else lines
@@ -190,6 +194,8 @@ class Body:
             value = f"{value}.to({lowerings.triton_type(dtype)})"
         if not self.flat:
             value = f"tl.broadcast_to({value}, {self.shape(s.vars)})" if s.vars != s.value.vars else value
+        if self.blocks.across and s.vars == "xr":
+            return rows_across.store_lines(self.kernel, self.blocks, s, value)
         if self.vector and s.vars == "xr":
             return row_edges.store_lines(s.argument, value, self.blocks.looped)
         masks = self.masks(s.vars, ())
@@ -294,7 +300,7 @@ class Body:
 
     def finished(self, s: Reduce, block: str) -> str:
         """One value a row, of a block."""
-        text = lowerings.REDUCE_FINISH[REDUCED_AS[s.op]].format(block, 1)
+        text = lowerings.REDUCE_FINISH[REDUCED_AS[s.op]].format(block, self.r_axis)
         if s.out.dtype is bool_:
             return f"{text} != 0"
         held = lowerings.held(s.out.dtype)
@@ -305,8 +311,8 @@ class Body:
         name = s.out.name
         best = "g_row_max" if s.op == "argmax" else "g_row_min"
         hit = f"(({block} == {name}_best) | (({block} != {block}) & ({name}_best != {name}_best))){inside}"
-        first = f"tl.min(tl.where({hit}, {positions}, {BIG[self.index_type]}), 1, keep_dims=True)"
-        return [f"{name}_best = {best}({block}, 1)", f"{name} = {first}.to(tl.int64)"]
+        first = f"tl.min(tl.where({hit}, {positions}, {BIG[self.index_type]}), {self.r_axis}, keep_dims=True)"
+        return [f"{name}_best = {best}({block}, {self.r_axis})", f"{name} = {first}.to(tl.int64)"]
 
     def accumulator(self, s: Reduce | Fold) -> DType:
         """The dtype a reduction accumulates in: at least 32 bits."""
@@ -330,7 +336,7 @@ class Body:
         if dtype is not lowerings.held(s.operand.dtype) or s.op in ("any", "all"):
             value = f"{value}.to({lowerings.triton_type(dtype)})"
         if s.operand.vars != "xr":
-            value = f"tl.broadcast_to({value}, [XBLOCK, RBLOCK])"
+            value = f"tl.broadcast_to({value}, {self.shape('xr')})"
         mask = ("r_mask" if self.ragged_r else "") if mask is None else mask
         if not mask:
             return value
@@ -367,7 +373,8 @@ class Body:
         """The block's shape for a value that depends on `vars`."""
         if self.flat:
             return "[XBLOCK]" if vars else "[1]"
-        return f"[{'XBLOCK' if 'x' in vars else '1'}, {'RBLOCK' if 'r' in vars else '1'}]"
+        sizes = ["XBLOCK" if "x" in vars else "1", "RBLOCK" if "r" in vars else "1"]
+        return f"[{', '.join(reversed(sizes) if self.blocks.across else sizes)}]"
 
     def masks(self, vars: str, bounds: tuple[Bound, ...]) -> str:
         """The mask of a load or store, '' when every lane is inside."""

@@ -23,6 +23,8 @@ from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
 from genesis.codegen.cuda.row_edges import block_lines, start_lines
+from genesis.codegen.cuda.rows_across import rows_across
+from genesis.codegen.cuda.rows_across import start_lines as shared_lines
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
 from genesis.codegen.cuda.unrolled import build_unrolled, unrolled
@@ -62,6 +64,8 @@ def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) 
 def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> LoopParts:
     """What the kernel of a loop group is put together from."""
     kernel = build(group)
+    if blocks is None:
+        blocks = rows_across(kernel, gpu)
     if blocks is None:
         windows = unrolled(group, kernel)
         kernel = windows or kernel
@@ -158,7 +162,7 @@ def _x_lines(body: Program) -> list[str]:
     program = "tl.program_id(0).to(tl.int64)" if body.index_type is int64 else "tl.program_id(0)"
     first = [f"program = {program}"] if body.tiles > 1 else []
     row = f"program // {body.tiles}" if body.tiles > 1 else program
-    block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
+    block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[None, :]" if body.blocks.across else "[:, None]")
     if body.blocks.run:
         return [f"x = {row} * {body.blocks.run} + {block}", f"x_mask = {block} < {body.blocks.run}"]
     x = f"{row} * XBLOCK + {block}"
@@ -197,6 +201,9 @@ def _r_lines(body: Body) -> list[str]:
         return []
     if body.vector:
         return block_lines(body.kernel, body.blocks, body.r_size, body.vector, _integer(body))
+    if body.blocks.across:
+        lines = [f"r = tl.arange(0, RBLOCK)[:, None]{_integer(body)}", f"r_mask = r < {body.r_size}"]
+        return [*lines, *shared_lines(body.kernel, body.blocks, _integer(body))]
     start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
     r = f"{start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"
     lines = [f"r = {_neighbours(r, body)}"]

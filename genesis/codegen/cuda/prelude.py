@@ -6,8 +6,9 @@ import re
 from typing import Final
 
 from genesis.codegen.cuda.float32_functions import FLOAT32_FUNCTIONS
+from genesis.codegen.cuda.shared_rows import SHARED_ROWS
 
-PRELUDE: Final[dict[str, str]] = FLOAT32_FUNCTIONS | {
+PRELUDE: Final[dict[str, str]] = FLOAT32_FUNCTIONS | SHARED_ROWS | {
     "g_sign": '''
 @triton.jit
 def g_sign(x):

@@ -38,14 +38,14 @@ def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
         return 0
     moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, Store) and s.vars == "xr"]
     moved += kernel.loads("xr")
-    if any(isinstance(s, Random) for s in kernel.statements) or not all(_plain(s, kernel) for s in moved):
+    if any(isinstance(s, Random) for s in kernel.statements) or not all(plain(s, kernel) for s in moved):
         return 0
     narrowest = min(s.out.dtype.itemsize for s in kernel.loads("xr"))
     vector = VECTOR // narrowest
     return vector if narrowest <= WIDEST and (blocks.looped or kernel.r_size + vector - 1 <= blocks.r) else 0
 
 
-def _plain(s: Load | Store, kernel: Kernel) -> bool:
+def plain(s: Load | Store, kernel: Kernel) -> bool:
     """Whether it is at x·(elements of a row) + r."""
     terms = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
     return (len(terms) == len(s.address.terms) and terms == {"x": kernel.r_size, "r": 1} and s.address.constant == 0

@@ -17,7 +17,7 @@ def loads_first(statements: Sequence[Statement], full: bool) -> list[Statement]:
 
     Args:
         full: whether a row fills the registers until it is reduced. Its weights are then loaded where they are used:
-            they are in the cache.
+            they are in the cache, or in shared memory.
     """
     def waits(s: Statement) -> bool:
         if isinstance(s, Load):

@@ -278,14 +278,14 @@ def _fma(builder: InterpreterBuilder, x: TensorHandle, y: TensorHandle, z: Tenso
 
 
 class _Assembled:
-    """The result of an assembly line, as the interpreter asks for it."""
+    """The results of an assembly line, as the interpreter asks for them."""
 
-    def __init__(self, result: TensorHandle):
-        self.result = result
+    def __init__(self, *results: TensorHandle):
+        self.results = results
 
     def get_result(self, index: int) -> TensorHandle:
-        """The only result."""
-        return self.result
+        """One of the results."""
+        return self.results[index]
 
 
 _ASSEMBLY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -308,7 +308,7 @@ def _assembly(builder: InterpreterBuilder, text: str, constraints: str, values: 
     """The result of an assembly line for the operands of one call."""
     from triton.runtime.interpreter import TensorHandle
     if "// shared " in text:
-        return _Assembled(_shared(text, values))
+        return _Assembled(*_shared(text, values))
     for instruction, function in _ASSEMBLY.items():
         if instruction in text:
             return _Assembled(TensorHandle(function(values[-1].data), values[-1].dtype.scalar))
@@ -318,13 +318,13 @@ def _assembly(builder: InterpreterBuilder, text: str, constraints: str, values: 
 _SHARED_WORDS = SharedWords()
 
 
-def _shared(text: str, values: Sequence[TensorHandle]) -> TensorHandle:
-    """The result of an assembly line over a program's shared memory."""
+def _shared(text: str, values: Sequence[TensorHandle]) -> list[TensorHandle]:
+    """The results of an assembly line over a program's shared memory."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
-    found = _SHARED_WORDS.run(text, [x.data for x in values])
-    return TensorHandle(found, {"f": {4: tl.float32, 8: tl.float64}, "i": {4: tl.int32, 8: tl.int64}}[
-        found.dtype.kind][found.dtype.itemsize])
+    kinds = {"f": {4: tl.float32, 8: tl.float64}, "i": {2: tl.int16, 4: tl.int32, 8: tl.int64}}
+    return [TensorHandle(found, kinds[found.dtype.kind][found.dtype.itemsize])
+            for found in _SHARED_WORDS.run(text, [x.data for x in values])]
 
 
 def _splat(builder: InterpreterBuilder, kind: language.block_type, x: TensorHandle) -> TensorHandle:

@@ -13,7 +13,8 @@ import numpy as np
 
 _SIZE: Final = re.compile(r"words\[(\d+)\]")
 
-_DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}
+_DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64,
+                  "b16": np.int16, "b32": np.int32}
 
 
 class SharedWords:
@@ -22,16 +23,24 @@ class SharedWords:
     def __init__(self) -> None:
         self._bytes = np.zeros(0, np.uint8)
 
-    def run(self, text: str, values: list[np.ndarray]) -> np.ndarray:
-        """The result of one line of assembly for its operands, all elements of a block at once."""
+    def run(self, text: str, values: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The results of one line of assembly for its operands, all elements of a block at once."""
         what, _, kind = text.split("// shared ", 1)[1].split("\n", 1)[0].strip().partition(" ")
+        if kind != "v4":
+            return self._run(text, what, kind, values),
+        words = [values[0] + 4 * i for i in range(4)]
+        if what == "get":
+            return tuple([self._get("b32", place) for place in words])
+        return tuple([self._put("b32", place, x, values[5]) for place, x in zip(words, values[1:5], strict=True)][:1])
+
+    def _run(self, text: str, what: str, kind: str, values: list[np.ndarray]) -> np.ndarray:
         if what == "words":
             found = _SIZE.search(text)
             assert found is not None
             self._bytes = np.full(int(found.group(1)), 0xFF, np.uint8)
             return np.zeros(1, np.int32)
         if what == "get":
-            return self._get(kind, values[0])
+            return self._get(kind, *values)
         if what == "ranked":
             return self._ranked(values[0], values[1])
         write = {"put": self._put, "plus": self._plus, "added": self._added}[what]
@@ -59,8 +68,13 @@ class SharedWords:
         place, value, wanted = np.broadcast_arrays(place, value, wanted)
         return self._put(kind, place, value + self._get(kind, np.where(wanted != 0, place, 0)), wanted)
 
-    def _get(self, kind: str, place: np.ndarray) -> np.ndarray:
-        return self._words(kind)[self._at(kind, place)]
+    def _get(self, kind: str, place: np.ndarray, wanted: np.ndarray | None = None) -> np.ndarray:
+        if wanted is None:
+            return self._words(kind)[self._at(kind, place)]
+        place, wanted = np.broadcast_arrays(place, wanted != 0)
+        found = np.zeros(place.shape, _DTYPES[kind])
+        found[wanted] = self._words(kind)[self._at(kind, place[wanted])]
+        return found
 
     def _added(self, kind: str, label: np.ndarray, words: np.ndarray, value: np.ndarray) -> np.ndarray:
         label, words, value = np.broadcast_arrays(label, words, value)

@@ -1,0 +1,165 @@
+"""Short rows at odd places: each thread has a whole row, and blocks of rows go through shared memory as they lie.
+
+Rows of 51 16-bit values begin at multiples of two bytes, so that lanes along a row load one element each, a third of
+them idle, and every reduction is six rounds of shuffles. Here lanes lie across the rows: blocks are [RBLOCK, XBLOCK], a
+thread has all elements of a row (of longer ones a quarter), and a reduction is arithmetic on its registers. A program's
+rows are one piece of memory, which is copied to shared memory and back in vectors:
+
+    memory ── 16 bytes a thread ──▶ shared ── an element at (x, r) ──▶ registers        and back the same way
+
+Lanes are a row apart in shared memory: two of them at most meet in one bank where a row is no multiple of 16 bytes.
+The last program's block may be no multiple of a vector, and is copied element by element.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.codegen.cuda.blocks import PROGRAM_BYTES, VECTOR, Blocks, about, enough_programs, power_of_two
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Reduce, Store
+from genesis.codegen.cuda.row_edges import plain
+from genesis.codegen.cuda.shared_rows import RESERVED
+from genesis.ir.sym_int import literal_value
+
+SHORTEST: Final = 5
+"""Minimum elements of a row."""
+
+LONGEST: Final = 128
+"""Maximum elements of a row: of longer ones a shuffle serves many elements."""
+
+ALONE: Final = 64
+"""Maximum elements of a row that one thread has, in as many registers, and half as many as of all operands together.
+Other rows are shared by four, in as many warps: by two, norms with weights took 150 to 250 registers."""
+
+MOST_ROWS, FEWEST_ROWS = 128, 32
+"""Rows of a program. Where rows are many and a few bytes each, threads have several."""
+
+MOST_ELEMENTS: Final = 128 * ALONE
+"""Maximum elements of all operands of a program with several rows a thread, which has no more than of one long row."""
+
+ROOM: Final = 16 << 10
+"""Bytes of shared memory of a program: a dozen programs on a multiprocessor of an H200."""
+
+PER_REDUCTION, PER_ACCESS = 20, 5
+"""Instructions of a warp for 32 elements of a block whose lanes lie along rows, for each reduction, load and store:
+machine code of softmax, log_softmax, sums and their like, rows of 5 to 127 elements, has 14 to 71."""
+
+ISSUED, MOVED = 4, 18
+"""Instructions, and bytes from or to memory, of a multiprocessor in a cycle (H200: 4.2 TB/s at 1.755 GHz)."""
+
+LEAST: Final = 0.75
+"""Time of the instructions, of memory's, from which on fewer instructions are worth it: one does not quite hide the
+other."""
+
+
+def rows_across(kernel: Kernel, gpu: GpuModel) -> Blocks | None:
+    """The blocks of a kernel of short rows whose lanes lie across them; None where lanes along rows are better."""
+    length = literal_value(kernel.r_size) if kernel.has_r and not kernel.r_leads and kernel.splits is None else None
+    if length is None or not SHORTEST <= length <= LONGEST or kernel.space[-1][1] != "r":
+        return None
+    dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
+    moved: list[Load | Store] = [*kernel.loads("xr"), *_row_stores(kernel)]
+    widths = [dtypes[s.argument].itemsize for s in moved]
+    at_odd_places = all(width in (2, 4) and length * width % VECTOR for width in widths)
+    beside = all(s.out.dtype.itemsize in (2, 4) and _along_r(s) for s in kernel.loads("r"))
+    draws = any(isinstance(s, Random) for s in kernel.statements)
+    if draws or not (kernel.loads("xr") and at_odd_places and beside and all(plain(s, kernel) for s in moved)):
+        return None
+    reductions = sum(isinstance(s, Reduce) for s in kernel.statements)
+    instructions = (PER_REDUCTION * reductions + PER_ACCESS * len(widths)) * power_of_two(length) / length
+    if instructions / ISSUED < LEAST * 32 * sum(widths) / MOVED:
+        return None
+    return _blocks(kernel, length, length * sum(widths), gpu)
+
+
+def _row_stores(kernel: Kernel) -> list[Store]:
+    return [s for s in kernel.statements if isinstance(s, Store) and s.vars == "xr"]
+
+
+def _along_r(s: Load) -> bool:
+    """Whether it reads a vector that all rows share, from some element on."""
+    return [(atom.name, k) for atom, k in s.address.terms] == [("r", 1)] and not s.bounds
+
+
+def _blocks(kernel: Kernel, length: int, row: int, gpu: GpuModel) -> Blocks | None:
+    """Blocks of as many rows as keep the GPU busy and fit into shared memory; None where there are too few.
+
+    Args:
+        row: bytes that are read and written of a row.
+    """
+    r_block = power_of_two(length)
+    x, rows, enough = MOST_ROWS, about(kernel.x_size), enough_programs(gpu)
+    while x > FEWEST_ROWS and (_starts(kernel, x)[END] > ROOM or rows < x * enough):
+        x //= 2
+    if _starts(kernel, x)[END] > RESERVED[-1] or rows < x * enough:
+        return None
+    held = r_block * len(kernel.loads("xr"))
+    while x >= MOST_ROWS and x * row < PROGRAM_BYTES and rows >= 16 * x * enough and x * held < MOST_ELEMENTS:
+        x *= 2
+    threads = min(x, MOST_ROWS) * (1 if r_block <= ALONE and held <= 2 * ALONE else 4)
+    return Blocks(x, r_block, False, threads // 32, across=True)
+
+
+END: Final = ""
+"""Stands for a name where shared memory ends."""
+
+
+def _starts(kernel: Kernel, x: int) -> dict[str, int]:
+    """Where in shared memory each value begins that is loaded, by its name, and where the last one ends: first rows, in
+    whose place rows are stored at last, then what all rows share."""
+    dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
+    elements, starts, end = x * _length(kernel), {}, 0
+    for s in kernel.loads("xr"):
+        starts[s.out.name] = end
+        end += elements * s.out.dtype.itemsize
+    end = max([end, *(elements * dtypes[s.argument].itemsize for s in _row_stores(kernel))])
+    for s in kernel.loads("r"):
+        starts[s.out.name] = end
+        end += -(-_length(kernel) * s.out.dtype.itemsize // VECTOR) * VECTOR
+    return {**starts, END: end}
+
+
+def _length(kernel: Kernel) -> int:
+    """Elements of a row."""
+    length = literal_value(kernel.r_size)
+    assert length is not None
+    return length
+
+
+def start_lines(kernel: Kernel, blocks: Blocks, integer: str) -> list[str]:
+    """The program's rows on their way to shared memory; `integer` converts to 64 bits where addresses need them."""
+    row, length = f"tl.program_id(0){integer} * XBLOCK", _length(kernel)
+    starts = _starts(kernel, blocks.x)
+    reserved = next(nbytes for nbytes in RESERVED if nbytes >= starts[END])
+    lines = [f"words = g_words_{reserved}()", f"first = {row} * {length}", f"count = (x_size - {row}) * {length}",
+             "column = tl.arange(0, RBLOCK)[:, None]", f"place = tl.arange(0, XBLOCK)[None, :] * {length} + column"]
+    lines += [f"g_rows_to_shared({_at(starts[s.out.name])}, {s.argument} + first, count, {_piece(kernel, blocks)})"
+              for s in kernel.loads("xr")]
+    lines += [f"g_row_to_shared({_at(starts[s.out.name])}, {s.argument} + {s.address.constant}, {length}, RBLOCK)"
+              for s in kernel.loads("r")]
+    return [*lines, "tl.debug_barrier()"]
+
+
+def _at(start: int) -> str:
+    return f"words + {start}" if start else "words"
+
+
+def _piece(kernel: Kernel, blocks: Blocks) -> str:
+    """A program's elements, and the power of two that holds them."""
+    elements = blocks.x * _length(kernel)
+    return f"{elements}, {power_of_two(elements)}"
+
+
+def loaded(kernel: Kernel, blocks: Blocks, load: Load) -> str:
+    """Each thread's elements of what is loaded: of its rows, or of what all rows share."""
+    start = _at(_starts(kernel, blocks.x)[load.out.name])
+    place = "place" if load.out.vars == "xr" else "column"
+    return f"g_get_elements({start} + {place} * {load.out.dtype.itemsize}, r_mask, {load.argument})"
+
+
+def store_lines(kernel: Kernel, blocks: Blocks, store: Store, value: str) -> list[str]:
+    """The way back of a block of rows, when all threads have read what shared memory held before."""
+    itemsize = next(argument.node.dtype.itemsize for argument in kernel.arguments if argument.name == store.argument)
+    return ["tl.debug_barrier()", f"g_put_elements(words + place * {itemsize}, {value}, r_mask)", "tl.debug_barrier()",
+            f"g_rows_from_shared(words, {store.argument} + first, count, {_piece(kernel, blocks)})"]
