@@ -15,24 +15,35 @@ class Loop:
     Attributes:
         rounds: how often, where it is measured.
         function: (torch or genesis, rounds) → a number that both must agree on.
-        loops: how many loops it has, one after the other or one in the other; a backward through turns is one.
-        bodies: distinct turns that come in no order, or at places that no two pieces share: each takes a plan more.
+        loops: how many loops it has, one after the other or one in the other; a backward through turns is one, and so
+            is what is computed for a value that is read on the way.
+        bodies: distinct turns that are pieces by themselves, since they come in no order or at places that no two
+            longer pieces share.
+        odd: turns of another kind that come now and then.
     """
 
     rounds: int
     function: Callable[[Any, int], float]
     loops: int = 1
     bodies: int = 0
+    odd: int = 0
+
+    @property
+    def plans(self) -> int:
+        """How many plans it may take, however often it turns. Of a loop three: up to its first cut, a piece, the rest.
+        A piece with an odd turn in it is another program, twice: then these turns are followed. Each body is one, and
+        so is the turn in which the last long piece ended."""
+        return 3 * self.loops + 2 * self.odd + (self.bodies + 1 if self.bodies else 0)
 
 
 LOOPS: Final[dict[str, Loop]] = {}
 
 
-def loop(rounds: int, loops: int = 1,
-         bodies: int = 0) -> Callable[[Callable[[Any, int], float]], Callable[[Any, int], float]]:
+def loop(rounds: int, loops: int = 1, bodies: int = 0,
+         odd: int = 0) -> Callable[[Callable[[Any, int], float]], Callable[[Any, int], float]]:
     """Put the function into the table of loops."""
     def put(function: Callable[[Any, int], float]) -> Callable[[Any, int], float]:
-        LOOPS[function.__name__] = Loop(rounds, function, loops, bodies)
+        LOOPS[function.__name__] = Loop(rounds, function, loops, bodies, odd)
         return function
     return put
 
@@ -451,10 +462,9 @@ def alternating_bodies(lib: Any, n: int) -> float:
     return float(x.sum())
 
 
-@loop(6000, bodies=4)
+@loop(6000, bodies=2)
 def chosen_bodies(lib: Any, n: int) -> float:
-    """One of two bodies by a random number of Python's. Turns are told by going back in the code: one after its like,
-    or the first followed by the second; and what follows one or the other."""
+    """One of two bodies by a random number of Python's."""
     import random
     chosen, x = random.Random(0), lib.ones(8)
     for _ in range(n):

@@ -129,9 +129,9 @@ def loss_read_before_backward(lib: Any, n: int) -> float:
     return read / n
 
 
-@loop(4000, bodies=4)
+@loop(4000, bodies=1, odd=1)
 def target_copied_now_and_then(lib: Any, n: int) -> float:
-    """A target network follows every two hundredth turn: pieces with it before the loop is cut after it, and since."""
+    """A target network follows every two hundredth turn: the loop is cut after it, too."""
     w, target, h = lib.full((4, 4), 0.2), lib.full((4, 4), 0.2), lib.ones(4)
     for i in range(n):
         h = lib.tanh(w @ h + target @ h * 0.5)

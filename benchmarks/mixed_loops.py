@@ -44,10 +44,10 @@ def inner_loop_that_breaks(lib: Any, n: int) -> float:
     return float(total.sum())
 
 
-@loop(4000, bodies=6)
+@loop(4000, bodies=3, odd=1)
 def last_tensors_summed(lib: Any, n: int) -> float:
-    """A deque of the last six values, of which the first and the last are mixed; cleared now and then. The turns
-    after that are others, at two places of pieces, then as turns alone: the first, the second, and all later."""
+    """A deque of the last six values, of which the first and the last are mixed; cleared now and then, which no op
+    tells. Bodies are the usual turn, the one that clears, and the one after it."""
     from collections import deque
     last, x = deque([lib.zeros(8)], maxlen=6), lib.ones(8)
     for i in range(n):

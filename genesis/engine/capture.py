@@ -135,6 +135,7 @@ class Written:
         key: the structure so far.
         seen: how many nodes of the walk it has, numbers counted.
         differentiable: some of its nodes that are in memory have a history that gradients could go through.
+        past: those of its nodes that are in memory and have another one, which nobody needs (`histories.py`).
         twins: nodes that are in memory where another is → that one, whose position they share. Of what an op has
             recorded when a loop is cut in its middle, the piece after the first cut reads the node that was computed,
             where later ones read the leaf of the memory: they are one program.
@@ -143,8 +144,8 @@ class Written:
         piece: it is a piece of a loop: look for twins.
     """
 
-    __slots__ = ("_counted", "_leaf_at", "differentiable", "key", "number_nodes", "piece", "places", "position",
-                 "seen", "twins", "types")
+    __slots__ = ("_counted", "_leaf_at", "differentiable", "key", "number_nodes", "past", "piece", "places",
+                 "position", "seen", "twins", "types")
 
     def __init__(self, piece: bool = False) -> None:
         self.position: dict[Node, int] = {}
@@ -154,6 +155,7 @@ class Written:
         self.key: list[Hashable] = []
         self.seen = 0
         self.differentiable = False
+        self.past: list[Node] = []
         self._counted: dict[tuple[str, int], int] = {}
         self.piece = piece
         self._leaf_at: dict[int, Node] = {}
@@ -194,8 +196,11 @@ class Written:
             if cell is None or cell.memory is None:
                 position[node] = len(position) - twins
             else:
-                if inputs and node.needs_grad:
-                    self.differentiable = True
+                if inputs:
+                    if node.needs_grad:
+                        self.differentiable = True
+                    else:
+                        self.past.append(node)
                 place = self.place_of(cell, node.type)
                 if piece and not node.needs_grad and self._is_twin(node, place):
                     position[node] = position[self.twins[node]]

@@ -7,6 +7,7 @@ stands for the outermost loop that turns there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,7 +15,7 @@ from itertools import pairwise
 from opcode import opmap
 from operator import eq
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from genesis.engine.odd_turns import OddTurns
@@ -48,9 +49,42 @@ def position(frame: FrameType | None) -> int:
     return hash(tuple(found))
 
 
-ALIKE: Final = 8
-"""A piece of a loop has a multiple of so many turns: what comes again every second turn, as a matrix that is turned in
-each, or every eighth, as a row of a small ring, is in all pieces alike."""
+ALIKE: Final = (120, 60, 24, 8)
+"""A piece of a loop has a multiple of so many turns, the first of these that it is about as long as: what comes again
+every second turn, as a matrix that is turned in each, every fifth or every eighth, as a row of a small ring, is in all
+pieces alike."""
+
+NEAR: Final = 8
+"""A turn is as long as one of so many before it, where turns are alike."""
+
+
+def whole_turns(values: int, period: int) -> int:
+    """The spacing of about so many values in whole turns: a multiple of `ALIKE`, unless these are longer than a piece.
+
+    >>> whole_turns(500, 4), whole_turns(500, 10), whole_turns(500, 100), whole_turns(50, 400)
+    (480, 600, 500, 400)
+    """
+    turns = -(-values // period)
+    for multiple in ALIKE:
+        if 3 * turns >= 2 * multiple:
+            return max(round(turns / multiple), 1) * multiple * period
+    return turns * period
+
+
+def period_of(places: Sequence[int]) -> int | None:
+    """After how many of these places all come again, if they hold that one and a half times.
+
+    >>> period_of([*b"abacabacab"]), period_of([*b"abacabad"]), period_of([*b"abcdab"])
+    (4, None, 4)
+    """
+    borders = [0]  # of the first, the first two, ...: how many places they begin and end with alike
+    for place in places[1:]:
+        border = borders[-1]
+        while border and places[border] != place:
+            border = borders[border - 1]
+        borders.append(border + (places[border] == place))
+    period = len(places) - borders[-1]
+    return period if 3 * period <= 2 * len(places) else None
 
 
 MOST_SPACINGS: Final = 64
@@ -58,7 +92,7 @@ MOST_SPACINGS: Final = 64
 
 
 def comes_again(lengths: Sequence[int]) -> bool:
-    """Whether most of the turns of these lengths are as long as one of the `ALIKE` before.
+    """Whether most of the turns of these lengths are as long as one of the `NEAR` before.
 
     >>> comes_again([3, 3, 3, 3, 9, 3, 3, 3, 3, 3]), comes_again([2, 5, 2, 5, 2, 5])
     (True, True)
@@ -67,7 +101,7 @@ def comes_again(lengths: Sequence[int]) -> bool:
     """
     return len(lengths) < 2 or any(
         4 * sum(map(eq, lengths, lengths[period:])) >= 3 * (len(lengths) - period)
-        for period in range(1, min(ALIKE + 1, len(lengths) // 2 + 1)))
+        for period in range(1, min(NEAR + 1, len(lengths) // 2 + 1)))
 
 
 @lru_cache(1 << 12)
@@ -128,6 +162,22 @@ class Turns:
         return self._period
 
 
+class Found(NamedTuple):
+    """The turns of a loop, as they were seen.
+
+    Attributes:
+        places: the positions that come least often: those of the outermost loop.
+        period: values from one of these to the next, on average.
+        alike: whether turns are as long as others before.
+        exact: whether all positions came in the same order in each.
+    """
+
+    places: set[int]
+    period: int
+    alike: bool
+    exact: bool = False
+
+
 @dataclass(eq=False, repr=False)
 class Cuts:
     """What is known of the program that is being recorded and cut.
@@ -137,8 +187,9 @@ class Cuts:
         spacing: how many values are recorded from one cut to the next, 0 if memory decides.
         last: the number of the value at which the last cut was.
         ran: how many programs had run after it: as long as that stays, all is recorded since.
-        seen: position → the numbers of the values that were recorded there, while positions are watched.
-        watched_from: the number of the first of them, 0 if none are watched.
+        watched: positions and the numbers of the values that were recorded there, while positions are watched.
+        looked: how many there were when turns were looked for.
+        found: the turns of the loop that is watched, None as long as they are not known.
         measured: (number, nodes, programs that had run) when the pending nodes were counted last.
         spacings: position of a loop's cuts → the spacing that it had when it came first.
         overdue: the count of fresh bytes at which memory is cut wherever the program is, 0 while it is not due.
@@ -151,6 +202,7 @@ class Cuts:
         turns: the turns that are followed, where a program may be a loop of short ones.
         patience: the number of the value at which the first cut of a loop waits no longer, 0 while none waits.
         misses: how many pieces in a row had to be compiled.
+        exact: the spacing is of whole turns, all of which are alike.
         alike: the last piece was no new program.
         unlike: the loop whose turns are pieces by themselves, or which is looked for: long pieces were not alike.
         odd: the turns of the loop, followed since a piece was not like those before.
@@ -162,8 +214,9 @@ class Cuts:
     spacing: int = 0
     last: int = 0
     ran: int = -1
-    seen: dict[int, list[int]] = field(default_factory=dict)
-    watched_from: int = 0
+    watched: list[tuple[int, int]] = field(default_factory=list)
+    looked: int = 0
+    found: Found | None = None
     measured: tuple[int, int, int] = (0, 0, -1)
     spacings: dict[int, int] = field(default_factory=dict)
     overdue: int = 0
@@ -176,6 +229,7 @@ class Cuts:
     turns: Turns | None = None
     patience: int = 0
     misses: int = 0
+    exact: bool = False
     alike: bool = False
     unlike: UnlikeTurns | None = None
     odd: OddTurns | None = None
@@ -184,28 +238,50 @@ class Cuts:
 
     def watch(self, place: int, number: int) -> None:
         """Note that a value with this number was recorded at this position."""
-        if not self.watched_from:
-            self.watched_from = number
-        self.seen.setdefault(place, []).append(number)
+        self.watched.append((place, number))
 
-    def rarest(self) -> tuple[set[int], int, bool] | None:
-        """The positions that came again, and did so least often, how many values lie between two of their turns, and
-        whether turns are alike; None if none came again.
+    def find_turns(self, enough: int, most: int) -> None:
+        """Look for the turns in what was watched: where all positions come again, once there are `enough` of them and
+        again when there are twice as many; of the `most`, for turns that are not quite alike.
 
         >>> cuts = Cuts()
-        >>> for number, place in enumerate("abbabbabb"):
-        ...     cuts.watch(ord(place), number)
-        >>> cuts.rarest() == ({ord("a")}, 3, True)
-        True
+        >>> for number, place in enumerate(b"abbabbabb", 1):
+        ...     cuts.watch(place, number)
+        >>> cuts.find_turns(8, 64), cuts.found
+        (None, Found(places={97}, period=3, alike=True, exact=True))
         """
-        again = {place: numbers for place, numbers in self.seen.items() if len(numbers) > 1}
+        if self.found is None and len(self.watched) >= max(enough, 2 * self.looked):
+            self.looked = len(self.watched)
+            period = period_of([place for place, _ in self.watched])
+            if period is not None:
+                turn = Counter([place for place, _ in self.watched[-period:]])
+                fewest = min(turn.values())
+                values = self.watched[-1][1] - self.watched[-1 - period][1]
+                places = {place for place, times in turn.items() if times == fewest}
+                self.found = Found(places, values, alike=True, exact=True)
+            elif self.looked >= most:
+                self.found = self.rarest()
+
+    def rarest(self) -> Found | None:
+        """Turns as the positions tell that came again, and did so least often; None if none came again.
+
+        >>> cuts = Cuts()
+        >>> for number, place in enumerate(b"abbabbabb"):
+        ...     cuts.watch(place, number)
+        >>> cuts.rarest()
+        Found(places={97}, period=3, alike=True, exact=False)
+        """
+        seen: dict[int, list[int]] = {}
+        for place, number in self.watched:
+            seen.setdefault(place, []).append(number)
+        again = {place: numbers for place, numbers in seen.items() if len(numbers) > 1}
         if not again:
             return None
         fewest = min(map(len, again.values()))
         found = {place for place, numbers in again.items() if len(numbers) == fewest}
         numbers = again[next(iter(found))]
-        return found, (numbers[-1] - numbers[0]) // (len(numbers) - 1), comes_again([
-            after - before for before, after in pairwise(numbers)])
+        return Found(found, (numbers[-1] - numbers[0]) // (len(numbers) - 1), comes_again([
+            after - before for before, after in pairwise(numbers)]))
 
     def spacing_at(self, place: int, spacing: int, period: int) -> int:
         """The spacing of a loop that is cut at this position: the one that it had before, so that its pieces are the
@@ -227,4 +303,4 @@ class Cuts:
 
     def forget_watched(self) -> None:
         """What was watched is over."""
-        self.seen, self.watched_from = {}, 0
+        self.watched, self.looked, self.found = [], 0, None

@@ -1,4 +1,4 @@
-"""Values that are in memory, and how they were computed, where a graph of gradients holds them.
+"""Values that are in memory, and how they were computed, where something that is not computed holds them.
 
 A loss that is read before its backward keeps its graph. That reads the parameters of this turn, which are a program of
 the turn before, with its gradients, its loss, and so on to the first turn. No gradient goes there: so a result without
@@ -6,6 +6,12 @@ gradients that other nodes of its program read becomes the leaf of its memory on
 is recorded later.
 
     loss = f(p); loss.item(); loss.backward(); p -= 0.1 * p.grad      # `p` that `f` reads: sub(…) becomes data
+
+Likewise a value that was read while others of its turn stayed pending: these are computed of it with the next program,
+and others of the next turn stay pending, so that each turn would hold the one before. What a program reads from memory
+becomes a leaf, too.
+
+    y = f(x); y.sum().item(); x = y + 1      # `y` that the next program reads: f(…) becomes data
 """
 
 from __future__ import annotations
@@ -34,9 +40,9 @@ def read_on(captured: Captured, constant: Container[Node]) -> list[int]:
             if node in results and node in read and node.inputs and not node.needs_grad and node not in constant]
 
 
-def end_histories(captured: Captured, positions: Sequence[int]) -> None:
-    """Make leaves of the results at these positions, which are in memory; may be interrupted, and done again."""
-    nodes = [node for position in positions if computed(node := captured.order[position]) and node.inputs]
+def end_histories(found: Sequence[Node]) -> None:
+    """Make leaves of those of these nodes without gradients that are in memory; may be interrupted, and done again."""
+    nodes = [node for node in found if computed(node) and node.inputs]
     forget_equal(nodes)  # the same op, recorded again, is no leaf
     at_once(changes((), [attributes(nodes, "inputs", repeat(())), attributes(nodes, "op", repeat(leaves.data)),
                          attributes(nodes, "attrs", [(node.type,) for node in nodes])]))

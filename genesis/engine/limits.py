@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from genesis.config import config
-from genesis.engine.cuts import ALIKE, Turns, position, returns_next
+from genesis.engine.cuts import Turns, position, returns_next, whole_turns
 from genesis.engine.interruption import left_behind
 from genesis.engine.odd_turns import MOST_MISSES as MOST_ODD
 from genesis.engine.odd_turns import OddTurns
@@ -29,7 +29,7 @@ from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import NEVER, Storage, live_pending
 from genesis.ir.node import Node, set_numbers_apart
-from genesis.ir.ops import control
+from genesis.ir.ops import control, leaves
 from genesis.ir.walk import computed, needed
 from genesis.runtime.contexts import Attempt
 
@@ -90,7 +90,9 @@ def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> N
 def _look(storage: Storage, number: int, frame: FrameType) -> int:
     """Look, and return the number to look at next."""
     cuts = engine_state.cuts
-    if state.session is not None or state.volatile or state.regions or state.rewriting.calls or (
+    if state.rewriting.calls:
+        return number + 1
+    if state.session is not None or state.volatile or state.regions or (
             engine_state.record is not None and not left_behind(engine_state.record)):
         return number + every()  # what is recorded now is no program of its own
     if cuts.ran != engine_state.ran:
@@ -102,7 +104,7 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
             return again
         cuts.cut_at = cuts.unlike = cuts.odd = None  # the loop is over: another one may follow
         return _equal_turns(storage, number, frame, oldest(number))
-    if cuts.watched_from and cuts.measured[2] == engine_state.ran:
+    if cuts.watched and cuts.measured[2] == engine_state.ran:
         return _watch(storage, number, frame)
     return _many(storage, number, frame)
 
@@ -122,7 +124,7 @@ def _next_piece(storage: Storage, number: int, frame: FrameType) -> int | None:
     if not _cut(storage, number, frame):
         return number + 1
     cuts.alike = engine_state.plans.compiled == plans
-    if not after_odd and not alike:  # else an odd turn in it would make each piece after it longer
+    if not (after_odd or alike or cuts.exact):  # else an odd turn in it would make each piece after it longer
         cuts.spacing = number - before
     _note_unlike(after_odd, alike)
     return number + (cuts.spacing if cuts.unlike is None and cuts.odd is None else 1)
@@ -192,22 +194,12 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
             cuts.turns = None
             return max(began + every(), number + 1)
         if number - began >= every() or not any(s.needs_grad for s in live):  # else it may be a step
-            turns.piece = _whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
+            turns.piece = whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
     if not turns.piece or _waits(number, frame, period) or not _cut(storage, number, frame):
         return number + 1
     cuts.cut_at, cuts.turns = (place := position(frame)), None
-    cuts.spacing = cuts.spacing_at(place, turns.piece, period)
+    cuts.spacing, cuts.exact = cuts.spacing_at(place, turns.piece, period), True
     return number + cuts.spacing
-
-
-def _whole_turns(values: int, period: int) -> int:
-    """The spacing of about so many values in whole turns: a multiple of `ALIKE`, unless these are longer than a piece.
-
-    >>> _whole_turns(500, 4), _whole_turns(500, 100), _whole_turns(50, 400)
-    (512, 500, 400)
-    """
-    turns = -(-values // period)
-    return (turns if turns < ALIKE else -(-turns // ALIKE) * ALIKE) * period
 
 
 def _full(storage: Storage, number: int, frame: FrameType) -> int:
@@ -224,7 +216,7 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
         return number + 1
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.cut_at, cuts.spacing, cuts.overdue = position(frame), 0, 0
+    cuts.cut_at, cuts.spacing, cuts.overdue, cuts.exact = position(frame), 0, 0, False
     return number + every()
 
 
@@ -245,30 +237,29 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
     """Note the position; when enough are noted, cut at one that comes again."""
     cuts, place = engine_state.cuts, position(frame)
     enough = max(config.pending_nodes // 8, 8)
-    if not cuts.watched_from or number < cuts.watched_from + enough:
+    cuts.find_turns(enough, 2 * enough)
+    found = cuts.found
+    if found is None and len(cuts.watched) < 2 * enough:
         cuts.watch(place, number)
         return number + 1
-    found = cuts.rarest()
-    if found is None and number < cuts.watched_from + 4 * enough:
-        cuts.watch(place, number)
-        return number + 1
-    if found is not None and place not in found[0]:
+    if found is not None and place not in found.places:
         return number + 1
     if _is_ending(frame) is None:
         return number + 1
-    if _one_step(number, found[1] if found is not None else number):
+    rarest = cuts.rarest()
+    if _one_step(number, rarest.period if rarest is not None else number):
         cuts.forget_watched()
         return number + every()
-    if found is not None and _waits(number, frame, found[1]):
+    if found is not None and _waits(number, frame, found.period):
         return number + 1
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.cut_at = place
+    cuts.cut_at, cuts.exact = place, found is not None and found.exact
     if found is None:
         return number + cuts.spacing
-    cuts.spacing = _whole_turns(cuts.spacing, found[1])
-    cuts.unlike = None if found[2] else UnlikeTurns()
-    return number + (cuts.spacing if found[2] else 1)
+    cuts.spacing = whole_turns(cuts.spacing, found.period)
+    cuts.unlike = None if found.alike else UnlikeTurns()
+    return number + (cuts.spacing if found.alike else 1)
 
 
 def _waits(number: int, frame: FrameType, period: int) -> bool:
@@ -303,7 +294,7 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
     goes_on = storage.needs_grad or cut_before
     if cuts.blocked == engine_state.ran and not goes_on:
         return False
-    live = _live()
+    live = _computable(_live())
     if not goes_on and any(map(_is_gradient, live)):
         cuts.blocked = engine_state.ran
         return False
@@ -338,6 +329,14 @@ def _is_ending(frame: FrameType | None) -> bool | None:
 
 def _live() -> list[Storage]:
     return [s for s in live_pending() if not s.settled]
+
+
+def _computable(storages: list[Storage]) -> list[Storage]:
+    """Those that need no value that is gone, or that is not there yet: an example's of another thread's `vmap`."""
+    gone = [node for node in needed([s.node for s in storages]) if node.op is leaves.data and not computed(node)]
+    if not gone:
+        return storages
+    return [s for s in storages if needed([s.node]).isdisjoint(gone)]
 
 
 def _is_gradient(storage: Storage) -> bool:

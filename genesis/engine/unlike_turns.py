@@ -1,7 +1,9 @@
 """Loops whose turns differ, as where a random number chooses the body: no two long pieces are alike, but turns are.
 
 Which loop it is, its frame tells: the place in it goes back when a turn begins. It is looked for once pieces were
-compiled one after the other, and is the outermost frame that went back again and again in one piece.
+compiled one after the other, and is the outermost frame that went back again and again in one piece. A place at which a
+turn has begun once begins one whenever it comes: of bodies that stand one below the other in the code and come in any
+order, each is a piece by itself, not each way to follow one by another further down.
 """
 
 from __future__ import annotations
@@ -72,17 +74,21 @@ class UnlikeTurns:
     certain: bool = False
     _last: Stack = field(default_factory=list)
     _times: dict[int, int] = field(default_factory=dict)
+    _begun: dict[int, set[int]] = field(default_factory=dict)
 
     def begins(self, frame: FrameType) -> bool:
         """Note where the next value is recorded; whether a turn of the loop begins with it."""
         now = stack_of(frame)
         at, self._last = went_back(self._last, now), now
-        if at is None:
-            return False
         if self.depth is None:
-            self._times[at] = self._times.get(at, 0) + 1
+            if at is not None:
+                self._times[at] = self._times.get(at, 0) + 1
+                self._begun.setdefault(at, set()).add(hash(tuple(now)))
             return False
-        return at <= self.depth
+        if at is not None and at <= self.depth:
+            self._begun[self.depth].add(hash(tuple(now)))
+            return True
+        return hash(tuple(now)) in self._begun[self.depth]
 
     def found(self) -> bool:
         """Take the outermost frame that went back several times for the loop's; False if none did."""

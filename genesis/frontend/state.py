@@ -29,9 +29,14 @@ os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_
 
 
 class Rewriting(threading.local):
-    """A count of each thread."""
+    """Of each thread.
 
-    calls = 0
+    Attributes:
+        calls: an item for each function that runs.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
 
 
 RELEASED: Final = 256
@@ -68,7 +73,7 @@ class FrontendState:
         fresh_bytes, bytes_mark: the bytes of all memories that there were, and how many make it look.
         turned: thread → the nodes that were read since its last result from tensors whose elements lie in another order
             (`layouts.py`), with the reading views, by their identity.
-        rewriting: how many functions this thread runs on stand-ins for values that are not there yet, as under `vmap`:
+        rewriting: the functions that this thread runs on stand-ins for values that are not there yet, as under `vmap`:
             nothing can be computed.
         released: nodes whose graphs a backward without `retain_graph` has let go of, the last ones of those that live.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from genesis.frontend.generator import get_rng_state, set_rng_state
 from genesis.frontend.recording import TensorBase, read, wrap
@@ -20,6 +21,20 @@ from genesis.func.tree import flatten, spread
 from genesis.ir.errors import Overwritten, failure
 from genesis.ops.parts import cat, narrow, select, stack
 from genesis.ops.shape import movedim
+from genesis.runtime.contexts import Context, leaving
+
+
+class _OnStandIns(Context):
+    """A context in which values are stand-ins: nothing that is recorded can be computed yet."""
+
+    def _entering(self) -> Callable[[], object]:
+        return partial(state.rewriting.calls.append, None)
+
+    def _leaving(self) -> Callable[..., object]:
+        return leaving((state.rewriting.calls.pop,))
+
+
+_on_stand_ins: Final = _OnStandIns()
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error",
@@ -114,7 +129,8 @@ def _over(name: str, func: Callable[..., Any], flat: list[Any], build: Any, dims
     front = [x if d is None else movedim(x, d, 0) for x, d in zip(flat, dims, strict=True)]
     mapped = [d is not None for d in dims]
     try:
-        result, places = _rewritten(name, func, front, mapped, build, kwargs, size, randomness, out_dims)
+        with _on_stand_ins:
+            result, places = _rewritten(name, func, front, mapped, build, kwargs, size, randomness, out_dims)
     except NotBatchable:
         result, places = _looped(name, func, front, mapped, build, kwargs, size, out_dims)
     leaves, like = flatten(result)
@@ -128,15 +144,12 @@ def _rewritten(name: str, func: Callable[..., Any], front: list[Any], mapped: li
     given = [wrap(batch.stand_in(read(x))) if m else x for x, m in zip(front, mapped, strict=True)]
     holes = [x.storage.node if m else None for x, m in zip(given, mapped, strict=True)]
     pending = {storage: storage.node for storage in live_pending()}
-    state.rewriting.calls += 1
     try:
         result = func(*build(given), **kwargs)
     except Overwritten:
         raise failure("vmap", "It looks like you're calling .item() on a Tensor, or use one in data-dependent control "
                       "flow: its values differ between examples",
                       hint="compute with it instead: where() for if, index_select for x[i]") from None
-    finally:
-        state.rewriting.calls -= 1
     leaves, like, places = _results(name, result, out_dims)
     wanted = [i for i, d in enumerate(places) if d is not None]
     found = batch.all_of([read(leaves[i]) for i in wanted])

@@ -12,6 +12,7 @@ from genesis.ir.ops import ranks
 from genesis.ir.types import bool_, float32, float64, int64
 from genesis.ops.common import axis_in, promote
 from genesis.ops.out import into
+from genesis.ops.parts import stack
 from genesis.ops.searching import searchsorted
 from genesis.ops.sorting import sort
 
@@ -212,7 +213,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
                       [("input", input), ("weights", weights)])
     size = minlength
     if input.spec.numel:
-        low, high = (int(x.item()) for x in (input.min(), input.max()))
+        low, high = stack([input.min(), input.max()]).tolist()  # one read
         if low < 0:
             raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
         size = max(minlength, high + 1)

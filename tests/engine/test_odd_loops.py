@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -166,3 +167,132 @@ def test_a_parameter_whose_way_has_ended_is_a_value_like_others() -> None:
         again = x * 0.25 + 1
     assert before.tolist() == again.tolist() == [1.25] * 4
     assert gradient.tolist() == [2.5] * 4 and w.tolist() == [2.25] * 4
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_call_of_vmap_is_not_cut(nested: bool, plans: list[Any]) -> None:
+    """Its function runs on stand-ins, which have no values: neither while it runs, nor before or after."""
+    def turned(lib: Any, n: int) -> Any:
+        step = lib.func.vmap(lib.func.grad(lambda w, x: ((w * x).sum() - 1) ** 2))
+        if nested:
+            step = lib.func.vmap(step)
+        shape = (2, 4, 3) if nested else (4, 3)
+        x, w = lib.linspace(-1, 1, 3).expand(shape), lib.full(shape, 0.5)
+        for _ in range(n):
+            w = w - 0.01 * step(w, x)
+        return w
+    found = turned(genesis, TURNS)
+    np.testing.assert_allclose(found.tolist(), turned(torch, TURNS).tolist(), rtol=1e-5)
+    assert 2 <= compiled(plans) <= 3
+
+
+def test_a_value_that_cannot_be_computed_ends_no_loop(plans: list[Any]) -> None:
+    """A stand-in that a function of `vmap` let out raises when it is read, not where a loop is cut."""
+    kept: list[Any] = []
+    genesis.func.vmap(lambda x: kept.append(x * 2) or x + 1)(genesis.ones(3))
+    x = genesis.zeros(2)
+    for _ in range(8 * TURNS):
+        x = x + 1
+    assert len(plans) >= 2 and x.tolist() == [8 * TURNS] * 2
+    with pytest.raises(RuntimeError):
+        kept[0].tolist()
+
+
+def errors_and_ends(lib: Any, n: int) -> Any:
+    """Five values in turn and an error each seventh turn: the positions come again after 35 turns."""
+    x, source = lib.ones(4), iter(())
+    for i in range(n):
+        value = next(source, None)
+        if value is None:
+            source = iter([lib.full((4,), 0.1 * k) for k in range(5)])
+            value = next(source)
+        x = lib.tanh(x + value)
+        if i % 7 == 6:
+            x = x * 0.5
+    return x
+
+
+def kept_for_five_turns(lib: Any, n: int) -> Any:
+    """What lets go of values is no op: one after one turn, one after five, as the tenth turn tells."""
+    x, held = lib.linspace(0, 1, 4), {}
+    for i in range(n):
+        a = x * 0.5
+        b = a.cos()
+        if i % 2:
+            del a
+        held[i % 5] = b - x
+        x = b + held.get((i + 1) % 5, x) * 0.1
+        del b
+        if i % 5 == 4:
+            held.pop(2, None)
+    return x
+
+
+def grown_and_shrunk(lib: Any, n: int) -> Any:
+    """A list grows to twenty values, and shrinks to five."""
+    kept, x, grows = [lib.ones(4)], lib.linspace(0, 1, 4), True
+    for _ in range(n):
+        if grows:
+            kept.append(lib.sin(kept[-1] + x))
+        else:
+            x = x * 0.9 + kept.pop() * 0.1
+        grows = len(kept) < 20 if grows else len(kept) <= 5
+    return x
+
+
+@pytest.mark.parametrize("loop", [errors_and_ends, kept_for_five_turns, grown_and_shrunk])
+def test_turns_that_come_again_after_many_take_three_plans(loop: Callable[[Any, int], Any], plans: list[Any],
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(genesis.config, "pending_nodes", 2048)
+    monkeypatch.setattr(limits, "OFTEN", 128)
+    found = loop(genesis, 4 * TURNS)
+    np.testing.assert_allclose(found.tolist(), loop(torch, 4 * TURNS).tolist(), rtol=1e-4)
+    assert compiled(plans) <= 3
+
+
+@pytest.mark.parametrize("bodies", [2, 3, 5])
+def test_bodies_chosen_by_chance_take_a_plan_each(bodies: int, plans: list[Any]) -> None:
+    """And four: up to the first cut, a piece that was found to be like no other, the turn that had begun, the rest.
+    Where one body may follow the other further down, these two are no body of their own."""
+    def chosen(lib: Any, n: int) -> Any:
+        draw, x = random.Random(0), lib.linspace(0, 1, 4)
+        for _ in range(n):
+            body = draw.randrange(bodies)
+            if body == 0:
+                x = lib.tanh(x) + 0.1
+            elif body == 1:
+                x = lib.exp(-x)
+            elif body == 2:
+                x = lib.cos(x)
+            elif body == 3:
+                x = (x - x.mean()) * 0.5
+            else:
+                x = lib.sigmoid(x)
+        return x
+    for n in (4 * TURNS, 8 * TURNS):
+        engine.reset()
+        plans.clear()
+        np.testing.assert_allclose(chosen(genesis, n).tolist(), chosen(torch, n).tolist(), rtol=1e-4)
+        assert bodies + 1 <= compiled(plans) <= bodies + 4
+
+
+def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any]) -> None:
+    """What stays pending at a read is computed of what was read, with the next one."""
+    def turned(lib: Any, n: int) -> Any:
+        x, largest = lib.linspace(0, 1, 4), []
+        for _ in range(n):
+            scores = lib.softmax(x * 2, 0)
+            largest.append(scores.argmax().item())
+            x = scores[largest[-1]] + lib.cos(x)
+        return x, largest
+
+    def nodes() -> int:
+        gc.collect()
+        return sum(type(found) is Node for found in gc.get_objects())
+    counted = []
+    for n in (20, 200):
+        before = nodes()
+        found = turned(genesis, n)
+        counted.append(nodes() - before)
+        assert found[1] == turned(torch, n)[1]
+    assert counted[1] <= counted[0] + 8
