@@ -72,7 +72,7 @@ def whole_turns(values: int, period: int) -> int:
 
 
 def period_of(places: Sequence[int]) -> int | None:
-    """After how many of these places all come again, if they hold that one and a half times.
+    """The number of places after which all come again, if these hold that one and a half times; None if none do.
 
     >>> period_of([*b"abacabacab"]), period_of([*b"abacabad"]), period_of([*b"abcdab"])
     (4, None, 4)
@@ -208,6 +208,7 @@ class Cuts:
         odd: the turns of the loop, followed since a piece was not like those before.
         ran_to: the number of the last value that was recorded before a program ran.
         noted: how many programs had run then.
+        left_to: the number of the last value before a cut that left out what cannot be computed.
     """
 
     cut_at: int | None = None
@@ -235,6 +236,14 @@ class Cuts:
     odd: OddTurns | None = None
     ran_to: int = 0
     noted: int = 0
+    left_to: int = 0
+
+    def begin(self, place: int, exact: bool) -> None:
+        """Note the first cut of a loop, at this position. What was learned of another loop is over."""
+        if place != self.cut_at:
+            self.odd = self.unlike = None
+            self.alike, self.misses = False, min(max(self.misses, 0), 1)
+        self.cut_at, self.exact = place, exact
 
     def watch(self, place: int, number: int) -> None:
         """Note that a value with this number was recorded at this position."""

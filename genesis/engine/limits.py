@@ -197,8 +197,9 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
             turns.piece = whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
     if not turns.piece or _waits(number, frame, period) or not _cut(storage, number, frame):
         return number + 1
-    cuts.cut_at, cuts.turns = (place := position(frame)), None
-    cuts.spacing, cuts.exact = cuts.spacing_at(place, turns.piece, period), True
+    cuts.begin(place := position(frame), exact=True)
+    cuts.spacing = cuts.spacing_at(place, turns.piece, period)
+    cuts.turns = None
     return number + cuts.spacing
 
 
@@ -216,7 +217,8 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
         return number + 1
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.cut_at, cuts.spacing, cuts.overdue, cuts.exact = position(frame), 0, 0, False
+    cuts.begin(position(frame), exact=False)
+    cuts.spacing = cuts.overdue = 0
     return number + every()
 
 
@@ -254,7 +256,7 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
         return number + 1
     if not _cut(storage, number, frame):
         return number + 1
-    cuts.cut_at, cuts.exact = place, found is not None and found.exact
+    cuts.begin(place, exact=found is not None and found.exact)
     if found is None:
         return number + cuts.spacing
     cuts.spacing = whole_turns(cuts.spacing, found.period)
@@ -294,7 +296,8 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
     goes_on = storage.needs_grad or cut_before
     if cuts.blocked == engine_state.ran and not goes_on:
         return False
-    live = _computable(_live())
+    pending = _live()
+    live = _computable(pending)
     if not goes_on and any(map(_is_gradient, live)):
         cuts.blocked = engine_state.ran
         return False
@@ -308,6 +311,8 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
         cuts.forget_watched()
     cuts.misses = cuts.misses + 1 if engine_state.plans.compiled != compiled else min(cuts.misses, 0)
     cuts.last, cuts.ran, cuts.apart, cuts.patience = number, engine_state.ran, True, 0
+    if len(live) < len(pending):
+        cuts.left_to = number
     set_numbers_apart(True)
     state.bytes_mark = state.fresh_bytes + config.pending_bytes
     return True

@@ -76,20 +76,21 @@ def move(captured: Captured, known: Cache[tuple, Places], piece: bool) -> bool:
         return False
     at = captured.op_at
     erased = list(captured.key)
-    for node in nodes:
-        erased[at[node] + 1] = _region(node)
+    regions = [_region(node) for node in nodes]
+    for node, region in zip(nodes, regions, strict=True):
+        erased[at[node] + 1] = region
     key = tuple(erased)
     starts = [node.attrs[0] for node in nodes]
     places = known.get(key)
     if places is None:
-        places = known.add(key, Places(starts, _moving_inside(nodes) if piece else (), len(key)))
+        places = known.add(key, Places(starts, _moving_inside(nodes, regions) if piece else (), len(key)))
     places.seen(starts)
     if not places.moving:
         return False
-    moving: dict[Node, list[int]] = {}
+    moving: dict[int, list[int]] = {}
     for number, axis in sorted(places.moving):
-        moving.setdefault(nodes[number], []).append(axis)
-    _make_numbers(captured, {node: tuple(axes) for node, axes in moving.items()}, at)
+        moving.setdefault(number, []).append(axis)
+    _make_numbers(captured, [(nodes[number], tuple(axes), regions[number]) for number, axes in moving.items()], at)
     return True
 
 
@@ -99,11 +100,11 @@ def _region(node: Node) -> tuple:
     return tuple([-(-(stop - start) // step) for start, stop, step in zip(starts, stops, steps, strict=True)]), steps
 
 
-def _moving_inside(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+def _moving_inside(nodes: Sequence[Node], regions: Sequence[tuple]) -> list[tuple[int, int]]:
     """The places that differ, of many slices of one kind of equal types: those of a loop's turns."""
     kinds: dict[tuple, list[int]] = {}
-    for number, node in enumerate(nodes):
-        kinds.setdefault((node.op, node.inputs[0].type, _region(node)), []).append(number)
+    for number, (node, region) in enumerate(zip(nodes, regions, strict=True)):
+        kinds.setdefault((node.op, node.inputs[0].type, region), []).append(number)
     found = []
     for (_, kind, _), numbers in kinds.items():
         for axis in range(kind.ndim):
@@ -113,19 +114,22 @@ def _moving_inside(nodes: Sequence[Node]) -> list[tuple[int, int]]:
     return found
 
 
-def _make_numbers(captured: Captured, moving: Moving, at: dict[Node, int]) -> None:
-    """Make the starts of these slices the program's last numbers."""
+def _make_numbers(captured: Captured, moving: Sequence[tuple[Node, tuple[int, ...], tuple]],
+                  at: dict[Node, int]) -> None:
+    """Make the starts of these slices, along these axes, the program's last numbers. What a slice is apart from its
+    place is given, too."""
     key = list(captured.key)
     kind = NUMBER_TYPES[int]
-    for node, axes in moving.items():
+    numbers: list[Node] = []
+    for node, axes, region in moving:
         starts = list(node.attrs[0])
-        numbers = [unique(leaves.number, (), (starts[axis], kind), kind) for axis in axes]
-        captured.number_nodes = [*captured.number_nodes, *numbers]
+        numbers += [unique(leaves.number, (), (starts[axis], kind), kind) for axis in axes]
         for axis in axes:
             starts[axis] = -1
-        key[at[node] + 1] = ("moving", tuple(starts), _region(node))
+        key[at[node] + 1] = ("moving", tuple(starts), region)
+    captured.number_nodes = [*captured.number_nodes, *numbers]
     captured.numbers = [x.attrs[0] for x in captured.number_nodes]
-    captured.key, captured.moving = tuple(key), moving
+    captured.key, captured.moving = tuple(key), {node: axes for node, axes, _ in moving}
 
 
 def moved(node: Node, operands: Sequence[Node], axes: Sequence[int], starts: Sequence[Node]) -> Node:

@@ -63,7 +63,7 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     constant = constants(captured.order)
     found.communicates = any(map(communicates, captured.order))
     if len(captured.order) >= LONG:
-        found.numbers_apart = repeats_numbers(captured.order)
+        found.numbers_apart = bool(captured.numbers) and repeats_numbers(captured.order)
     found.constants = [position for position, node in enumerate(captured.order) if node in constant]
     found.read_on = read_on(captured, constant)
     for observer in engine_state.observers:

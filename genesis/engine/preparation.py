@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genesis.engine.behind_boundaries import that_can_be_asked_for
 from genesis.engine.capture import Captured, Written, capture
-from genesis.engine.histories import end_histories
 from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
@@ -105,6 +104,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     text = Written(cuts.cutting or cuts.ran == engine_state.ran)  # what follows a cut was begun before it
     text.write(order)
     if text.past:
+        from genesis.engine.histories import end_histories
         end_histories(text.past)
     situation = situation_of(text, outputs, live, updates, content, device) if updates else None
     answer = engine_state.plans.situations.get(situation) if situation is not None else None

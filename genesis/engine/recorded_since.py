@@ -42,6 +42,8 @@ def oldest(number: int) -> int:
         for at, reference in state.pending.items():
             if at >= began:
                 break
+            if at <= cuts.left_to:
+                continue
             storage = reference()
             if storage is not None and storage._queued == at:
                 began = at

@@ -13,7 +13,6 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from genesis.engine.failures import give_up, independent_part
-from genesis.engine.histories import end_histories
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
@@ -232,6 +231,7 @@ def finish(flush: Flush) -> None:
         if storage.cell is None or storage.cell is cell:
             _settle(storage, cell, content[storage], constant)
     if flush.compiled is not None and flush.compiled.read_on:
+        from genesis.engine.histories import end_histories
         order = flush.captured.order
         end_histories([order[position] for position in flush.compiled.read_on])
     flush.finished = True

@@ -29,10 +29,10 @@ os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_
 
 
 class Rewriting(threading.local):
-    """Of each thread.
+    """A list of each thread.
 
     Attributes:
-        calls: an item for each function that runs.
+        calls: it has an item for each function that runs.
     """
 
     def __init__(self) -> None:

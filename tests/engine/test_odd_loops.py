@@ -169,6 +169,7 @@ def test_a_parameter_whose_way_has_ended_is_a_value_like_others() -> None:
     assert gradient.tolist() == [2.5] * 4 and w.tolist() == [2.25] * 4
 
 
+@pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_call_of_vmap_is_not_cut(nested: bool, plans: list[Any]) -> None:
     """Its function runs on stand-ins, which have no values: neither while it runs, nor before or after."""
@@ -186,6 +187,7 @@ def test_a_call_of_vmap_is_not_cut(nested: bool, plans: list[Any]) -> None:
     assert 2 <= compiled(plans) <= 3
 
 
+@pytest.mark.usefixtures("limited")
 def test_a_value_that_cannot_be_computed_ends_no_loop(plans: list[Any]) -> None:
     """A stand-in that a function of `vmap` let out raises when it is read, not where a loop is cut."""
     kept: list[Any] = []
@@ -240,6 +242,7 @@ def grown_and_shrunk(lib: Any, n: int) -> Any:
     return x
 
 
+@pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("loop", [errors_and_ends, kept_for_five_turns, grown_and_shrunk])
 def test_turns_that_come_again_after_many_take_three_plans(loop: Callable[[Any, int], Any], plans: list[Any],
                                                            monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +253,7 @@ def test_turns_that_come_again_after_many_take_three_plans(loop: Callable[[Any, 
     assert compiled(plans) <= 3
 
 
+@pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("bodies", [2, 3, 5])
 def test_bodies_chosen_by_chance_take_a_plan_each(bodies: int, plans: list[Any]) -> None:
     """And four: up to the first cut, a piece that was found to be like no other, the turn that had begun, the rest.
@@ -296,3 +300,15 @@ def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any]
         counted.append(nodes() - before)
         assert found[1] == turned(torch, n)[1]
     assert counted[1] <= counted[0] + 8
+
+
+@pytest.mark.usefixtures("limited")
+def test_a_loop_takes_as_many_plans_after_another_one(plans: list[Any]) -> None:
+    """What was learned of odd turns, or of turns that are never alike, is of that loop."""
+    for before in (target, cleared):
+        before(genesis, 4 * TURNS).tolist()
+        plans.clear()
+        found = grown_and_shrunk(genesis, 2 * TURNS)
+        np.testing.assert_allclose(found.tolist(), grown_and_shrunk(torch, 2 * TURNS).tolist(), rtol=1e-4)
+        assert compiled(plans) <= 3
+        engine.reset()
