@@ -235,15 +235,40 @@ lines_added: Op = Op("lines_added", "index", _lines_type, decompose=_lines, diff
                                      for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
                                    scale=8), reference=_reference_lines)
 
-lines_summed: Op = Op("lines_summed", "index", _lines_type, decompose=lambda base, index, source: lines_added(
-                          base, index, source), differentiable=False, ulp=4,
+def _columns_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
+    if base.ndim not in (2, 3) or (base.shape[0], *base.shape[2:]) != (index.shape[0], *index.shape[2:]) or (
+            index.shape != source.shape or source.dtype is not base.dtype):
+        raise RuntimeError(f"lines of {source} at {index} do not fit {base}")
+    return base
+
+
+def _summed(base: Node, index: Node, source: Node) -> Node:
+    """In memory: columns are moved to where lines are, which may fit a program."""
+    if base.type.ndim == 2:
+        return lines_added(base, index, source)
+    outer, rows, inner = base.type.shape
+    moved = [_flat(permute(x, axes=(0, 2, 1)) if x.op.name != "const" else x, (outer * inner, x.type.shape[1]))
+             for x in (base, index, source)]
+    return permute(reshape(lines_summed(*moved), shape=(outer, inner, rows)), axes=(0, 2, 1))
+
+
+def _reference_columns(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
+    import numpy
+    found = [_reference_lines(*(numpy.ascontiguousarray(x[..., i]) for x in (base, index, source)))
+             for i in range(base.shape[2])] if base.ndim == 3 else []
+    return numpy.stack(found, -1) if found else _reference_lines(base, index, source)
+
+
+lines_summed: Op = Op("lines_summed", "index", _columns_type, decompose=_summed, differentiable=False, ulp=4,
                       opaque=Opaque("scatter", elementwise=2, constant_base=True, over_base=True),
-                      doc="`lines_added` of lines that fit the shared memory of one program: the sums are made there, "
-                          "in the order of the positions, and whole lines are written.",
-                      samples=cases(*(forward_only(case(reals().of(n, rows), integers(0, rows).of(n, count),
-                                                        reals().of(n, count)))
-                                      for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
-                                    scale=8), reference=_reference_lines)
+                      doc="`lines_added` of lines whose sums fit the shared memory of a few programs: sums are made "
+                          "there, in the order of the positions, and whole lines are written. Lines may be columns: "
+                          "base (outer, rows, inner), index and source (outer, positions, inner).",
+                      samples=cases(*(forward_only(case(reals().of(n, rows, *inner),
+                                                        integers(0, rows).of(n, count, *inner),
+                                                        reals().of(n, count, *inner)))
+                                      for n, rows, count, *inner in ((3, 5, 9), (2, 40, 70), (1, 1, 3), (2, 5, 9, 3))),
+                                    kinds=NUMERIC, scale=8), reference=_reference_columns)
 
 
 def _rows_sorted(base: Node, index: Node, source: Node) -> Node:
@@ -351,6 +376,11 @@ def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool
     rank, shape, given, count = base.type.ndim, base.type.shape, index.type.shape, index.type.numel
     if not count or not base.type.numel:
         return base
+    beside = (*shape[:axis], *shape[axis + 1:]) == (*given[:axis], *given[axis + 1:])
+    if add and beside and not _any_order(base.type.dtype):
+        outer, inner = prod(shape[:axis]), ((prod(shape[axis + 1:]),) if axis != rank - 1 else ())
+        found = lines_summed(*(_flat(x, (outer, x.type.shape[axis], *inner)) for x in (base, index, source)))
+        return reshape(found, shape=shape)
     if axis != rank - 1:
         to_end = (*(i for i in range(rank) if i != axis), axis)
         moved = [permute(x, axes=to_end) if x.op.name != "const" else _flat(x, tuple(x.type.shape[i] for i in to_end))
@@ -361,11 +391,6 @@ def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool
     if add and _any_order(base.type.dtype):
         ids = reshape(_in_lines(cast(index, dtype=_integer(base.type.numel)), shape), shape=(count,))
         return reshape(rows_added(whole, flat_source, ids), shape=shape)
-    if add and shape[:-1] == given[:-1]:
-        lines = prod(shape[:-1])
-        found = lines_summed(_flat(base, (lines, shape[-1])), reshape(index, shape=(lines, given[-1])),
-                             _flat(source, (lines, given[-1])))
-        return reshape(found, shape=shape)
     ids, order = _sorted(cast(index, dtype=_integer(shape[-1])), rank - 1)
     ids = _in_lines(cast(ids, dtype=_integer(base.type.numel)), shape)
     order = _in_lines(cast(order, dtype=_integer(count)), given)

@@ -43,7 +43,10 @@ class SharedWords:
             return self._get(kind, *values)
         if what == "ranked":
             return self._ranked(values[0], values[1])
-        write = {"put": self._put, "plus": self._plus, "added": self._added}[what]
+        if what == "added":
+            kind, count, slots = kind.split()
+            return self._added(kind, int(count), int(slots), values)
+        write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
 
     def _words(self, kind: str) -> np.ndarray:
@@ -76,11 +79,21 @@ class SharedWords:
         found[wanted] = self._words(kind)[self._at(kind, place[wanted])]
         return found
 
-    def _added(self, kind: str, label: np.ndarray, words: np.ndarray, value: np.ndarray) -> np.ndarray:
-        label, words, value = np.broadcast_arrays(label, words, value)
-        here, size = label >= 0, np.dtype(_DTYPES[kind]).itemsize
-        np.add.at(self._words(kind), self._at(kind, words[here] + label[here] * size), value[here])
-        return np.zeros(label.shape, np.int32)
+    def _added(self, kind: str, count: int, slots: int, operands: list[np.ndarray]) -> np.ndarray:
+        size = np.dtype(_DTYPES[kind]).itemsize
+        labels, words, marks, values = operands[:count], operands[count], operands[count + 1], operands[count + 2:]
+        begin = int(np.unique(marks).item()) // 4
+        marked = self._words("s32")[begin:begin + slots * (1 << (count - 1).bit_length())]
+        if begin % 4 or marked.size < slots or marked.any():
+            raise RuntimeError("marks are not 0")
+        for given, added in zip(labels, values, strict=True):
+            label, word, value = np.broadcast_arrays(given, words, added)
+            here = label >= 0
+            at = self._at(kind, word[here] + label[here] * size)
+            if (at * size >= begin * 4).any():
+                raise IndexError("sums lie where the marks do")
+            np.add.at(self._words(kind), at, value[here])
+        return np.zeros(labels[0].shape, np.int32)
 
     def _ranked(self, label: np.ndarray, counters: np.ndarray) -> np.ndarray:
         label, counters = np.broadcast_arrays(label, counters)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import long_sort, row_sums
+from genesis.codegen.cuda.templates import line_sums, long_sort, row_sums
 from genesis.config import config
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
@@ -203,7 +203,7 @@ def test_what_is_not_finite_stays_in_its_row(op: Op) -> None:
     torch.testing.assert_close(found, torch.tensor([[nan, 1.0, nan, -0.5]]), equal_nan=True)
 
 
-@pytest.mark.parametrize(("rows", "count", "one"), [(13_000, 4096, True), (20_000, 4097, False),
+@pytest.mark.parametrize(("rows", "count", "one"), [(90_000, 4096, True), (90_000, 4097, False),
                                                     (1 << 20, 4096, False)])
 def test_lines_that_do_not_fit_a_program_are_sorted_in_memory(rows: int, count: int, one: bool) -> None:
     schedule = scheduled("scatter_add", (2, rows), 1, (2, count), "float32")
@@ -211,7 +211,7 @@ def test_lines_that_do_not_fit_a_program_are_sorted_in_memory(rows: int, count: 
 
 
 @pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (74, 16384, True), (74, 16385, False),
-                                                    (13_000, 4096, False)])
+                                                    (81_920, 4096, True), (81_921, 4096, False)])
 def test_sums_that_fit_the_shared_memory_are_made_there(rows: int, count: int, one: bool) -> None:
     assert ("lines_summed" in names(scheduled("scatter_add", (2, rows), 1, (2, count), "float32"))) == one
 
@@ -230,6 +230,95 @@ def test_sums_are_made_in_the_order_of_the_positions() -> None:
         for at, value in zip(where[line], data[2][line], strict=True):
             want[line, at] += value
     assert torch.equal(found, want)
+
+
+COLUMNS = [(5, 9, 3, 1), (9, 20, 6, 2), (70, 64, 33, 1), (300, 7, 2, 3), (1, 40, 5, 1), (40, 129, 1, 2)]
+"""(rows, positions, columns, outer)."""
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(("case", "dtype"), sweep_but(
+    lambda case, dtype: dtype == "float32" or case in COLUMNS[1:3],
+    COLUMNS, ["float32", "bfloat16", "float16", "float64", "int8"]))
+def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, case: tuple[int, ...], dtype: str,
+                                             small: bool) -> None:
+    """In the order of the positions, as one thread would: the host's own loop gives the same bits. Also where each of
+    several programs has a share of a column's sums."""
+    if small:
+        monkeypatch.setattr(line_sums, "COLUMN_BYTES", 4 * 8 * 32 * (2 if dtype == "float64" else 1))
+        monkeypatch.setattr(line_sums, "ROOM", 1024)
+    rows, count, columns, outer = case
+    table, places, kind = (outer, rows, columns), (outer, count, columns), getattr(torch, dtype)
+    base, index, added = an_input(0, table, dtype_named(dtype)), an_input(1, places, int64), an_input(
+        2, places, dtype_named(dtype))
+    onto = leaves.full(table, 0, base.dtype, GPU) if dtype == "bfloat16" else base
+    schedule = run_passes(Graph((base, index, added), (segments.lines_summed(onto, index, added),)),
+                          backend_named("h200"))[1]
+    assert names(schedule) == ["lines_summed"]
+    generator = torch.Generator().manual_seed(0)
+    where = torch.randint(0, rows, (outer, count, columns), generator=generator)
+    source = (torch.randn(outer, count, columns, generator=generator) * torch.logspace(-2, 2, count)[None, :, None])
+    data = [torch.randn(outer, rows, columns, generator=generator).mul(9).to(kind), where, source.to(kind)]
+    found = [run_schedule(schedule, data, most_programs=4096)[0] for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+    held = torch.int32 if dtype == "int8" else torch.float64 if dtype == "float64" else torch.float32
+    want = torch.zeros_like(data[0], dtype=held) if dtype == "bfloat16" else data[0].to(held)
+    for at in range(count):
+        want.scatter_add_(1, where[:, at:at + 1], data[2][:, at:at + 1].to(held))
+    assert torch.equal(found[0], want.to(kind))
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_shares_of_lines_take_what_is_theirs(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
+    if share:
+        monkeypatch.setattr(line_sums, "SUMS_BYTES", 64 * 4)
+    schedule = scheduled("scatter_add", (3, 300), 1, (3, 500), "float32")
+    kernel, = (emit(group) for group in schedule.groups)
+    assert kernel.name == "lines_summed" and kernel.grid[0] == (15 if share else 3)
+    where = torch.randint(0, 300, (3, 500), generator=torch.Generator().manual_seed(0))
+    data = [torch.zeros(3, 300), where, torch.randn(3, 500, generator=torch.Generator().manual_seed(1))]
+    found, = run_schedule(schedule, data)
+    torch.testing.assert_close(found, data[0].scatter_add(1, where, data[2]), rtol=1e-5, atol=1e-5)
+
+
+def test_columns_of_any_size_compile_and_are_checked_there() -> None:
+    with Trace(A=2000, B=1200, C=2047) as trace:
+        rows, columns, places = (trace.symbol(name) for name in "ABC")
+        base, index, source = (an_input(0, (1, rows, columns)), an_input(1, (1, places, columns), int64),
+                               an_input(2, (1, places, columns)))
+        found = segments.lines_summed(base, checked(index, rows), source)
+        group, = run_passes(Graph((base, index, source), (found,)), backend_named("h200"))[1].groups
+        assert emit(group).name == "lines_summed" and compile_cubin(emit(group))
+
+
+def test_a_long_columns_lines_are_moved_and_sorted() -> None:
+    found = names(scheduled("scatter_add", (90_000, 3), 0, (4000, 3), "float32"))
+    assert "lines_summed" not in found and "lines_added" in found
+
+
+def interleaved_marks(labels: torch.Tensor, slots: int, lanes: int) -> list[tuple[int, int]]:
+    """What the assembly of `g_added` does with the labels of one call, a row for each of a lane's elements, by its own
+    steps: (turn, label) of each addition, in the order in which they happen."""
+    marks = torch.zeros(slots, len(labels), dtype=torch.int64)
+    fold = (slots - 1).bit_length()
+    slot = (labels ^ (labels >> fold)) & (slots - 1)
+    for k, row in enumerate(labels):
+        for lane in range(lanes):
+            if row[lane] >= 0:
+                marks[slot[k, lane], k] |= 1 << lane
+    ranks = [[sum(int(marks[slot[k, lane], j]).bit_count() for j in range(k))
+              + (int(marks[slot[k, lane], k]) & ((1 << lane) - 1)).bit_count() if row[lane] >= 0 else -1
+              for lane in range(lanes)] for k, row in enumerate(labels)]
+    return [(turn, int(labels[k, lane])) for turn in range(max(map(max, ranks)) + 1)
+            for k in range(len(labels)) for lane in range(lanes) if ranks[k][lane] == turn]
+
+
+@pytest.mark.parametrize(("rows", "slots"), [(3, 4), (200, 64), (5000, 256), (1, 256)])
+def test_no_two_of_one_turn_meet_in_a_sum(rows: int, slots: int) -> None:
+    labels = torch.randint(-1, rows, (4, 32), generator=torch.Generator().manual_seed(rows))
+    order = interleaved_marks(labels, slots, 32)
+    assert len(order) == len([x for x in labels.flatten() if x >= 0])
+    assert len(set(order)) == len(order)
 
 
 def test_views_and_casts_of_what_is_added_to_lines_cost_no_kernel() -> None:
@@ -472,7 +561,7 @@ def test_numbers_are_sorted_as_sort_does(monkeypatch: pytest.MonkeyPatch, below:
 def test_lines_compile() -> None:
     schedule = scheduled("scatter_add", (64, 300), 1, (64, 200), "bfloat16")
     assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_summed")
-    schedule = scheduled("scatter_add", (2, 13_000), 1, (2, 200), "bfloat16")
+    schedule = scheduled("scatter_add", (2, 90_000), 1, (2, 200), "bfloat16")
     assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_added")
 
 

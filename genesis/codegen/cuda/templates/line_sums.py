@@ -1,15 +1,19 @@
-"""scatter_add along the last axis, and gather's gradient: a warp adds a line's elements up in shared memory.
+"""scatter_add, and gather's gradient: a warp adds the elements of lines up in shared memory.
 
-A line's sums begin as the base's elements. The warp takes 32 positions at a time; of those that meet in one sum the
-first adds, then the second: sums are made in the order of the positions, as one thread would. So nothing is sorted, no
-float is added atomically, and every bit is the same in each run. A program has one warp, so that there is nobody else
-to wait for, and as many lines side by side as its lanes have room for.
+A line's sums begin as the base's elements. The warp takes up to 128 positions at a time; of those that meet in one sum
+the first adds, then the second: sums are made in the order of the positions, as one thread would. So nothing is sorted,
+no float is added atomically, and every bit is the same in each run. A program has one warp, so that there is nobody
+else to wait for, and as many lines side by side as its lanes have room for.
+
+Lines may be columns: then neighbours in memory are of neighbouring lines, and a program has a few of these, so that
+what it reads and writes are pieces of rows. Of lines with more sums than a program has room for each has a share.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from math import prod
 from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
@@ -20,7 +24,6 @@ from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.shared_words import (
-    MOST_BYTES,
     added_helper,
     get_helper,
     put_helper,
@@ -33,7 +36,7 @@ from genesis.ir.types import DType
 from genesis.passes.groups import Group
 
 LONGEST: Final = 16384
-"""Maximum positions of a line: its only warp takes them one after another, 32 in about 0.15 µs."""
+"""Maximum positions of a line: its only warp takes them one after another, 128 in about 0.2 µs (reckoned)."""
 
 ROOM: Final = 8192
 """Bytes of shared memory up to which a program takes several short lines: 28 programs are on a multiprocessor then."""
@@ -42,10 +45,28 @@ PROGRAMS: Final = 8192
 """Programs of many lines, a warp each: twice what an H200 runs at once. More lines are taken in turns."""
 
 LOADS: Final = 4
-"""Rounds of 32 positions whose loads wait together: with one a warp waits for memory most of the time."""
+"""Rounds of 32 positions whose loads wait together, and that are added together: with one a warp waits most of the
+time, for memory and for its own sums."""
+
+SUMS_BYTES: Final = 40 << 10
+"""Bytes of shared memory for a program's sums; marks have the rest of `MOST_BYTES`."""
+
+COLUMNS: Final = 4
+"""Minimum columns side by side: their 64-bit indices are a sector of memory. Twice as many would leave half as many
+sums a program, and each of its index's positions is looked at by as many programs more."""
+
+COLUMN_BYTES: Final = 32 << 10
+"""Bytes of shared memory for the sums of columns: so many are read and written beside another program's."""
+
+MOST_SHARES: Final = 8
+"""Maximum programs that share a line's sums: each looks at all of its positions."""
+
+MARKS: Final = (256, 512)
+"""Slots of marks beside few sums, which leave room for many programs, and beside many."""
 
 WIDE: Final = 512
-"""Sums that a warp reads or writes at a time, 16 a lane: what it waits for together."""
+"""Sums that a warp reads or writes at a time, 16 a lane: what it waits for together. Of columns, which lie in pieces
+of rows, it is twice as many."""
 
 
 def _padded(rows: int) -> int:
@@ -53,10 +74,30 @@ def _padded(rows: int) -> int:
     return power_of_two(rows) if isinstance(rows, SymInt) else -(-rows // 32) * 32
 
 
-def sums_fit(rows: int, count: int, dtype: DType) -> bool:
-    """Do the sums of a line of so many rows fit a program, and so many positions a warp's patience?"""
-    return (dtype.itemsize < 8 or dtype.kind == "float") and most(count) <= LONGEST and (
-        _padded(rows) * sum_kind(dtype)[2] <= MOST_BYTES)
+def _lanes(rows: int, count: int, inner: int, size: int) -> int:
+    """Lanes of a warp that take a line's neighbours; the others take other lines."""
+    lanes, padded = min(power_of_two(count), 32), _padded(rows)
+    if inner.__class__ is int and inner == 1:
+        while lanes < 32 and 32 // lanes * padded * size > ROOM:
+            lanes *= 2
+        return lanes
+    while lanes > 1 and (32 // lanes < COLUMNS or 64 // lanes * padded * size <= ROOM):
+        lanes //= 2
+    return lanes
+
+
+def _share(rows: int, count: int, inner: int, size: int) -> int:
+    """Sums of a line that a program has."""
+    if inner.__class__ is int and inner == 1:
+        return min(_padded(rows), SUMS_BYTES // size // 32 * 32)
+    return min(_padded(rows), COLUMN_BYTES // size // (32 // _lanes(rows, count, inner, size)) // 32 * 32)
+
+
+def sums_fit(rows: int, count: int, inner: int, dtype: DType) -> bool:
+    """Do the sums of a line of so many rows fit a few programs, and so many positions a warp's patience?"""
+    if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > LONGEST:
+        return False
+    return most(rows) <= MOST_SHARES * _share(rows, count, inner, sum_kind(dtype)[2])
 
 
 def emit_line_sums(group: Group, node: Node) -> KernelSource:
@@ -69,8 +110,11 @@ class _LineSums:
 
     Attributes:
         lanes, lines: of a warp, how many take a line's neighbours, and how many lines that makes side by side.
+        share, shares: sums of a line that a program has, and how many programs that makes for a line.
+        stride: words between the sums of neighbouring lines.
         rounds, beside: rounds of a line that are loaded at once, and blocks of lines: `LOADS` together.
         turns: how many times a program takes `beside` blocks.
+        slots: of marks, a power of two: elements that meet in one take turns (`shared_words.added_helper`).
     """
 
     def __init__(self, group: Group, node: Node):
@@ -78,58 +122,72 @@ class _LineSums:
         self.base, index, source = node.inputs
         self.rows = Rows(group, (index, source), 1)
         self.total, self.kind, self.size = sum_kind(node.dtype)
-        self.length, self.padded = node.shape[1], _padded(node.shape[1])
+        self.length, self.inner = node.shape[1], prod(node.shape[2:])
+        self.columns = not (self.inner.__class__ is int and self.inner == 1)
         count = most(self.rows.length)
-        self.lanes = min(power_of_two(self.rows.length), 32)
-        while self.lanes < 32 and 32 // self.lanes * self.padded * self.size > ROOM:
-            self.lanes *= 2
+        sizes = self.length, self.rows.length, self.inner, self.size
+        self.lanes, self.share = _lanes(*sizes), _share(*sizes)
         self.lines = 32 // self.lanes
+        self.shares = 1 if most(self.length) <= self.share else -(-self.length // self.share)
+        self.stride = self.share + 8 if self.columns and self.lines > 1 else self.share
         self.rounds = min(-(-count // self.lanes), LOADS)
-        self.beside = max(1, LOADS // self.rounds)
-        while self.beside > 1 and self.beside * self.lines * self.padded * self.size > ROOM:
+        self.beside = max(1, LOADS // self.rounds) if self.whole and not self.columns else 1
+        while self.beside > 1 and self.beside * self.lines * self.share * self.size > ROOM:
             self.beside //= 2
         self.loops = count > self.rounds * self.lanes
         self.blocks = -(-self.rows.rows // self.lines)
         self.operands, self.check = checked_outside(self.rows, self.length)
-        self.turns = max(1, min(hint(self.blocks) // (PROGRAMS * self.beside), 64))
+        self.turns = max(1, min(hint(self.blocks) // (PROGRAMS * self.beside), 64)) if self.whole else 1
+        self.sums = self.beside * self.lines * self.stride
+        self.slots = min(power_of_two(self.sums), MARKS[self.sums * self.size > ROOM])
 
     def source(self) -> KernelSource:
         """The finished kernel."""
         lines, kind = self.lines, self.kind
-        words = self.beside * lines * self.padded
-        body = [line for at in range(self.beside) for line in self.of(at, self.rows.x_lines(
-            f"(tl.program_id(0) * {self.turns} + turn) * {self.beside} + {at}"))]
+        block = f"(tl.program_id(0) * {self.turns} + turn) * {self.beside}" if self.whole else (
+            f"tl.program_id(0) // {self.shares}")
+        body = [line for at in range(self.beside) for line in self.of(at, self.rows.x_lines(f"{block} + {at}"))]
+        if self.columns:
+            body += [f"column = ({block}){self.rows.integer} * XBLOCK + tl.arange(0, XBLOCK)[None, :]",
+                     f"corner = column // {self.inner} * {self.length * self.inner} + column % {self.inner}"]
         body += [*self.loaded("0"), *self.begun(), *(self.looped() if self.loops else self.added("")), *self.ended()]
         if self.turns > 1:  # lanes still read the sums that the next turn writes over
             body.append("tl.debug_barrier()")
-        text = ["words = g_words()", f"line = tl.arange(0, XBLOCK)[:, None] * {self.padded}",
+        slots = power_of_two(self.rounds * self.beside) * self.slots
+        text = ["words = g_words()", f"marks = words + {-(-self.sums * self.size // 16) * 16}",
+                f"line = tl.arange(0, XBLOCK)[:, None] * {self.stride}",
+                *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
                 *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
+                f"mark = tl.arange(0, {slots})[None, :]", "g_put_s32(marks + mark * 4, mark * 0, mark >= 0)",
                 f"for turn in tl.range(0, {self.turns}):", *(f"    {line}" for line in body)]
         if self.check:
             size, negative, report = self.check
             text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
-        helpers = "\n".join((words_helper(words * self.size), put_helper(kind), get_helper(kind),
-                             added_helper(kind, (words - 1).bit_length())))
+        helpers = "\n".join((words_helper(-(-self.sums * self.size // 16) * 16 + slots * 4),
+                             *(put_helper(each) for each in sorted({"s32", kind})), get_helper(kind),
+                             added_helper(kind, self.rounds * self.beside, self.slots)))
         inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
-        wide = min(power_of_two(self.length), max(WIDE // lines, 1))
+        wide = min(power_of_two(self.share), max((2 if self.columns else 1) * WIDE // lines, 1))
+        programs = -(-self.blocks // (self.turns * self.beside)) * self.shares
         return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
-                                {"XBLOCK": lines, "RBLOCK": self.lanes, "WIDE": wide},
-                                -(-self.blocks // (self.turns * self.beside)), 1, helpers, inputs=inputs)
+                                {"XBLOCK": lines, "RBLOCK": self.lanes, "WIDE": wide}, programs, 1, helpers,
+                                inputs=inputs)
 
     @property
     def constant(self) -> bool:
         """Does the kernel write the base itself?"""
         return self.base.op.name == "const"
 
+    @property
+    def whole(self) -> bool:
+        """Has a program all sums of its lines?"""
+        return self.shares.__class__ is int and self.shares == 1
+
     @staticmethod
     def of(at: int | str, lines: list[str], names: Iterable[str] = ("x", "x_mask")) -> list[str]:
         """Lines whose names end with a number: those of one of several blocks."""
         known = re.compile(rf"(?<!\.)\b({'|'.join(names)})\b(?!=)")
         return [known.sub(rf"\1_{at}", line) for line in lines]
-
-    def each(self, lines: list[str]) -> list[str]:
-        """Lines about x, for each block of lines."""
-        return [line for at in range(self.beside) for line in self.of(at, lines)]
 
     def loaded(self, begin: str) -> list[str]:
         """What a turn of rounds adds: to_row, added and here of each block and round."""
@@ -145,17 +203,20 @@ class _LineSums:
 
     def added(self, now: str) -> list[str]:
         """Add a turn's elements to the sums of their rows, in order; what lies outside a line is left out."""
-        found = []
-        for turn in range(self.rounds):
-            for at in range(self.beside):
-                row, here, value = (f"{name}_{at}_{turn}{now}" for name in ("to_row", "here", "added"))
-                found += self.wrapped(row)
-                found += [f"inside = (wanted >= 0) & (wanted < {self.length})",
-                          *([f"strange = tl.where({here} & (inside == 0), {row}.to(tl.int64), strange)"]
-                            if self.check else []),
-                          f"label = tl.where({here} & inside, {self.place(at)} + wanted.to(tl.int32), -1)",
-                          f"g_added_{self.kind}(label, words, {value})"]
-        return found
+        found, every = [], [f"{at}_{turn}{now}" for turn in range(self.rounds) for at in range(self.beside)]
+        for number, each in enumerate(every):
+            at, row, here = int(each.partition("_")[0]), f"to_row_{each}", f"here_{each}"
+            found += self.wrapped(row)
+            found += [f"inside = (wanted >= 0) & (wanted < {self.length})",
+                      *([f"strange = tl.where({here} & (inside == 0), {row}.to(tl.int64), strange)"]
+                        if self.check else []),
+                      *([] if self.whole else [
+                          f"inside = inside & (wanted >= row_0) & (wanted < row_0 + {self.share})",
+                          "wanted = wanted - row_0"]),
+                      f"label_{number} = tl.where({here} & inside, {self.place(at)} + wanted.to(tl.int32), -1)"]
+        operands = [*(f"label_{number}" for number in range(len(every))), "words", "marks",
+                    *(f"added_{each}" for each in every)]
+        return [*found, f"g_added_{self.kind}({', '.join(operands)})"]
 
     def wrapped(self, row: str) -> list[str]:
         """The number of a sum, of which negative ones may count from the end."""
@@ -173,25 +234,40 @@ class _LineSums:
 
     def begun(self) -> list[str]:
         """The sums begin as the base's elements."""
-        total, address = triton_type(self.total), f"base + x * {self.length} + row"
-        value = f"tl.full([XBLOCK, WIDE], {literal(self.base['value'], self.total)}, {total})" if self.constant else (
-            f"tl.load({address}, mask=x_mask & (row < {self.length}), other=0).to({total})")
-        loads = self.each([f"first_sums = {value}"])
-        return [f"for first in tl.range(0, {self.length}, WIDE):", "    row = first + tl.arange(0, WIDE)[None, :]",
-                *(f"    {line.replace('first_sums', f'first_sums_{at}', 1)}" for at, line in enumerate(loads)),
-                *(f"    g_put_{self.kind}(words + ({self.place(at)} + row) * {self.size}, first_sums_{at}, "
-                  f"x_mask_{at} & (row < {self.length}))" for at in range(self.beside))]
-
-    def place(self, at: int) -> str:
-        """Where a block's sums begin among the words."""
-        return f"line + {at * self.lines * self.padded}" if at else "line"
+        total, shape = triton_type(self.total), "[WIDE, XBLOCK]" if self.columns else "[XBLOCK, WIDE]"
+        first = literal(self.base["value"], self.total) if self.constant else ""
+        return self.each_sum(lambda at, word, address, inside: [
+            f"first_{at} = tl.full({shape}, {first}, {total})" if self.constant else
+            f"first_{at} = tl.load(base + {address}, mask={inside}, other=0).to({total})"],
+            lambda at, word, address, inside: [f"g_put_{self.kind}({word}, first_{at}, {inside})"])
 
     def ended(self) -> list[str]:
         """The sums go to memory."""
         stored = triton_type(self.node.dtype)
-        return [f"for first in tl.range(0, {self.length}, WIDE):", "    row = first + tl.arange(0, WIDE)[None, :]",
-                f"    near = tl.minimum(row, {self.length} - 1)",
-                *(f"    sums_{at} = g_get_{self.kind}(words + ({self.place(at)} + near) * {self.size})"
-                  for at in range(self.beside)),
-                *(f"    tl.store(out + x_{at} * {self.length} + row, sums_{at}.to({stored}), "
-                  f"mask=x_mask_{at} & (row < {self.length}))" for at in range(self.beside))]
+        return self.each_sum(
+            lambda at, word, address, inside: [f"sums_{at} = g_get_{self.kind}({word})"],
+            lambda at, word, address, inside: [f"tl.store(out + {address}, sums_{at}.to({stored}), mask={inside})"],
+            row="near")
+
+    def each_sum(self, *steps: Callable[[int, str, str, str], list[str]], row: str = "row") -> list[str]:
+        """A loop over the program's sums: each step for all blocks of lines, given the block, the sums' words (of
+        `row`), where they lie in memory and whether they are there."""
+        many = self.length if self.whole else self.share
+        arange = "tl.arange(0, WIDE)[:, None]" if self.columns else "tl.arange(0, WIDE)[None, :]"
+        until = f"(row < {self.length})" if self.whole else f"(row < {self.share}) & (row_0 + row < {self.length})"
+        place = "row" if self.whole else "(row_0 + row)"
+        lines = [f"row = first + {arange}", *([f"near = tl.minimum(row, {many} - 1)"] if row == "near" else [])]
+        for step in steps:
+            for at in range(self.beside):
+                if self.columns:
+                    word, there = f"tl.arange(0, XBLOCK)[None, :] * {self.stride} + {row}", "(column < x_size)"
+                    address = f"corner + {place} * {self.inner}"
+                else:
+                    word, there = f"{self.place(at)} + {row}", f"x_mask_{at}"
+                    address = f"x_{at} * {self.length} + {place}"
+                lines += step(at, f"words + ({word}) * {self.size}", address, f"{there} & {until}")
+        return [f"for first in tl.range(0, {many}, WIDE):", *(f"    {line}" for line in lines)]
+
+    def place(self, at: int) -> str:
+        """Where a block's sums begin among the words."""
+        return f"line + {at * self.lines * self.stride}" if at else "line"

@@ -2,11 +2,13 @@
 
 A kernel asks for its memory once (`g_words`) and gets where it begins. `g_put`, `g_get` and `g_plus` are by the
 element, whoever holds it. `g_added` and `g_ranked` look at the 32 elements that the lanes of a warp hold: they meet
-where their labels are equal, and take turns in the order of the lanes. So the block that they are given has an element
-for every thread, in one dimension or in rows of one program with one warp: then a thread's number is its element's.
+where their labels are equal, and take turns in the order of the lanes. So the blocks that they are given have an
+element for every thread, in one dimension or in rows of one program with one warp: then a thread's number is its
+element's.
 
-The lanes with equal labels are found by a ballot for each bit of a label: for a few bits that takes fewer cycles than
-`match.any`. The host's interpreter knows these lines by the words after `//` (`runtime/fake_cuda/shared_words.py`).
+`g_ranked` finds the lanes with equal labels by a ballot for each bit of a label. `g_added`, whose labels have more,
+has each lane leave its bit at the label's mark: an `or`, which gives the same in any order (Adinets and Merrill, 2022).
+The host's interpreter knows these lines by the words after `//` (`runtime/fake_cuda/shared_words.py`).
 """
 
 from __future__ import annotations
@@ -71,11 +73,15 @@ def {signature}:
 '''
 
 
+def _plus(kind: str) -> str:
+    """The instruction that adds values of a PTX type."""
+    return f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
+
+
 def _add(kind: str, where: str, place: str, value: str) -> str:
     """Assembly that adds to one word, by way of %sum, where a predicate holds."""
-    add = f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
     return f"""@{where} ld.shared.{kind} %sum, [{place}];
-        @{where} {add} %sum, %sum, {value};
+        @{where} {_plus(kind)} %sum, %sum, {value};
         @{where} st.shared.{kind} [{place}], %sum;"""
 
 
@@ -111,35 +117,69 @@ def plus_helper(kind: str) -> str:
         {_add(kind, "%wanted", "$1", "$2")}""", f"r,{_REGISTERS[kind]},r", "place, value, wanted.to(tl.int32)")
 
 
-def added_helper(kind: str, bits: int) -> str:
-    """`g_added_{kind}(label, words, value)`: add to shared words, those of one label in the order of the lanes.
+def added_helper(kind: str, count: int, slots: int) -> str:
+    """`g_added_{kind}(labels, words, marks, values)`: add to words of this PTX type, of `count` elements a lane.
 
-    A label has at most `bits` bits; a negative one takes no part.
+    Each element leaves its lane's bit in the slot of its label, in the word of its place among the lane's elements; so
+    an element that reads its slot knows how many come before it. As many turns later it adds. Labels of one slot take
+    turns, too, equal or not: slots are a power of two, and marks, a vector of words a slot, are 0 before and after.
     """
-    size = {"f32": 4, "s32": 4, "f64": 8}[kind]
-    says = "Add values to the shared words of their labels, equal ones in the order of a warp's lanes."
-    return _writer(f"g_added_{kind}(label, words, value)", says, f"added {kind}", f"""
-        .reg .pred %set, %here, %now, %more;
-        .reg .b32 %peers, %bit, %alike, %rank, %round, %place;
-        .reg .{kind} %sum;
-        setp.ge.s32 %here, $1, 0;
-        {peers(bits)}
-        vote.sync.ballot.b32 %alike, %here, -1;
-        and.b32 %peers, %peers, %alike;
-        mov.u32 %bit, %lanemask_lt;
-        and.b32 %peers, %peers, %bit;
-        popc.b32 %rank, %peers;
-        selp.b32 %rank, %rank, -1, %here;
-        mad.lo.s32 %place, $1, {size}, $2;
-        mov.b32 %round, 0;
-    AGAIN:
-        setp.eq.s32 %now, %rank, %round;
-        {_add(kind, "%now", "%place", "$3")}
-        bar.warp.sync -1;
-        setp.gt.s32 %more, %rank, %round;
-        vote.sync.any.pred %more, %more, -1;
-        add.s32 %round, %round, 1;
-        @%more bra AGAIN;""", f"r,r,{_REGISTERS[kind]}", "label, words, value")
+    width = {1: 1, 2: 2}.get(count, 4)
+    each = range(count)
+    labels, values = [f"${1 + k}" for k in each], [f"${3 + count + k}" for k in each]
+    words, marks = f"${1 + count}", f"${2 + count}"
+    vector = {1: "", 2: ".v2", 4: ".v4"}[width]
+    masks = [", ".join(f"%mask{width * k + j}" for j in range(width)) for k in each]
+    zeros = ", ".join(["%zero"] * width)
+    if width > 1:
+        masks, zeros = [f"{{{mask}}}" for mask in masks], f"{{{zeros}}}"
+    fold = (slots - 1).bit_length()
+    lines = [
+        *(line for k in each for line in (
+            f"setp.ge.s32 %here{k}, {labels[k]}, 0;",
+            f"shr.u32 %slot{k}, {labels[k]}, {fold};",
+            f"xor.b32 %slot{k}, %slot{k}, {labels[k]};",
+            f"and.b32 %slot{k}, %slot{k}, {slots - 1};",
+            f"mad.lo.s32 %slot{k}, %slot{k}, {4 * width}, {marks};",
+            f"mad.lo.s32 %place{k}, {labels[k]}, {8 if kind.endswith('64') else 4}, {words};")),
+        "mov.b32 %zero, 0;",
+        "mov.u32 %below, %lanemask_lt;",
+        "mov.u32 %lane, %lanemask_eq;",
+        *(f"@%here{k} red.shared.or.b32 [%slot{k}{f'+{4 * k}' if k else ''}], %lane;" for k in each),
+        "bar.warp.sync -1;",
+        *(f"@%here{k} ld.shared{vector}.b32 {masks[k]}, [%slot{k}];" for k in each),
+        "bar.warp.sync -1;",
+        *(f"@%here{k} st.shared{vector}.b32 [%slot{k}], {zeros};" for k in each),
+        *(line for k in each for line in (
+            f"and.b32 %more, %mask{width * k + k}, %below;",
+            f"popc.b32 %rank{k}, %more;",
+            *(part for j in range(k) for part in (f"popc.b32 %more, %mask{width * k + j};",
+                                                  f"add.s32 %rank{k}, %rank{k}, %more;")),
+            f"selp.b32 %rank{k}, %rank{k}, -1, %here{k};")),
+        "mov.b32 %last, %rank0;",
+        *(f"max.s32 %last, %last, %rank{k};" for k in each[1:]),
+        "mov.b32 %turn, 0;"]
+    turn = [
+        *(f"setp.eq.s32 %now{k}, %rank{k}, %turn;" for k in each),
+        *(f"@%now{k} ld.shared.{kind} %sum{k}, [%place{k}];" for k in each),
+        *(f"@%now{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+        *(f"@%now{k} st.shared.{kind} [%place{k}], %sum{k};" for k in each),
+        "bar.warp.sync -1;",
+        "setp.gt.s32 %again, %last, %turn;",
+        "vote.sync.any.pred %again, %again, -1;",
+        "add.s32 %turn, %turn, 1;",
+        "@%again bra AGAIN;"]
+    registers = [
+        f".reg .pred %here<{count}>, %now<{count}>, %again;",
+        f".reg .b32 %slot<{count}>, %place<{count}>, %rank<{count}>, %mask<{width * count}>;",
+        ".reg .b32 %zero, %below, %lane, %more, %last, %turn;",
+        f".reg .{kind} %sum<{count}>;"]
+    text = "".join(f"\n        {line}" for line in (*registers, *lines)) + "\n    AGAIN:" + "".join(
+        f"\n        {line}" for line in turn)
+    given = ", ".join((*(f"label_{k}" for k in each), "words", "marks", *(f"value_{k}" for k in each)))
+    says = "Add values to the shared words of their labels, equal ones in the order of lanes' elements, then of lanes."
+    return _writer(f"g_added_{kind}({given})", says, f"added {kind} {count} {slots}", text,
+                   ",".join((*("r" for _ in range(count + 2)), *(_REGISTERS[kind] for _ in each))), given)
 
 
 def ranked_helper(bits: int) -> str:
