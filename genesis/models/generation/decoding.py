@@ -228,7 +228,10 @@ def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, see
         return
     training = model.training
     model.eval()
+    sharded = [x for x in (model, model.model) if getattr(x, "shows_parts", False)]
     try:
+        for module in sharded:  # what their forwards would gather: a step calls the modules inside
+            module.unshard()
         with genesis.no_grad():
             decoder = Decoder(model, ids.shape[0], ids.shape[1] + max_new_tokens, sampling, seed, cache)
             step = decoder.prefill(ids, padding)
@@ -238,6 +241,8 @@ def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, see
                 step = decoder.step(step.tokens)
             yield step
     finally:
+        for module in sharded:
+            module.reshard()
         model.train(training)
 
 

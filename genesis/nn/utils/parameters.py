@@ -15,7 +15,7 @@ from genesis.ir.ops.clipping import clip_by_norm, clip_by_value
 from genesis.ir.ops.clipping import total_norm as norm_of_all
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import suggesting
-from genesis.nn.utils.sharded_norms import groups_of, norms_over_ranks
+from genesis.nn.utils.sharded_norms import by_groups, norm_over_ranks
 from genesis.ops.creation import zeros
 from genesis.ops.norms import vector_norm
 from genesis.ops.parts import cat, stack
@@ -30,7 +30,8 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, e
                    foreach: bool | None = None) -> Tensor:
     """The norm of all tensors as one vector.
 
-    One recorded op a device, whatever the number of tensors.
+    One recorded op a device, whatever the number of tensors. Of parameters that are sharded over ranks, and of their
+    gradients, it is the norm of the whole: all of these ranks call this.
 
     Args:
         tensors: floating-point tensors of any dtypes and devices.
@@ -52,12 +53,18 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, e
     if not listed:
         return zeros(())
     with no_grad():
-        norms = [_norm(alike, p) for alike in _by_device(listed).values()]
-        norm = norms[0] if len(norms) == 1 else _norm([x.to(listed[0].device) for x in norms], p)
+        here = {groups: _together([_norm(alike, p) for alike in _by_device(found).values()], p)
+                for groups, found in by_groups(listed).items()}
+        norm = _together([norm_over_ranks(x, groups, p) for groups, x in here.items()], p)
         if error_if_nonfinite and not math.isfinite(norm.item()):
             raise failure("get_total_norm", f"the {p} norm is {norm.item()}: it cannot be clipped", [("norm", norm)],
                           hint="error_if_nonfinite=False to go on anyway")
     return norm
+
+
+def _together(norms: Sequence[Tensor], p: float) -> Tensor:
+    """The norm of the vectors with these norms, on the first one's device."""
+    return norms[0] if len(norms) == 1 else _norm([x.to(norms[0].device) for x in norms], p)
 
 
 def _norm(tensors: Sequence[Tensor], p: float) -> Tensor:
@@ -128,13 +135,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     [0.6, 0.8]
     """
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    if any(map(groups_of, listed)):
-        with no_grad():
-            norms: list[Tensor] = norms_over_ranks([x for x in listed if x.grad is not None], float(norm_type),
-                                                   lambda found: get_total_norm(found, norm_type))
-        norm = get_total_norm(norms, norm_type, error_if_nonfinite, foreach)
-    else:
-        norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite, foreach)
+    norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(listed, max_norm, norm, foreach)
     return norm
 

@@ -1,36 +1,30 @@
-"""Norms of gradients of which each rank has parts: what ranks have different parts of is reduced over them."""
+"""Norms of tensors of which each rank has parts: what ranks have different parts of is reduced over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.draw_parts import sharded
 from genesis.frontend.tensor import Tensor
 
 
-def groups_of(parameter: Tensor) -> tuple[Any, ...]:
-    """The process groups whose ranks have different parts of a parameter; none if each has all of it."""
-    layout = getattr(parameter, "sharding", None)
-    return () if layout is None else tuple([layout.mesh.get_group(dim) for dim in layout.sharded_dims()])
+def by_groups(tensors: Sequence[Tensor]) -> dict[tuple[Any, ...], list[Tensor]]:
+    """The tensors by the process groups whose ranks have different parts of them: parameters, and their gradients;
+    () has those of which each rank has all."""
+    if not sharded:
+        return {(): list(tensors)}
+    owners = {id(p._grad): p for p in sharded.values() if p._grad is not None}
+    found: dict[tuple[Any, ...], list[Tensor]] = {}
+    for x in tensors:
+        layout = getattr(owners.get(id(x), x), "sharding", None)
+        groups = () if layout is None else tuple([layout.mesh.get_group(dim) for dim in layout.sharded_dims()])
+        found.setdefault(groups, []).append(x)
+    return found
 
 
-def norms_over_ranks(parameters: Sequence[Tensor], p: float, norm_of: Callable[[Sequence[Tensor]], Tensor]) -> list[
-        Tensor]:
-    """Norms of the parameters' gradients, whose norm is that of all: one for those that the same ranks have parts of.
-
-    Args:
-        parameters: they have gradients.
-        p: of the norm.
-        norm_of: gives the norm of tensors that are here.
-    """
-    by_groups: dict[tuple[Any, ...], list[Tensor]] = {}
-    for parameter in parameters:
-        assert parameter.grad is not None
-        by_groups.setdefault(groups_of(parameter), []).append(parameter.grad)
-    return [_reduced(norm_of(gradients), groups, p) for groups, gradients in by_groups.items()]
-
-
-def _reduced(norm: Tensor, groups: Sequence[Any], p: float) -> Tensor:
+def norm_over_ranks(norm: Tensor, groups: Sequence[Any], p: float) -> Tensor:
+    """The p-norm of a vector of which the groups' ranks have parts with these norms."""
     if not groups:
         return norm
     from genesis.distributed.collectives import ReduceOp, all_reduce

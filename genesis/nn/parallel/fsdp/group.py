@@ -85,10 +85,18 @@ class ParameterGroup:
         before = whole.sharding
         if before is not None:  # tensor parallelism has cut it: what is cut here is that rank's part
             layout = Layout(before.mesh.joined(self.mesh), (*before.placements, *own), before.shape)
+        shared: ShardedParameter | None = getattr(whole, "sharded_as", None)
+        if shared is not None:  # a module outside of this one has it, too, and was sharded first
+            if (shared.sharding.mesh.mesh, shared.sharding.placements) != (layout.mesh.mesh, layout.placements):
+                raise failure("fully_shard", f"the parameter {name} is shared with a module that was sharded over "
+                              "other ranks", [(name, whole)], hint="fully_shard the smallest module that has both",
+                              error=ValueError)
+            return shared
         with no_grad():
             part = here.own(whole.detach()).clone()
         engine.materialize([part])
-        return ShardedParameter(part, layout, whole.requires_grad)
+        whole.sharded_as = found = ShardedParameter(part, layout, whole.requires_grad)
+        return found
 
     def _fewer_ranks(self, asked: bool | int | None) -> ProcessGroup | None:
         """The neighbours that parameters are kept by after forward, where an int asks for so many."""
@@ -113,6 +121,11 @@ class ParameterGroup:
         finally:
             self._put(self._at_rest)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the modules show whole parameters outside of forwards."""
+        return self._at_rest is not self.parameters
+
     def show_whole(self) -> None:
         """Have the modules show the whole parameters that are held."""
         assert self.held is not None and self.held.tensors is not None
@@ -123,7 +136,7 @@ class ParameterGroup:
     def give_up(self) -> None:
         """Let go of whole parameters that are held."""
         self.held = None
-        if self._at_rest is not self.parameters:
+        if self.is_whole:
             self._at_rest = self.parameters
             self._put(self._at_rest)
             changed()

@@ -96,9 +96,14 @@ class FSDPModule(Module):
         """Gather the module's own parameters now, and keep them, for forwards and for who reads them, till `reshard`
         or the end of a backward through them."""
         group = self._group
-        if group is not None and group.held is None:
+        if group is not None:
             group.held = group.unshard(False)
             group.show_whole()
+
+    @property
+    def shows_parts(self) -> bool:
+        """Whether the module's own parameters are this rank's parts now, as they are but for forwards and `unshard`."""
+        return self._group is not None and not self._group.is_whole
 
     def reshard(self) -> None:
         """Give up the whole parameters that `unshard`, or a forward, has kept."""
