@@ -97,6 +97,12 @@ class Detokenizer:
             self._shown = self._tokenizer.decode(self._ids)
         return new
 
+    def rest(self) -> str:
+        """What is held back still: the replacement of a character that did not become whole."""
+        new = self._tokenizer.decode(self._ids)[len(self._shown):]
+        self._shown += new
+        return new
+
 
 def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int], max_new_tokens: int = 256,
                     temperature: float = 0.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0,
@@ -133,7 +139,9 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
         reason: Literal["stop", "length"] | None = (
             "stop" if ended or found else "length" if count == max_new_tokens else None)
         if reason is not None and not found:
-            text += stops.rest()
+            shown, found = stops.add(words.rest())
+            text += shown if found else shown + stops.rest()
+            reason = "stop" if found else reason
         yield Fragment(text, token, step.scores[0], len(ids), prompt_speed, count,
                        (count - 1) / (now - since) if count > 1 else 0.0, _peak_memory(device), reason)
         if reason is not None:
