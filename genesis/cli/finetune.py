@@ -30,6 +30,9 @@ HELP = "fine-tune a language model on texts and chats"
 FULL_RATE, LOW_RANK_RATE = 1e-5, 2e-4
 """Learning rates by default: of all weights, and of low-rank layers, which begin at 0."""
 
+BATCH = 4
+"""Rows of a batch by default, where the examples fill so many."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(RunConfig):
@@ -64,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dropout", type=float, default=0.0, help="of what goes into low-rank layers (0)")
     parser.add_argument("--epochs", type=float, default=1.0, help="passes through the examples (1)")
     parser.add_argument("--steps", type=int, help="instead of --epochs")
-    parser.add_argument("--batch", type=int, default=4, help="rows that go through the model at once (4)")
+    parser.add_argument("--batch", type=int,
+                        help=f"rows that go through the model at once ({BATCH}, or as many as the examples fill)")
     parser.add_argument("--accumulate", type=int, default=1, help="batches of a step (1)")
     parser.add_argument("--context", type=int, default=1024, help="tokens of a row, at most the model's (1024)")
     parser.add_argument("--lr", type=float, help=f"learning rate ({FULL_RATE}, with --lora {LOW_RANK_RATE})")
@@ -89,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     config = FinetuneConfig(
         out=arguments.output, steps=arguments.steps or 1, seed=arguments.seed, device=arguments.device,
-        precision=arguments.precision, batch=arguments.batch, accumulate=arguments.accumulate,
+        precision=arguments.precision, batch=BATCH if arguments.batch is None else arguments.batch, accumulate=arguments.accumulate,
         optimizer=OptimizerConfig(lr=arguments.lr or (LOW_RANK_RATE if arguments.lora else FULL_RATE),
                                   betas=(0.9, 0.999), weight_decay=arguments.weight_decay),
         schedule=ScheduleConfig(warmup=arguments.warmup), evaluation=EvaluationConfig(arguments.evaluate_every, 0),
@@ -97,17 +101,18 @@ def _run(arguments: argparse.Namespace) -> int:
         folder=arguments.folder, examples=arguments.examples, validation=arguments.validation,
         context=arguments.context, rank=arguments.lora, alpha=arguments.alpha, dropout=arguments.dropout,
         answers_only=not arguments.learn_all)
-    ending = train.fit(prepared(config, None if arguments.steps else arguments.epochs))
+    ending = train.fit(prepared(config, None if arguments.steps else arguments.epochs, arguments.batch is None))
     print(ending.text, flush=True)
     return ending.status
 
 
-def prepared(config: FinetuneConfig, epochs: float | None = None) -> train.Run:
+def prepared(config: FinetuneConfig, epochs: float | None = None, fewer: bool = False) -> train.Run:
     """The run: a folder's model, and rows of examples.
 
     Args:
         config: what is wanted; its steps are those of `epochs`, if these are given.
         epochs: passes through the examples.
+        fewer: the batch is made smaller where the examples do not fill it.
 
     Raises:
         FileNotFoundError: a folder or a file is missing.
@@ -135,6 +140,9 @@ def prepared(config: FinetuneConfig, epochs: float | None = None) -> train.Run:
               + (f"; {found.cut} were longer and are cut" if found.cut else ""), flush=True)
         return found
     rows = rows_of(config.examples)
+    if fewer and (full := max(1, len(rows) // config.accumulate)) < config.batch:
+        print(f"a batch has {full} rows, as many as there are; --batch says another number", flush=True)
+        config = replace(config, batch=full)
     validation = None
     if config.validation is not None:
         validation = DataLoader(rows_of(config.validation), config.batch, generator=genesis.Generator())

@@ -117,6 +117,14 @@ def test_a_stopped_run_goes_on(folder: Path, chats: str, tmp_path: Path, monkeyp
     assert [r["loss"] for r in rows(tmp_path / "whole")] == [r["loss"] for r in rows(tmp_path / "cut")]
 
 
+def test_few_examples_are_a_smaller_batch(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"text": "one"}\n{"prompt": "two", "completion": "three"}')
+    how = ["finetune", str(folder), str(few), "-o", str(tmp_path / "out"), "--device", "cpu", "--context", "128"]
+    assert main([*how, "--steps", "1"]) == 0
+    assert "a batch has 1 rows" in capsys.readouterr().out
+
+
 def test_what_cannot_be_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.jsonl"
     for text, message in (('{"say": 1}', "line 1: an example has"), ("", "has no examples"),
