@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     config = FinetuneConfig(
         out=arguments.output, steps=arguments.steps or 1, seed=arguments.seed, device=arguments.device,
-        precision=arguments.precision, batch=BATCH if arguments.batch is None else arguments.batch, accumulate=arguments.accumulate,
+        precision=arguments.precision, batch=BATCH if arguments.batch is None else arguments.batch,
+        accumulate=arguments.accumulate,
         optimizer=OptimizerConfig(lr=arguments.lr or (LOW_RANK_RATE if arguments.lora else FULL_RATE),
                                   betas=(0.9, 0.999), weight_decay=arguments.weight_decay),
         schedule=ScheduleConfig(warmup=arguments.warmup), evaluation=EvaluationConfig(arguments.evaluate_every, 0),

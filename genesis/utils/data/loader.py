@@ -83,7 +83,7 @@ class DataLoader(Suggesting):
         self._passes = 0
         self._seed: int | None = None
         self._given = 0
-        self._skip = 0
+        self._resumed = False
 
     def __len__(self) -> int:
         """How many batches a pass has."""
@@ -96,10 +96,9 @@ class DataLoader(Suggesting):
 
     def __iter__(self) -> Iterator[Any]:
         """A pass. The order is drawn now."""
-        skip, self._skip = self._skip, 0
-        if not skip or self._seed is None:
-            self._seed = fresh_seed(self.generator)
-        self._given = skip
+        if not self._resumed or self._seed is None:
+            self._seed, self._given = fresh_seed(self.generator), 0
+        self._resumed, skip = False, self._given
         indices = self._indices(self._seed)
         return self._pass(indices, skip)
 
@@ -127,12 +126,16 @@ class DataLoader(Suggesting):
         return (self._finished(batch, make) for batch in batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass stands: the seed of its order, and how many batches it has given."""
-        return {"seed": self._seed, "batches": self._given}
+        """Where the pass stands: the seed of its order, and how many batches it has given; and its own generator's
+        state, which the next passes draw from."""
+        own = {} if self.generator is None else {"generator": self.generator.get_state()}
+        return {"seed": self._seed, "batches": self._given, **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where a `state_dict` says."""
-        self._seed, self._skip = state["seed"], state["batches"]
+        self._seed, self._given, self._resumed = state["seed"], state["batches"], True
+        if self.generator is not None and "generator" in state:
+            self.generator.set_state(state["generator"])
 
     def _indices(self, seed: int) -> Iterator[Any]:
         """Indices, or lists of them, for each batch; for an iterable dataset, how many samples to take."""

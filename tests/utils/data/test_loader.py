@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,6 +149,25 @@ def test_a_pass_goes_on_where_it_stood(dataset: Any, workers: int) -> None:
         assert [batch.tolist() for batch in again] == batches[place + 1:], place
         if workers and place > 1:
             break  # a start of processes each
+
+
+@pytest.mark.parametrize("given", [0, 2])
+def test_later_passes_are_the_same_with_a_generator_of_its_own(given: int) -> None:
+    """Of a pass that has begun, and may have given no batch yet."""
+    def make(seed: int) -> GD.DataLoader:
+        return GD.DataLoader(range(20), 3, shuffle=True, generator=genesis.Generator().manual_seed(seed))
+
+    def read(batches: Any) -> list[list[int]]:
+        return [batch.tolist() for batch in batches]
+    loader = make(1)
+    read(loader)
+    batches = iter(loader)
+    read(islice(batches, given))
+    state = loader.state_dict()
+    again = make(2)
+    again.load_state_dict(state)
+    assert read(again) == read(batches)
+    assert read(again) == read(loader)
 
 
 class Failing(GD.Dataset[int]):
