@@ -5,13 +5,15 @@ In: storages whose content is wanted. Out: memory with that content.
 | file | what it does |
 |---|---|
 | `flushing.py` | what the rest of Genesis calls |
-| `limits.py`, `cuts.py` | when pending work is too much, and where the program is cut then |
-| `preparation.py` | which storages a flush computes, and what it keeps for those that it does not |
+| `limits.py`, `cuts.py`, `recorded_since.py` | when pending work is too much, and where the program is cut then |
+| `odd_turns.py`, `unlike_turns.py`, `repeated_numbers.py` | the same in loops whose turns are not alike |
+| `preparation.py`, `situations.py` | which storages a flush computes, what it keeps for others; that, remembered |
 | `overwritten_leaves.py` | the leaf tensors whose old content a backward after the step will ask for |
+| `old_graphs.py`, `histories.py`, `behind_boundaries.py` | what earlier programs made that a backward may come to |
 | `capture.py` | from live nodes to a program and its key; `saved_values.py` adds what a backward will read |
 | `moving_places.py` | where slices begin, as numbers of the program |
 | `plan_lookup.py`, `plans.py` | the key's plan: this process', another size's (`symbolic/`), the disk's, a new one |
-| `compilation.py`, `backends.py` | passes, lowering and executor make a new one |
+| `compilation.py`, `backends.py`, `tuning.py` | passes, lowering and executor make a new one, with measured choices |
 | `running.py`, `failures.py`, `interruption.py` | run it and tell the storages; when it fails; when it is interrupted |
 | `short_read.py` | all of this at once for a small value that nothing else depends on |
 | `state.py` | all that is remembered from one flush to the next |

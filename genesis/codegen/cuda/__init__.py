@@ -1,1 +1,21 @@
-"""What only code generation for CUDA needs: the model of a GPU that tiles, splits and kernels are chosen for."""
+"""Code generation for CUDA: groups → Triton kernels → binaries, for the model of a GPU.
+
+In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and where their operands are.
+
+| file | what it does |
+|---|---|
+| `lower.py`, `emit.py` | what is supported; which emitter serves which kind of group (`templates/`: all but loops) |
+| `build_kernel.py`, `kernel_ir.py`, `index_arithmetic.py` | a loop group as a small program over coordinates |
+| `loops.py`, `blocks.py`, `tiles.py`, `row_choice.py` | its kernel: how much of the space a program takes |
+| `reduction_loops.py`, `online_reductions.py`, `unrolled.py` | the loops around the statements of a reduction |
+| `emitter.py`, `expressions.py`, `statement_order.py`, `folds.py` | the statements as Triton text |
+| `lowerings.py`, `prelude.py`, `float32_*.py`, `rounded.py` | an op as text, and the functions that it calls |
+| `row_edges.py`, `last_programs.py` | rows and sizes that end at no multiple of a vector |
+| `prefetch.py`, `early_loads.py` | what a kernel does before it waits for the kernels before it |
+| `many_tensors.py`, `side_by_side.py`, `concatenations.py` | several loops in one launch |
+| `idioms.py`, `naming.py` | the kernel's name |
+| `symbolic_sizes.py` | sizes in a kernel's text that become arguments |
+| `source.py`, `compile.py`, `workers.py`, `worker.py` | the text, and the processes that compile it |
+| `gpu_model.py` | all that the compiler knows of a GPU |
+| `choices.py`, `choice_table.py`, `tuning.py`, `alone.py` | tiles and forms: by a model, tables, or timed now |
+"""

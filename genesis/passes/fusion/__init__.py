@@ -1,6 +1,15 @@
 """Which nodes become one kernel, and why.
 
 In: a legalized `Graph`. Out: a `Schedule` of groups (`passes/groups.py`) with the reasons for each group and each
-refusal. `fuse.py` merges clusters, `materialize.py` says which values must be in memory, the index files say which
-element a kernel's point reads.
+refusal.
+
+| file | what it does |
+|---|---|
+| `fuse.py`, `cluster.py`, `cluster_graph.py`, `finish_groups.py` | merges clusters of nodes, and makes groups of them |
+| `group_per_op.py` | the CPU's grouping: an op a group |
+| `materialize.py` | which values must be in memory |
+| `index_map.py`, `views.py`, `loop_reads.py`, `operand_view.py`, `other_points.py` | which element a point reads |
+| `epilogues.py`, `foreach.py`, `updates_alone.py` | what a product's kernel computes; one launch over many tensors |
+| `slices.py`, `side_by_side.py`, `awaited.py` | parts in place; kernels in one launch; what waits for ranks |
+| `shadow_weights.py` | low-precision copies of weights |
 """
