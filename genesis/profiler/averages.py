@@ -110,6 +110,11 @@ class Averages(list[Average]):
         total = sum(row.device_time_total for row in self)
         return "\n".join([*([header] if header else []), aligned(cells), f"Kernels together: {duration(total)}"])
 
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds of all kernels on the host."""
+        return sum(row.self_cpu_time_total for row in self if row.device)
+
     def total_average(self) -> Average:
         """One row of all kernels."""
         kernels = [row for row in self if row.device]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -43,10 +44,11 @@ def supported_activities() -> set[ProfilerActivity]:
     return {ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda.is_available() else [])}
 
 
-def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0) -> Callable[
-        [int], ProfilerAction]:
+def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0,
+             skip_first_wait: int = 0) -> Callable[[int], ProfilerAction]:
     """What a profile does at each step: after `skip_first` steps, cycles of `wait` steps without, `warmup` steps that
-    are forgotten and `active` ones that are told of; `repeat` cycles, or for ever.
+    are forgotten and `active` ones that are told of; `repeat` cycles, or for ever. With `skip_first_wait` the first
+    cycle begins with its warmup.
 
     Raises:
         ValueError: a number is negative, or `active` is not positive.
@@ -63,7 +65,7 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
     def action(step: int) -> ProfilerAction:
         if step < skip_first:
             return ProfilerAction.NONE
-        number, at = divmod(step - skip_first, cycle)
+        number, at = divmod(step - skip_first + (wait if skip_first_wait else 0), cycle)
         if (repeat and number >= repeat) or at < wait:
             return ProfilerAction.NONE
         if at < wait + warmup:
@@ -106,6 +108,7 @@ class profile:
         self._schedule = schedule or (lambda step: ProfilerAction.RECORD)
         self.on_trace_ready, self.profile_memory, self.with_stack = on_trace_ready, profile_memory, with_stack
         self.step_num = 0
+        self._metadata: dict[str, Any] = {}
         self._action = ProfilerAction.NONE
         self._recorder: Recorder | None = None
         self._hooks: Hooks | None = None
@@ -216,7 +219,19 @@ class profile:
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that Perfetto and chrome://tracing show; packed, where the name ends with .gz."""
         recorder, _ = self._recorded()
-        write_trace(recorder, Path(path))
+        write_trace(recorder, Path(path), self._metadata)
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Put a text beside the events of the traces that are written."""
+        self._metadata[key] = value
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Put the value of a JSON text beside the events of the traces that are written.
+
+        Raises:
+            ValueError: it is no JSON.
+        """
+        self._metadata[key] = json.loads(value)
 
     def rank_rows(self, process_group: Any = None) -> list[RankRow]:
         """What each rank did: its time, that of its kernels, that of its collectives with waiting; all ranks call this.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from genesis.profiler.recorder import Recorder
 
 
-def write_trace(recorder: Recorder, path: Path) -> None:
-    """Write what was recorded to a file, packed where its name ends with .gz."""
-    text = json.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": events_of(recorder)}).encode()
+def write_trace(recorder: Recorder, path: Path, metadata: Mapping[str, Any]) -> None:
+    """Write what was recorded to a file, packed where its name ends with .gz; and what was told beside it."""
+    text = json.dumps({**metadata, "schemaVersion": 1, "displayTimeUnit": "ms",
+                       "traceEvents": events_of(recorder)}).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 

@@ -118,6 +118,9 @@ def test_schedules_are_torchs(wait: int, warmup: int, active: int, repeat: int, 
     theirs = torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip)
     ours = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip)
     assert [ours(i).name for i in range(20)] == [theirs(i).name for i in range(20)]
+    theirs = torch.profiler.schedule(wait=wait, warmup=warmup, active=active, skip_first=skip, skip_first_wait=1)
+    ours = schedule(wait=wait, warmup=warmup, active=active, skip_first=skip, skip_first_wait=1)
+    assert [ours(i).name for i in range(20)] == [theirs(i).name for i in range(20)]
     with pytest.raises(ValueError, match="active must be positive"):
         schedule(wait=1, warmup=1, active=0)
 
@@ -175,9 +178,12 @@ def test_a_trace_that_perfetto_shows(name: str, tmp_path: Path) -> None:
         genesis.eval((genesis.ones(3, len(name)) * 2).exp().sum(1).tanh())  # of this size there is no plan yet
         step(*parts)
         p.step()
+    p.add_metadata("run", "a")
+    p.add_metadata_json("sizes", "[1, 2]")
     p.export_chrome_trace(tmp_path / name)
     data = (tmp_path / name).read_bytes()
     found = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
+    assert found["run"] == "a" and found["sizes"] == [1, 2]
     events = found["traceEvents"]
     kinds = {event["ph"] for event in events}
     assert kinds == {"M", "X", "C"}
