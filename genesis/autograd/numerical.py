@@ -88,7 +88,11 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
 
 def _outputs(func: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
     with enable_grad():
-        found = func(*given)
+        return _floating(func(*given))
+
+
+def _floating(found: Any) -> list[Any]:
+    """The results of a function that can have gradients."""
     return [y for y in (found if isinstance(found, (tuple, list)) else (found,))
             if isinstance(y, TensorBase) and y.spec.dtype.kind == "float"]
 
@@ -127,9 +131,8 @@ def _numerical(func: Callable[..., Any], given: Sequence[Any], i: int, number: i
 def _plain(found: Any, number: int) -> Any:
     """The output with this number among the floating ones, flat."""
     import numpy as np
-    outputs = [y for y in (found if isinstance(found, (tuple, list)) else (found,))
-               if isinstance(y, TensorBase) and y.spec.dtype.kind == "float"]
-    return outputs[number].detach().cpu().numpy().astype(np.float64).reshape(-1)  # type: ignore[attr-defined]
+    flat: Any = _floating(found)[number].detach().cpu().numpy().astype(np.float64).reshape(-1)
+    return flat
 
 
 def _analytical(func: Callable[..., Any], given: Sequence[Any], i: int, number: int) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol, Self
+from math import isnan
+from typing import Any, Final, Protocol, Self
 
 from genesis.cli.record import TrainingStep
 
-_PLAIN_LINES = 20  # how many progress lines a run prints when its output is not a terminal
+_PLAIN_LINES: Final = 20
+"""How many lines of progress a run prints where its output is not a terminal."""
 
 
 class Progress(Protocol):
@@ -56,7 +58,7 @@ class PlainProgress:
         self._first = self._first or step
         if step is self._first or step.step % self._every == 0 or step.step == self._total:
             left = remaining(step, self._first, self._total)
-            eta = f"  eta {clock(left)}" if left == left else ""
+            eta = "" if isnan(left) else f"  eta {clock(left)}"
             print(f"step {step.step:>{len(str(self._total))}}/{self._total}  loss {step.loss:.4f}"
                   f"  {step.tokens_per_s:,.0f} tokens/s{eta}", flush=True)
 
@@ -101,4 +103,4 @@ def clock(seconds: float) -> str:
     >>> clock(75.2), clock(float("nan"))
     ('1:15', '...')
     """
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}" if seconds == seconds else "..."
+    return "..." if isnan(seconds) else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -29,10 +29,15 @@ def not_a_tensor(value: object) -> NotAnOperand:
 def _with_line(problem: str) -> str:
     """The sentence with the user's line behind it, before what to try."""
     what, newline, hint = problem.partition("\n")
+    return "\n".join([what, *_user_line()]) + newline + hint
+
+
+def _user_line() -> list[str]:
+    """The user's line as an error tells it; none where there is no file to look into."""
     place = here()
-    if place is not None and not place.filename.startswith("<"):
-        what += f"\n  at {place.filename}:{place.line}: {place.text}"
-    return what + newline + hint
+    if place is None or place.filename.startswith("<"):
+        return []
+    return [f"  at {place.filename}:{place.line}: {place.text}"]
 
 
 def kind_of(value: object) -> str:
@@ -94,9 +99,7 @@ def failure(op: str, problem: str, operands: Iterable[tuple[str, object]] = (), 
     """
     lines = [f"{op}: {problem}"]
     lines += [f"  {name}: {describe(operand)}" for name, operand in operands]
-    place = here()
-    if place is not None and not place.filename.startswith("<"):
-        lines.append(f"  at {place.filename}:{place.line}: {place.text}")
+    lines += _user_line()
     if hint:
         lines.append(f"  try: {hint}")
     return error("\n".join(lines))

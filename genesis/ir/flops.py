@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +10,8 @@ from genesis.ir.sym_int import hint
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
+
+Shape = tuple[int, ...]
 
 PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_sums", "linear", "convolution",
                    "convolution_input", "convolution_weight",
@@ -32,29 +34,46 @@ def flops_of(node: Node) -> int:
     sizes count with their hints."""
     if node.op.kind in ("leaf", "movement", "control", "index", "random"):
         return 0
-    name, shapes = node.op.name, [tuple(map(hint, x.type.shape)) for x in node.inputs if type(x.type) is not tuple]
-    results = node.types
-    out = tuple(map(hint, results[0].shape))
-    if name in ("matmul", "matmul_split_k", "linear"):
-        return 2 * prod(out) * shapes[0][-1] if name != "matmul_split_k" else 2 * _inner(shapes, out)
-    if name in ("ragged_matmul", "ragged_matmul_sums"):
-        return 2 * prod(shapes[0]) * out[-1]
-    if name in ("sdpa", "flash_attention"):
-        *batch, queries, width = shapes[0]
-        return 2 * prod(batch) * queries * shapes[1][-2] * (width + shapes[2][-1]) // (2 if node["causal"] else 1)
-    if name in ("flash_attention_dq", "flash_attention_dkv"):
-        *batch, queries, width = shapes[0]
-        return 2 * prod(batch) * queries * shapes[1][-2] * width * (3 if name.endswith("q") else 4)
-    if name == "convolution":
-        return 2 * prod(out) * prod(shapes[1][1:])
-    if name == "convolution_input":
-        return 2 * prod(shapes[0]) * prod(shapes[1][1:])
-    if name == "convolution_weight":
-        return 2 * prod(shapes[-1]) * prod(out[1:])
+    shapes = [tuple(map(hint, x.type.shape)) for x in node.inputs if type(x.type) is not tuple]
+    out = tuple(map(hint, node.types[0].shape))
+    count = _OF_PRODUCTS.get(node.op.name)
+    if count is not None:
+        return count(node, shapes, out)
     return node.op.weight * max([prod(out), *map(prod, shapes)])
 
 
-def _inner(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...]) -> int:
-    """Multiplications of a product of two matrices whose parts are results."""
+def _matmul(node: Node, shapes: list[Shape], out: Shape) -> int:
+    return 2 * prod(out) * shapes[0][-1]
+
+
+def _parts_of_matmul(node: Node, shapes: list[Shape], out: Shape) -> int:
     (*batch, rows, inner), (*_, columns) = shapes[0], shapes[1]
-    return prod(batch) * rows * inner * columns
+    return 2 * prod(batch) * rows * inner * columns
+
+
+def _ragged(node: Node, shapes: list[Shape], out: Shape) -> int:
+    return 2 * prod(shapes[0]) * out[-1]
+
+
+def _scores(shapes: list[Shape]) -> int:
+    """Elements of attention's score matrices."""
+    *batch, queries, _ = shapes[0]
+    return prod(batch) * queries * shapes[1][-2]
+
+
+def _attention(node: Node, shapes: list[Shape], out: Shape) -> int:
+    """A causal one computes half of the scores."""
+    return 2 * _scores(shapes) * (shapes[0][-1] + shapes[2][-1]) // (2 if node["causal"] else 1)
+
+
+_OF_PRODUCTS: Final[dict[str, Callable[[Node, list[Shape], Shape], int]]] = {
+    "matmul": _matmul, "linear": _matmul, "matmul_split_k": _parts_of_matmul,
+    "ragged_matmul": _ragged, "ragged_matmul_sums": _ragged,
+    "sdpa": _attention, "flash_attention": _attention,
+    "flash_attention_dq": lambda node, shapes, out: 6 * _scores(shapes) * shapes[0][-1],
+    "flash_attention_dkv": lambda node, shapes, out: 8 * _scores(shapes) * shapes[0][-1],
+    "convolution": lambda node, shapes, out: 2 * prod(out) * prod(shapes[1][1:]),
+    "convolution_input": lambda node, shapes, out: 2 * prod(shapes[0]) * prod(shapes[1][1:]),
+    "convolution_weight": lambda node, shapes, out: 2 * prod(shapes[-1]) * prod(out[1:]),
+}
+"""Op → its operations, by the shapes of its operands and of its first result."""
