@@ -104,6 +104,9 @@ class MixtureSameFamily(Distribution):
         self._num_component = components[-1]
         super().__init__(components[:-1], component_distribution.event_shape, validate_args=validate_args)
 
+    def __repr__(self) -> str:
+        return f"MixtureSameFamily(\n  {self._mixture_distribution},\n  {self._component_distribution})"
+
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """The distribution with parameters of another shape."""
         return MixtureSameFamily(self._mixture_distribution.expand(batch_shape),

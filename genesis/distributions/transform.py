@@ -115,7 +115,7 @@ class _Inverse(Transform):
         return self._of.forward_shape(shape)
 
     def __repr__(self) -> str:
-        return f"{self._of!r}.inv"
+        return f"_InverseTransform({self._of!r})"
 
 
 class ComposeTransform(Transform):
@@ -163,6 +163,10 @@ class ComposeTransform(Transform):
             shape = part.inverse_shape(shape)
         return shape
 
+    def __repr__(self) -> str:
+        parts = ",\n    ".join(map(repr, self.parts))
+        return f"{type(self).__name__}(\n    {parts}\n)"
+
 
 identity_transform = ComposeTransform([])
 
@@ -187,6 +191,9 @@ class IndependentTransform(Transform):
         """Summed over one value."""
         found = self.base_transform.log_abs_det_jacobian(x, y)
         return sum_rightmost(found, self.reinterpreted_batch_ndims)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
 
 
 class ReshapeTransform(Transform):

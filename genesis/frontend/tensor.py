@@ -371,6 +371,21 @@ class Size(tuple):
             count *= size
         return count
 
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return Size(found) if type(index) is slice else found
+
+    def __add__(self, other: Any) -> Any:
+        return Size((*self, *other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: Any) -> Any:
+        return Size(tuple(self) * times)
+
+    __rmul__ = __mul__
+
     def __repr__(self) -> str:
         return f"genesis.Size({list(self)})"
 

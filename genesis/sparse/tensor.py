@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.frontend.tensor import Tensor
+from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType, int64
 from genesis.ops.creation import as_tensor, zeros
@@ -39,7 +39,7 @@ class SparseTensor:
     __array_priority__ = 1000  # numpy leaves operators to it
 
     def __init__(self, indices: Tensor, values: Tensor, shape: Sequence[int], coalesced: bool = False):
-        self._at, self._held, self.shape, self._coalesced = indices, values, tuple(shape), coalesced
+        self._at, self._held, self.shape, self._coalesced = indices, values, Size(shape), coalesced
 
     # What it is
 

@@ -18,6 +18,9 @@ MODULES: dict[str, Callable[[Any], Any]] = {
     "neighbours that are alike": lambda nn: nn.ModuleList(
         [*(nn.Linear(2, 3) for _ in range(3)), nn.ReLU(), nn.Linear(2, 3)]),
     "an empty list": lambda nn: nn.ModuleList(),
+    "rows of modules added and repeated": lambda nn: [
+        nn.Sequential(nn.ReLU()) + nn.Sequential(nn.Linear(2, 1)), nn.Sequential(nn.ReLU(), nn.Tanh()) * 2,
+        2 * nn.Sequential(nn.Tanh())],
     "a list in a transformer": lambda nn: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2),
     "attention": lambda nn: nn.MultiheadAttention(8, 2),
     "parameters in a list": lambda nn: nn.ParameterList([*nn.Linear(2, 3).parameters(), 1]),
@@ -44,6 +47,11 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "lu_factor": lambda T: T.linalg.lu_factor(T.eye(2)),
     "lu": lambda T: T.linalg.lu(T.eye(2)),
     "histogram": lambda T: T.histogram(T.tensor([1.0, 2.0]), 2),
+    "sizes": lambda T: [f(T.ones(2, 3, 4).shape) for f in (
+        lambda s: s[1:], lambda s: s[::-1], lambda s: s[1:].numel(), lambda s: s[0], lambda s: s + (1,),
+        lambda s: (5,) + s, lambda s: s * 2, lambda s: 2 * s[:1], lambda s: s + s[:0], lambda s: (*s, 7))],
+    "a sparse tensor's sizes": lambda T: T.eye(2).to_sparse().shape,
+    "keys that differ": lambda T: T.nn.Linear(2, 2).load_state_dict({"weight": T.eye(2), "more": T.eye(2)}, False),
     "finfo": lambda T: [T.finfo(dtype) for dtype in (T.float16, T.bfloat16, T.float32, T.float64)],
     "iinfo": lambda T: [T.iinfo(dtype) for dtype in (T.uint8, T.int8, T.int32, T.int64)],
     "sparse": lambda T: [T.eye(2).to_sparse(), (T.eye(2, dtype=T.int32) * 3).to_sparse(),
@@ -53,6 +61,11 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "digits of scalars": lambda T: f"{T.tensor(3.14159):.3f} {T.tensor(7):03d} {T.tensor(0.5):.1%}",
     "tensors in texts": lambda T: f"{T.ones(2)} {T.nn.Parameter(T.tensor(1.0))}",
     "a distribution of numbers": lambda T: T.distributions.Normal(0.0, 1.0),
+    "a mixture": lambda T: T.distributions.MixtureSameFamily(
+        T.distributions.Categorical(T.ones(2)), T.distributions.Normal(T.zeros(2), T.ones(2))),
+    "transforms": lambda T: [T.distributions.ComposeTransform([
+        T.distributions.ExpTransform(), T.distributions.AffineTransform(0, 2)]),
+        T.distributions.IndependentTransform(T.distributions.ExpTransform(), 1), T.distributions.TanhTransform().inv],
     "constraints": lambda T: [getattr(T.distributions.constraints, name) for name in (
         "positive", "nonnegative", "unit_interval", "real", "real_vector", "boolean", "simplex", "positive_integer",
         "nonnegative_integer", "lower_cholesky", "positive_definite")],

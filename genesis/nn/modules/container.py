@@ -106,6 +106,26 @@ class Sequential(_Row):
             return Sequential(dict(list(self._modules.items())[index]))
         return super().__getitem__(index)
 
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self).__iadd__(other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return self.extend(other)  # type: ignore[no-any-return]
+
+    def __mul__(self, times: int) -> Sequential:
+        return Sequential(*self).__imul__(times)
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Sequential:
+        if not isinstance(times, int):
+            raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
+        if times <= 0:
+            raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")
+        return self.extend(list(self) * (times - 1))  # type: ignore[no-any-return]
+
     def forward(self, input: Any) -> Any:
         """The last module's result."""
         for module in self._modules.values():

@@ -307,6 +307,11 @@ class Module(Tree):
         """Call hook(module, incompatible_keys) after the module's part of a state dict was loaded."""
         return RemovableHandle(state.hooks_of(self, "loaded"), hook, changed)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over attributes, of a copy or a file; for overriding."""
+        self.__dict__.update(state)
+        changed()
+
     # Printing
 
     def extra_repr(self) -> str:

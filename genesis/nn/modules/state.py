@@ -26,7 +26,7 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
 def state_tensors(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -229,8 +229,8 @@ def _differences(own: Mapping[str, Tensor], state: Mapping[str, Any]) -> list[st
         if not isinstance(value, Tensor):
             found.append(f'While copying the parameter named "{path}", expected a Tensor: {not_an_operand(value)}')
         elif value.shape != tensor.shape:
-            found.append(f"size mismatch for {path}: copying a param with shape {tuple(value.shape)} from checkpoint, "
-                         f"the shape in current model is {tuple(tensor.shape)}.")
+            found.append(f"size mismatch for {path}: copying a param with shape {value.shape} from checkpoint, "
+                         f"the shape in current model is {tensor.shape}.")
     return found
 
 

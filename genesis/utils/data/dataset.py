@@ -64,6 +64,17 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return self.tensors[0].shape[0]
 
 
+def _several(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """The samples at these indices."""
+    at_once = getattr(dataset, "__getitems__", None)
+    if at_once is None:
+        return [dataset[i] for i in indices]
+    found: list[Any] = at_once(indices)
+    if len(found) != len(indices):
+        raise ValueError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(found)}")
+    return found
+
+
 class StackDataset(Dataset[Any]):
     """Datasets of one length side by side: a sample is a tuple of theirs, or a dictionary for named ones."""
 
@@ -80,6 +91,13 @@ class StackDataset(Dataset[Any]):
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Several samples, at once where the datasets can."""
+        if isinstance(self.datasets, dict):
+            rows = zip(*(_several(dataset, indices) for dataset in self.datasets.values()), strict=True)
+            return [dict(zip(self.datasets, row, strict=True)) for row in rows]
+        return list(zip(*(_several(dataset, indices) for dataset in self.datasets), strict=True))
 
     def __len__(self) -> int:
         return self._length
@@ -136,6 +154,10 @@ class Subset(Dataset[Any]):
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Several samples, at once where the dataset can."""
+        return _several(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Generic
 
 from genesis.frontend.generator import Generator
 from genesis.frontend.tensor import Tensor
@@ -14,12 +14,12 @@ from genesis.ir.suggest import Suggesting
 from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, as_tensor, device_from
 from genesis.utils.data.collate import as_arrays, as_tensors, converted, stacked
-from genesis.utils.data.dataset import IterableDataset
+from genesis.utils.data.dataset import IterableDataset, Sample
 from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, fresh_seed
 from genesis.utils.data.workers import Ended, Failure, Workers
 
 
-class DataLoader(Suggesting):
+class DataLoader(Suggesting, Generic[Sample]):
     """Batches of a dataset.
 
     Args:
