@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, owned
@@ -21,7 +22,7 @@ _ROOM = 52
 """Labels above are those of an ellipsis' dimensions."""
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: Any, *operands: Any) -> Tensor:
     """The sum of products that the equation says.
 
     Operands are taken from left to right, two at a time; what two share and nobody else needs is summed by a matrix
@@ -30,10 +31,12 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     Args:
         equation: "ij,jk->ik": a letter for each dimension, "..." for any others; without "->" the letters that
             appear once, sorted.
-        operands: one tensor for each part, or one list of them.
+        operands: one tensor for each part, or one list of them. Without an equation each is followed by the numbers
+            of its dimensions (`...` for any others), and the result's may come last.
 
     Raises:
         RuntimeError: letters and shapes do not fit.
+        ValueError: a dimension's number is not one of 0 to 51.
 
     >>> import genesis
     >>> genesis.einsum("ij,jk->ik", genesis.ones(2, 3), genesis.ones(3, 2))
@@ -41,7 +44,11 @@ def einsum(equation: str, *operands: Any) -> Tensor:
             [3., 3.]])
     >>> genesis.einsum("ii", genesis.tensor([[1., 2.], [3., 4.]]))
     tensor(5.)
+    >>> genesis.einsum(genesis.ones(2, 3), [0, 1], genesis.ones(3, 2), [1, 2], [0, 2]).shape
+    genesis.Size([2, 2])
     """
+    if not isinstance(equation, str):
+        equation, *operands = _equation([equation, *operands])  # type: ignore[assignment]
     listed = len(operands) == 1 and not isinstance(operands[0], TensorBase) and not is_foreign(operands[0])
     tensors = list(operands[0]) if listed else list(operands)
     inputs, output = _parsed(equation, tensors)
@@ -58,6 +65,21 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     found = permute(found, [labels.index(label) for label in output])
     result = expand(found, tuple(sizes[label] for label in output))
     return owned(result) if gone or len(parts) > 1 else result
+
+
+def _equation(given: list[Any]) -> list[Any]:
+    """The equation of operands that are followed by the numbers of their dimensions, and the operands."""
+    tensors, numbers = given[::2], given[1::2]
+    output = [tensors.pop()] if len(given) % 2 else []
+    for listed in (*numbers, *output):
+        for number in listed:
+            if number is not ... and not 0 <= number < _ROOM:
+                raise failure("einsum", f"subscript {number} is not within the valid range [0, {_ROOM})",
+                              error=ValueError)
+    texts = ["".join("..." if number is ... else (ascii_uppercase + ascii_lowercase)[number] for number in listed)
+             for listed in (*numbers, *output)]
+    left = ",".join(texts[:len(numbers)])
+    return [f"{left}->{texts[-1]}" if output else left, *tensors]
 
 
 def _parsed(equation: str, tensors: list[Tensor]) -> tuple[list[list[int]], list[int]]:

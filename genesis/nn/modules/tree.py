@@ -92,15 +92,18 @@ class Tree:
     def __setattr__(self, name: str, value: Any) -> None:
         changed()
         if isinstance(value, Parameter):
+            self._make_room(self._parameters, name)
             self.register_parameter(name, value)
-        elif isinstance(value, Buffer):
-            self.register_buffer(name, value, value.persistent)
-        elif isinstance(value, Tree):
-            self.add_module(name, value)
         elif name in self._parameters:
             self._replace(self._parameters, name, value, "parameter", Parameter)
+        elif isinstance(value, Tree):
+            self._make_room(self._modules, name)
+            self.add_module(name, value)
         elif name in self._modules:
             self._replace(self._modules, name, value, "child module", Tree)
+        elif isinstance(value, Buffer):
+            self._make_room(self._buffers, name)
+            self.register_buffer(name, value, value.persistent)
         elif name in self._buffers:
             self._replace(self._buffers, name, value, "buffer", Tensor)
         else:
@@ -146,14 +149,23 @@ class Tree:
                             f"{conversion_of(value)}")
         registry[name] = value
 
+    def _others(self, registry: dict[str, Any]) -> list[dict[str, Any]]:
+        """What can hold a name beside a registry."""
+        every: tuple[dict[str, Any], ...] = (self.__dict__, self._parameters, self._buffers, self._modules)
+        return [other for other in every if other is not registry]
+
+    def _make_room(self, registry: dict[str, Any], name: str) -> None:
+        """Take a name from what holds it: an assignment moves it to a registry."""
+        for other in self._others(registry):
+            other.pop(name, None)
+
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
-        """Put a value under a name that no other registry and no plain attribute then holds."""
+        """Put a value under a name that nothing but the registry holds."""
         if not isinstance(name, str) or "." in name or not name:
-            raise KeyError(f"{name!r} cannot name a part of a module: a name is a non-empty string without dots")
-        others: tuple[dict[str, Any], ...] = (self.__dict__, self._parameters, self._buffers, self._modules)
-        for other in others:
-            if other is not registry:
-                other.pop(name, None)
+            raise (KeyError if isinstance(name, str) else TypeError)(
+                f"{name!r} cannot name a part of a module: a name is a non-empty string without dots")
+        if any(name in other for other in self._others(registry)) or hasattr(type(self), name):
+            raise KeyError(f"attribute '{name}' already exists")
         registry[name] = value
         changed()
 
