@@ -48,6 +48,19 @@ def test_rows_that_one_program_reads_at_once_are_whole(shape: tuple[int, ...], a
     assert bool(cuts(reduced(shape, axes))) == splits
 
 
+@pytest.mark.parametrize(("shape", "splits"), [
+    ((70_000,), 16), ((150_000,), 32), ((300_000,), 64), ((600_000,), 128), ((1_200_000,), 264), ((99_991, 32), 528),
+    ((5_000_000,), 1056), ((20, 110_000), 26)], ids=str)
+def test_a_sum_has_as_many_programs_as_are_long_enough(shape: tuple[int, ...], splits: int) -> None:
+    part, = cuts(reduced(shape, (0,) if len(shape) == 1 else (0, 1) if shape[1] == 32 else (1,)))
+    assert part["splits"] == splits
+
+
+@pytest.mark.parametrize("shape", [(20, 20_000), (100, 20_000), (40, 12_000)])
+def test_where_two_launches_did_not_pay_finer_splits_change_nothing(shape: tuple[int, int]) -> None:
+    assert not cuts(reduced(shape, (1,)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "float16"])
 @pytest.mark.parametrize("name", ["sum", "max", "prod"])
 @pytest.mark.parametrize(("shape", "axes"), [((40, 3, 5, 7), (0, 2, 3)), ((9, 5, 2, 33), (0, 1, 3)),
