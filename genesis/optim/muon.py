@@ -115,8 +115,8 @@ def orthogonal(x: Node, coefficients: Sequence[float], steps: int, eps: float) -
     tall = x.type.shape[0] > x.type.shape[1]
     y = cast(x, dtype=bfloat16)
     y = swap_last(y) if tall else y
-    wide = upcast(y)
-    norm = maximum(downcast(sqrt(sum(wide * wide, axes=(0, 1), keepdims=False)), y), float(eps))
+    exact = upcast(y)
+    norm = maximum(downcast(sqrt(sum(exact * exact, axes=(0, 1), keepdims=False)), y), float(eps))
     y = y / spread(norm, y, (0, 1))
     for _ in range(steps):
         gram = matmul(y, swap_last(y))

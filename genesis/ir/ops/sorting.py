@@ -24,10 +24,10 @@ from genesis.ir.ops.sort_steps import by_digits, by_runs, is_few_runs, ordered
 from genesis.ir.sym_int import most
 from genesis.ir.types import TensorType, bool_, int32, int64
 
-NARROW_TILE: Final = 8192
-"""The longest row that one program sorts when key and position share 32 bits: dtypes of 8 and 16 bits."""
+TILE_OF_32_BITS: Final = 8192
+"""The longest row that one program sorts in words of 32 bits, half of them the key: dtypes of 8 and 16 bits."""
 
-WIDE_TILE: Final = 4096
+TILE_OF_64_BITS: Final = 4096
 """The longest row that one program sorts in words of 64 bits: dtypes of 32 bits."""
 
 SHORT_COLUMN: Final = 256
@@ -36,7 +36,7 @@ SHORT_COLUMN: Final = 256
 
 def _tile_limit(x: TensorType) -> int:
     """The longest row of this dtype that one program sorts; 0 for 64-bit dtypes."""
-    return {1: NARROW_TILE, 2: NARROW_TILE, 4: WIDE_TILE}.get(x.dtype.itemsize, 0)
+    return {1: TILE_OF_32_BITS, 2: TILE_OF_32_BITS, 4: TILE_OF_64_BITS}.get(x.dtype.itemsize, 0)
 
 
 def in_one_tile(x: TensorType, axis: int) -> bool:
@@ -84,7 +84,7 @@ def _sort(x: Node, axis: int, descending: bool) -> tuple[Node, ...]:
         return x, full(shape, 0, int64, x.type.device)
     rows = reshape(x, shape=(prod(shape[:-1]), shape[-1]))
     if x.type.dtype.itemsize == 8:
-        order = _wide_order(rows, descending)
+        order = _order_of_64_bits(rows, descending)
         found = (gather(rows, order, axis=1), order)
     else:
         found = (by_runs if is_few_runs(shape[-1]) else by_digits)(rows, descending)
@@ -103,7 +103,7 @@ def sorted_numbers(numbers: Node, below: int) -> tuple[Node, Node]:
     return reshape(values, shape=(count,)), reshape(order, shape=(count,))
 
 
-def _wide_order(rows: Node, descending: bool) -> Node:
+def _order_of_64_bits(rows: Node, descending: bool) -> Node:
     """64-bit keys in two stable sorts: by the lower half, then by the upper."""
     keys = ordered(rows)
     keys = bitwise_not(keys) if descending else keys

@@ -332,10 +332,10 @@ def _added(before: Node | None, x: Node) -> Node:
 
     The first is added to 0, as a cast alone is computed where it is read, of a product that is rounded.
     """
-    wide = accumulated("sum", x.dtype)
-    if wide is x.dtype:
+    total = accumulated("sum", x.dtype)
+    if total is x.dtype:
         return x if before is None else pointwise.add(before, x)
-    more = pointwise.cast(x, dtype=wide)
+    more = pointwise.cast(x, dtype=total)
     return pointwise.add(more, literal(0.0) if before is None else before)
 
 

@@ -89,7 +89,7 @@ def holds(larger: DType, smaller: DType) -> bool:
 # Constants as operands
 
 def _of_constants(node: Node) -> Node | None:
-    """A sum, difference, product or quotient of float constants, as devices compute it: narrow dtypes in float32.
+    """A sum, difference, product or quotient of float constants, as devices compute it: dtypes of 16 bits in float32.
 
     Python's float64 result rounded to float32 is the float32 result: 53 bits are more than 2 · 24 + 2 (Figueroa 1995).
     """

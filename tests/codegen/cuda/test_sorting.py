@@ -61,7 +61,7 @@ def test_sort(place: tuple[tuple[int, ...], int], descending: bool, dtype: str) 
     lambda dtype, descending: descending is (dtype in ("bfloat16", "float64")),
     ["float32", "bfloat16", "int64", "float64"], [False, True]))
 def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dtype: str, descending: bool) -> None:
-    for name in ("NARROW_TILE", "WIDE_TILE"):
+    for name in ("TILE_OF_32_BITS", "TILE_OF_64_BITS"):
         monkeypatch.setattr(sorting, name, 16)
     monkeypatch.setattr(sort_steps, "RUN", 16)
     x, data = an_input(0, (2, 203), dtype_named(dtype)), tied((2, 203), dtype)
@@ -74,7 +74,7 @@ def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dty
     ["float32", "bfloat16", "int8", "uint8", "float64"], [False, True]))
 def test_rows_of_many_runs_are_sorted_digit_by_digit(monkeypatch: pytest.MonkeyPatch, dtype: str,
                                                      descending: bool) -> None:
-    for name in ("NARROW_TILE", "WIDE_TILE"):
+    for name in ("TILE_OF_32_BITS", "TILE_OF_64_BITS"):
         monkeypatch.setattr(sorting, name, 16)
     monkeypatch.setattr(sort_steps, "RUN", 4)
     monkeypatch.setattr(sort_steps, "BLOCK", 64)
@@ -132,7 +132,7 @@ def sorts(x: Node, data: torch.Tensor, axis: int, descending: bool) -> list[str]
 def test_topk_is_the_first_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, place: tuple[int, int], largest: bool,
                                             dtype: str) -> None:
     length, k = place
-    for name in ("NARROW_TILE", "WIDE_TILE"):
+    for name in ("TILE_OF_32_BITS", "TILE_OF_64_BITS"):
         monkeypatch.setattr(sorting, name, 64)
     monkeypatch.setattr(sort_steps, "RUN", 32)
     x, data = an_input(0, (2, length), dtype_named(dtype)), tied((2, length), dtype)
