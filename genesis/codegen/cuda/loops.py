@@ -33,7 +33,11 @@ from genesis.ir.sym_int import as_written
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
 
-INT32_LIMIT = 2**31
+INT32_LIMIT: Final = 2**31
+
+BEHIND: Final = 1 << 24
+"""Positions behind the last element that a kernel counts to, at most: the lanes of its last block, or of a block that a
+loop of programs comes to when it ends. With the sign that they get beyond 32 bits they would pass for the first."""
 
 WINDOW_BYTES: Final = 4
 """Bytes of neighbouring results of windows that a thread has: all lanes of a warp together read a line of memory."""
@@ -118,8 +122,8 @@ def integer_type(value: int) -> str:
 
 
 def any_needs_int64(*sizes: int) -> bool:
-    """Does one of the sizes need 64 bits?"""
-    return any(size >= INT32_LIMIT for size in sizes)  # which is the largest may depend on symbolic ones
+    """Do positions in one of these sizes need 64 bits?"""
+    return any(size >= INT32_LIMIT - BEHIND for size in sizes)  # which is the largest may depend on symbolic ones
 
 
 def multiples_of_16(sizes: dict[str, int]) -> list[str]:

@@ -186,3 +186,10 @@ def test_exact_division_and_square_root_reach_the_binary() -> None:
 def _graph(operands, *outputs):
     from genesis.ir import Graph
     return Graph(tuple(operands), tuple(outputs))
+
+
+@pytest.mark.parametrize(("size", "wide"), [(2**31 - 2**25, False), (2**31 - 4095, True), (2**31 - 1, True)])
+def test_lanes_behind_the_last_element_are_counted_in_64_bits_where_32_would_end(size, wide) -> None:
+    x = an_input(0, (size,), int8)
+    [group] = fuse(_graph((x,), p.neg(x))).groups
+    assert ("x = tl.program_id(0).to(tl.int64)" in emit(group).source) == wide
