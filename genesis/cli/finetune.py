@@ -144,7 +144,7 @@ def prepared(config: FinetuneConfig, epochs: float | None = None, fewer: bool = 
     if fewer and (full := max(1, len(rows) // config.accumulate)) < config.batch:
         print(f"a batch has {full} rows, as many as there are; --batch says another number", flush=True)
         config = replace(config, batch=full)
-    validation = None
+    validation: DataLoader | None = None
     if config.validation is not None:
         validation = DataLoader(rows_of(config.validation), config.batch, generator=genesis.Generator())
     batches = train.loader(rows, config)

@@ -132,7 +132,7 @@ def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
                          f"{model.spec.vocab_size}")
     if model.spec.context < data.context:
         raise ValueError(f"data.context = {data.context} is longer than the model's context, {model.spec.context}")
-    validation = None
+    validation: DataLoader | None = None
     if data.validation is not None:
         validation = DataLoader(TokenWindows(data.validation, data.context, data.documents), config.batch,
                                 generator=genesis.Generator())

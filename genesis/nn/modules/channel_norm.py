@@ -8,8 +8,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, int64
 from genesis.nn import functional as F
-from genesis.nn import init
 from genesis.nn.functional.channel_norms import batch_norm_counted
+from genesis.nn.modules.affine import register_affine, reset_affine
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones, tensor, zeros
@@ -34,9 +34,7 @@ class _Running(Module):
                 device: Any, dtype: DType | None, bias: bool) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        for name, make, wanted in (("weight", ones, affine), ("bias", zeros, affine and bias)):
-            self.register_parameter(
-                name, Parameter(make(num_features, device=device, dtype=dtype)) if wanted else None)
+        register_affine(self, num_features, affine, affine and bias, device, dtype)
         tracked = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None)
         self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if tracked else None)
@@ -52,10 +50,7 @@ class _Running(Module):
     def reset_parameters(self) -> None:
         """Weight 1, bias 0 and no statistics again."""
         self.reset_running_stats()
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        reset_affine(self)
 
     def _check(self, input: Tensor) -> None:
         if input.ndim not in self.ranks:
@@ -183,16 +178,11 @@ class GroupNorm(Module):
             raise failure("GroupNorm", f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})",
                           error=ValueError)
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        for name, make, wanted in (("weight", ones, affine), ("bias", zeros, affine and bias)):
-            self.register_parameter(
-                name, Parameter(make(num_channels, device=device, dtype=dtype)) if wanted else None)
+        register_affine(self, num_channels, affine, affine and bias, device, dtype)
 
     def reset_parameters(self) -> None:
         """Weight 1 and bias 0 again."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        reset_affine(self)
 
     def forward(self, input: Tensor) -> Tensor:
         """(n, channels, ...) → the same shape."""

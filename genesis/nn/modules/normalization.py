@@ -9,9 +9,10 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn import init
+from genesis.nn.modules.affine import register_affine, reset_affine
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
-from genesis.ops.creation import ones, zeros
+from genesis.ops.creation import ones
 
 __all__ = ["LayerNorm", "RMSNorm"]
 
@@ -41,18 +42,11 @@ class LayerNorm(Module):
                  bias: bool = True, device: Any = None, dtype: DType | None = None):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _sizes(normalized_shape), eps, elementwise_affine
-        shape = self.normalized_shape
-        self.register_parameter(
-            "weight", Parameter(ones(shape, device=device, dtype=dtype)) if elementwise_affine else None)
-        self.register_parameter(
-            "bias", Parameter(zeros(shape, device=device, dtype=dtype)) if elementwise_affine and bias else None)
+        register_affine(self, self.normalized_shape, elementwise_affine, elementwise_affine and bias, device, dtype)
 
     def reset_parameters(self) -> None:
         """Weight 1 and bias 0 again."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        reset_affine(self)
 
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape and dtype."""
