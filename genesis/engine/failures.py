@@ -1,4 +1,8 @@
-"""Failures of a program: its writes are dropped, and values that depend on them raise when they are read."""
+"""Failures of a program: its writes are dropped, and values that depend on them raise when they are read.
+
+Where there was no memory for it, all other values stay as they were, and can be read again. What raised for another
+reason would do so each time: the values that were asked for keep their error.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,9 @@ def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None 
     Its nodes may outlive it (whoever caught the error holds them by its traceback), and carry its lines: the same ops
     on another line, which may fail as well, are told as what they are.
     """
+    if isinstance(error, MemoryError):  # it may be there the next time: what depends on no write stays pending
+        _fail(error, flush, (), part)
+        return error
     forget_equal(flush.captured.order)
     if isinstance(error, Overwritten):  # values that need the lost one are given up; all others stay pending
         _fail_without_value(error, flush)

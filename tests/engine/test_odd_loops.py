@@ -285,9 +285,9 @@ def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any]
     def turned(lib: Any, n: int) -> Any:
         x, largest = lib.linspace(0, 1, 4), []
         for _ in range(n):
-            scores = lib.softmax(x * 2, 0)
+            scores, other = lib.softmax(x * 2, 0), lib.cos(x)
             largest.append(scores.argmax().item())
-            x = scores[largest[-1]] + lib.cos(x)
+            x = scores[largest[-1]] + other
         return x, largest
 
     def nodes() -> int:

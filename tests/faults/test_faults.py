@@ -20,7 +20,7 @@ PARTS = {"line": 4, "opcode": 12, "allocation": 1, "call": 1}
 """The parts that the faults of a kind are counted in, each within a minute."""
 
 OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed dtypes", "compiled step",
-         "compiled SGD momentum", "loading", "buckets of AdamW", "sharded loading")
+         "compiled SGD momentum", "loading", "buckets of AdamW", "sharded loading", "carried state", "per sample")
 """The programs of the sample."""
 
 SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9}

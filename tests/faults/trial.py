@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from genesis.runtime.fake_cuda.driver import HostDriver
-from tests.faults import later_programs, part_programs  # noqa: F401  (they add to the programs)
+from tests.faults import later_programs, part_programs, stateful_programs  # noqa: F401  (they add to the programs)
 from tests.faults.events import Instants, Place, injected, instants_of, was_injected
 from tests.faults.observing import Observed, Raises, differences, set_draws
 from tests.faults.programs import PROGRAMS, Case, Unit
@@ -69,8 +69,7 @@ class Program:
 
     def _know(self, unit: Unit) -> None:
         """Have all references that a verdict may ask for: after a fault nothing else is to run before it is judged."""
-        start = max(start for start in self._starts if start <= unit.first)
-        for at in (*range(start, unit.last + 1), *self._starts):
+        for at in (*range(self._since(unit)[0], unit.last + 1), *self._starts):
             if at not in self._references:
                 self.reference(at)
 
@@ -145,8 +144,8 @@ class Program:
             if not self._different(seen, at):
                 return "between", None, ""  # the function's variables are gone: there is no way on
         if issubclass(error, Exception):
-            start = max(start for start in self._starts if start <= unit.first)
-            for at in range(start, unit.last + 1):
+            earliest, start = self._since(unit)
+            for at in range(earliest, unit.last + 1):
                 if not differences(seen.kept, self.reference(at).kept, self._exact) and not self._foreign(seen):
                     restarts = not differences(seen.kept, self.reference(start).kept, self._exact)
                     return "dropped", start if restarts else None, ""
@@ -154,6 +153,11 @@ class Program:
         raises = [f"{name}: {x.error}" for name, x in seen.bound.items() if isinstance(x, Raises)]
         return "state", None, f"no state between statements: {', '.join(closest)}" + (
             f" ({raises[0]})" if raises else "")
+
+    def _since(self, unit: Unit) -> tuple[int, int]:
+        """The starts of the iteration before, whose last writes may be pending, and of the unit's."""
+        starts = [start for start in self._starts if start <= unit.first]
+        return starts[-2:][0], starts[-1]
 
     @cached_property
     def _starts(self) -> list[int]:
