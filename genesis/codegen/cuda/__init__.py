@@ -11,6 +11,7 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 | `emitter.py`, `expressions.py`, `statement_order.py`, `folds.py` | the statements as Triton text |
 | `lowerings.py`, `prelude.py`, `float32_*.py`, `rounded.py` | an op as text, and the functions that it calls |
 | `row_edges.py`, `last_programs.py` | rows and sizes that end at no multiple of a vector |
+| `rows_across.py`, `shared_rows.py` | short rows of such sizes, through shared memory |
 | `prefetch.py`, `early_loads.py` | what a kernel does before it waits for the kernels before it |
 | `many_tensors.py`, `side_by_side.py`, `concatenations.py` | several loops in one launch |
 | `idioms.py`, `naming.py` | the kernel's name |
