@@ -36,10 +36,10 @@ import genesis
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.programs import classical, generative, graphs, language, reinforcement, sequences, training, vision
+from tests.programs import classical, fields, generative, graphs, language, reinforcement, sequences, training, vision
 from tests.programs.lab import PROGRAMS, Lab
 
-FAMILIES = (classical, generative, graphs, language, reinforcement, sequences, training, vision)
+FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, training, vision)
 WAYS = ("torch", "undecorated", "compiled")
 
 

@@ -327,6 +327,9 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
     if found is None:
         if dtype.__class__ is not DType:
             return tensor_type(shape, as_dtype(dtype), device, weak)
+        for size in shape:
+            if size.__class__ is int and size < 0:
+                raise RuntimeError(f"Trying to create tensor with negative dimension {size}: {list(shape)}")
         found = object.__new__(TensorType)
         found.shape, found.dtype, found.device, found.weak = shape, dtype, device, weak
         found.ndim = len(shape)

@@ -97,7 +97,8 @@ class LBFGS(Optimizer):
                     for p, x in zip(self._params, start, strict=True):
                         p.copy_(x)
                     return found
-                loss, gradient, length, calls = strong_wolfe(at, length, direction, loss, gradient, slope)
+                loss, gradient, length, calls = strong_wolfe(at, length, direction, loss, gradient, slope,
+                                                              most=group["max_eval"] - evaluations)
                 self._move(length, direction)
             else:
                 self._move(length, direction)

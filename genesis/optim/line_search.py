@@ -49,7 +49,7 @@ def strong_wolfe(function: Function, t: float, direction: Tensor, loss: float, g
     before, new, tried = _Point(0.0, loss, gradient, start), at(t), 1
     bracket, done = [before, new], False
     for attempt in range(most):
-        if new.loss > loss + c1 * new.t * start or (attempt > 0 and new.loss >= before.loss):
+        if new.loss > loss + c1 * new.t * start or (attempt > 1 and new.loss >= before.loss):
             bracket = [before, new]
             break
         if is_flat(new):

@@ -109,5 +109,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise failure("one_hot", "no class number to count the classes by", [("tensor", tensor)],
                           hint="give num_classes")
         num_classes = int(tensor.max().item()) + 1
+        if num_classes <= 0:
+            raise failure("one_hot", "Class values must be non-negative", [("tensor", tensor)])
     nothing = zeros(*tensor.spec.shape, num_classes, dtype=int64, device=tensor.device)
     return nothing.scatter(-1, tensor.to(int64).unsqueeze(-1), 1)
