@@ -34,7 +34,7 @@ from genesis.ir.ops.pointwise import (
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import Values, ascending, case, cases, np
 from genesis.ir.ops.scan import cumsum
-from genesis.ir.sym_int import most
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import DType, TensorType, bool_, float32, int16, int32, int64, uint8
 
 RUN: Final = 1024
@@ -96,7 +96,7 @@ def grouped_words(numbers: Node, below: int, low: int) -> Node:
 def _table(x: Node, shift: int, descending: bool) -> Node:
     """How often each digit occurs, as running sums; few counts are added up by whoever wants them."""
     counts = digit_counts(x, shift=shift, descending=descending)
-    few = most(x.type.shape[0] * _blocks(x.type)) <= FEW_BLOCKS
+    few = hint(x.type.shape[0] * _blocks(x.type)) <= FEW_BLOCKS
     return counts if few else cumsum(reshape(counts, shape=(counts.type.numel,)), axis=0)
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import line_sums, long_sort, row_sums
+from genesis.codegen.cuda.templates import group_sums, line_sums, long_sort, row_sums
 from genesis.config import config
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
 from genesis.ir.node import literal
-from genesis.ir.ops import grouped_rows, indexing, leaves, movement, pointwise, segments, sorting
+from genesis.ir.ops import grouped_rows, indexing, leaves, movement, pointwise, segments, sort_steps, sorting
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
@@ -514,6 +514,46 @@ def test_a_group_that_nothing_hits_reads_sums_that_all_threads_have_made_0() -> 
     assert compile_cubin(kernel)
 
 
+@pytest.mark.usefixtures("sorts")
+@pytest.mark.parametrize(("dtype", "skewed"), [("float32", True), ("bfloat16", False), ("float64", False)])
+def test_narrow_rows_that_are_hit_rarely_are_many_to_a_program(monkeypatch: pytest.MonkeyPatch, dtype: str,
+                                                               skewed: bool) -> None:
+    """And give the same bits each time, also where half of the positions hit one row."""
+    monkeypatch.setattr(grouped_rows, "FEWEST", 64)
+    for where in (row_sums, group_sums):
+        monkeypatch.setattr(where, "ENOUGH", 2)
+    for where in (sort_steps, long_sort):
+        monkeypatch.setattr(where, "DIGIT", 4)
+    monkeypatch.setattr(group_sums, "PROBES", (4, 8))
+    schedule = scheduled("index_add", (600, 20), 0, (500,), dtype, constant=True)
+    kernel = next(emit(group) for group in schedule.groups if emit(group).name == "group_sums")
+    assert kernel.constexprs["ROWS"] > row_sums.MOST_ROWS and compile_cubin(kernel)
+    index = torch.randint(0, 600, (500,), generator=torch.Generator().manual_seed(0))
+    if skewed:
+        index[::2] = 599
+    kind = getattr(torch, dtype)
+    source = torch.randn(500, 20, generator=torch.Generator().manual_seed(1)).to(kind)
+    data = [torch.zeros(600, 20, dtype=kind), index, source]
+    found = [run_schedule(schedule, data, most_programs=8192)[0] for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+    want = torch.zeros(600, 20, dtype=torch.float64).index_add(0, index, source.double())
+    tolerance = 1e-2 if dtype == "bfloat16" else 1e-4
+    torch.testing.assert_close(found[0].double(), want, rtol=tolerance, atol=tolerance)
+
+
+def test_an_index_that_may_be_long_is_sorted_in_two_steps_where_its_class_is_not() -> None:
+    """(8, 12798): up to 15 × 16383, of which 8 × 16384 counts: no scan of 60 blocks' counts."""
+    with Trace(A=8, B=12_798) as trace:
+        many = trace.symbol("A") * trace.symbol("B")
+        index, source = an_input(0, (many,), int64), an_input(1, (many, 32))
+        found = indexing.index_add(leaves.full((100_000, 32), 0, source.dtype, GPU), checked(index, 100_000), source,
+                                   axis=0)
+        groups = run_passes(Graph((index, source), (found,)), backend_named("h200"))[1].groups
+        kernels = [emit(group) for group in groups]
+        assert [kernel.name for kernel in kernels[1:]] == ["digit_counts", "digit_scatter", "group_parts", "group_sums"]
+        assert all(compile_cubin(kernel) for kernel in kernels)
+
+
 def test_sums_of_groups_of_any_number_compile() -> None:
     with Trace(A=30_000, B=20_000) as trace:
         places, rows = trace.symbol("A"), trace.symbol("B")
@@ -547,8 +587,9 @@ def test_an_index_is_sorted_by_the_digits_that_its_rows_have() -> None:
 
 @pytest.mark.parametrize(("below", "few"), [(2, 4), (300, 4), (300, 3)])
 def test_numbers_are_sorted_as_sort_does(monkeypatch: pytest.MonkeyPatch, below: int, few: int) -> None:
-    for where, name, size in ((sorting, "RUN", 4), (sorting, "BLOCK", 64), (long_sort, "BLOCK", 64),
-                              (sorting, "FEW_BLOCKS", few)):
+    """By the counts of all blocks, two of four at a time, or by their running sums."""
+    for where, name, size in ((sort_steps, "RUN", 4), (sort_steps, "BLOCK", 64), (long_sort, "BLOCK", 64),
+                              (sort_steps, "FEW_BLOCKS", few), (long_sort, "FEW_BLOCKS", 2)):
         monkeypatch.setattr(where, name, size)
     numbers = an_input(0, (203,), int32)
     schedule = run_passes(Graph((numbers,), sorting.sorted_numbers(numbers, below)), backend_named("h200"))[1]

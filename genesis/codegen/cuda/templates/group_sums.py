@@ -11,14 +11,46 @@ from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.row_sums import RowSums, tiles_of
+from genesis.codegen.cuda.templates.row_sums import ENOUGH, MOST_GROUPS, MOST_ROWS, WARPS, RowSums, Tiles, tiles_of
 from genesis.ir.node import Node
 from genesis.ir.ops.grouped_rows import NUMBER
 from genesis.ir.sym_int import hint
 from genesis.passes.groups import Group
 
-PROBES: Final = 256
-"""Words that a step of the search for a group compares: 100,000 words take three steps."""
+PROBES: Final = (256, 512)
+"""Words that a step of the search for a group compares, of few words and of more than two steps of so few find."""
+
+NARROW: Final = (32, 256)
+"""Fewest and most bytes of a row of which a program may have more than `row_sums` gives it: to find its group and to
+look through it costs a program as much as to add some 50 such rows."""
+
+MANY_ROWS: Final = 64
+"""Maximum narrow rows of a program."""
+
+MOST_HITS: Final = 80
+"""Positions, up to which such a program has more rows; then they are what takes time."""
+
+SUMS_BYTES: Final = 32 << 10
+"""Bytes of shared memory for the sums of such a program: five are on a multiprocessor."""
+
+MANY_BESIDE: Final = 8
+"""Rows that each group of lanes of such a program loads at once: there are few groups, whose loads are short."""
+
+
+def narrow_tiles(tiles: Tiles, outer: int, rows: int, inner: int, count: int, itemsize: int) -> Tiles:
+    """More rows a program where these are narrow, hit rarely and many.
+
+    >>> first = tiles_of(1, 100_000, 32, 102_384, 4)
+    >>> first, narrow_tiles(first, 1, 100_000, 32, 102_384, 4)
+    (Tiles(rows=16, columns=32, groups=8), Tiles(rows=64, columns=32, groups=4))
+    """
+    groups, found = min(max(32 * WARPS // tiles.columns, 1), MOST_GROUPS), tiles
+    fitting = SUMS_BYTES // (tiles.columns * groups * max(itemsize, 4))
+    least, most = NARROW
+    while (least <= inner * itemsize <= most and 2 * found.rows <= min(MANY_ROWS, fitting)
+           and 2 * found.rows * count <= MOST_HITS * rows and -(-rows // (2 * found.rows)) * outer >= 2 * ENOUGH):
+        found = Tiles(2 * found.rows, tiles.columns, groups)
+    return found
 
 
 def emit_group_sums(group: Group, node: Node) -> KernelSource:
@@ -53,9 +85,13 @@ class _GroupSums(_Words):
         base, words, source, *parts = node.inputs
         self.bits, self.chunk, self.parts = node["bits"], node["chunk"], parts
         outer, rows, inner = (hint(size) for size in base.shape)
-        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), node.dtype.itemsize)
+        sizes = outer, rows, inner, hint(words.type.numel), node.dtype.itemsize
+        tiles = narrow_tiles(tiles_of(*sizes), *sizes)
+        self.probes = PROBES[hint(words.type.numel) > PROBES[0] ** 2]
         super().__init__(group, node, base, words, source, replace(tiles, rows=min(tiles.rows, 1 << self.bits)))
         self.many = "many"
+        if self.tiles.rows > MOST_ROWS:
+            self.beside = MANY_BESIDE
 
     def owned(self) -> list[str]:
         """The program's rows, where their group's words begin and end, and which chunks are added up already."""
@@ -65,9 +101,9 @@ class _GroupSums(_Words):
             f"target = row_0 // {1 << self.bits} + tl.arange(0, 2)[:, None]",
             "edge = tl.zeros([2, 1], tl.int32)",
             f"rest = edge + {self.rows.size}",
-            f"probe = tl.arange(0, {PROBES})[None, :]",
+            f"probe = tl.arange(0, {self.probes})[None, :]",
             "while tl.max(rest) > 0:",
-            f"    step = (rest + {PROBES - 1}) // {PROBES}",
+            f"    step = (rest + {self.probes - 1}) // {self.probes}",
             "    here = probe * step < rest",
             f"    key = (tl.load({words} + (edge + probe * step), mask=here, other=0) >> {32 + self.bits}) & {key}",
             "    smaller = tl.sum((here & (key < target)).to(tl.int32), 1, keep_dims=True)",
@@ -92,9 +128,10 @@ class _GroupSums(_Words):
         if not self.parts:
             return []
         members = 1 << self.bits
+        unrolled = 4 if self.tiles.rows <= MOST_ROWS else 1  # more rows take more registers each
         return [f"part = {self.memory(self.parts[0])} + outer * {self.parts[0].shape[1] * members * self.inner}",
                 f"member = row_0 % {members} + row_near",
-                "for chunk in tl.range(chunk_0, chunk_1, loop_unroll_factor=4):",
+                f"for chunk in tl.range(chunk_0, chunk_1, loop_unroll_factor={unrolled}):",
                 f"    from_part = part + ((chunk{self.to_int64} * {members} + member) * {self.inner} + column)",
                 "    total += tl.load(from_part, mask=inside, other=0)"]
 

@@ -14,7 +14,7 @@ from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, 
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.codegen.cuda.templates.words import Words
 from genesis.ir.node import Node
-from genesis.ir.ops.sort_steps import BLOCK, DIGIT, MOST_RUNS, turn_of
+from genesis.ir.ops.sort_steps import BLOCK, DIGIT, FEW_BLOCKS, MOST_RUNS, turn_of
 from genesis.ir.sym_int import SymInt, most
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
@@ -198,12 +198,18 @@ def _starts(table: Node, digits: int) -> list[str]:
     if table.type.ndim == 1:
         return [f"slot = (row * {digits} + digit) * blocks + block",
                 "start = tl.load(table + slot - 1, mask=slot > 0, other=0)"]
-    several = power_of_two(most(table.shape[2]))
-    return [f"other = tl.arange(0, {several})[None, :]",
-            f"counted = table + ((row * {digits} + digit)[:, None] * blocks + other)",
-            "found = tl.load(counted, mask=other < blocks, other=0)",
-            "all = tl.sum(found, 1)",
-            "start = row * length + tl.cumsum(all, 0) - all + tl.sum(tl.where(other < block, found, 0), 1)"]
+    several = min(power_of_two(most(table.shape[2])), FEW_BLOCKS)
+    counted = [f"counted = table + ((row * {digits} + digit)[:, None] * blocks + other)",
+               "found = tl.load(counted, mask=other < blocks, other=0)"]
+    first = "start = row * length + tl.cumsum(all, 0) - all + {}"
+    if most(table.shape[2]) <= several:
+        return [f"other = tl.arange(0, {several})[None, :]", *counted, "all = tl.sum(found, 1)",
+                first.format("tl.sum(tl.where(other < block, found, 0), 1)")]
+    return [f"all = tl.zeros([{digits}], tl.int32)", "earlier = all",
+            f"for others in tl.range(0, blocks, {several}):",
+            f"    other = others + tl.arange(0, {several})[None, :]", *(f"    {line}" for line in counted),
+            "    all += tl.sum(found, 1)", "    earlier += tl.sum(tl.where(other < block, found, 0), 1)",
+            first.format("earlier")]
 
 
 def _fours(count: int) -> list[range]:

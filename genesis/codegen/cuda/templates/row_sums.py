@@ -134,6 +134,7 @@ class RowSums:
         base: what rows are added to; None for zeros.
         length: rows of the result.
         many: how many positions a program looks through, as text.
+        beside: rows that each group of lanes loads at once.
     """
 
     def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles):
@@ -145,7 +146,7 @@ class RowSums:
         self.operands, self.check = checked_outside(self.rows, self.length)
         self.many = self.rows.size
         self.to_int64 = ".to(tl.int64)" if any_needs_int64(node.type.numel, self.added.type.numel) else ""
-        self.sums = LIST * 4
+        self.sums, self.beside = LIST * 4, BESIDE
 
     def source(self) -> KernelSource:
         """The finished kernel."""
@@ -226,7 +227,7 @@ class RowSums:
                 "found += tl.sum(hits)",
                 "begin += RBLOCK")),
             "    tl.debug_barrier()",
-            f"    for first in tl.range(0, found, GROUPS * {BESIDE}):",
+            f"    for first in tl.range(0, found, GROUPS * {self.beside}):",
             *(f"        {line}" for line in self.summed()),
             "    tl.debug_barrier()",
         ]
@@ -235,13 +236,13 @@ class RowSums:
         """Add the rows of the next hits: all are loaded first."""
         kind, total = self.kind, triton_type(self.total)
         source, size = self.memory(self.added), self.rows.size
-        loads = [line for at in range(BESIDE) for line in (
+        loads = [line for at in range(self.beside) for line in (
             f"place = first + {at} * GROUPS + group",
             f"here_{at} = place < found",
             f"word_{at} = g_get_s32(words + tl.minimum(place, {LIST - 1}) * 4)",
             f"from_row = {source} + ((outer * {size} + word_{at} // ROWS) * {self.inner} + column)",
             f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0).to({total})")]
-        return [*loads, *(line for at in range(BESIDE) for line in (
+        return [*loads, *(line for at in range(self.beside) for line in (
             f"spot = {self.spot('group', f'(word_{at} & (ROWS - 1))')}",
             f"g_plus_{kind}(spot, added_{at}, here_{at})"))]
 
