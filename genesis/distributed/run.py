@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from genesis.distributed.environment import place
 from genesis.distributed.process_group import ProcessGroup, backends_of
 from genesis.distributed.store import PrefixStore, Store, TCPStore
-from genesis.distributed.watchdog import Watchdog
+from genesis.distributed.watchdog import GRACE, Watchdog
 from genesis.frontend.session import rebound
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
@@ -107,7 +107,10 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     _wait_for_all(below, rank, world_size)
     world = ProcessGroup(range(world_size), rank, backends, limit, below, _nccl_options(pg_options))
     GroupMember.WORLD = world
-    _run.append(_Run(rank, world_size, below, store, own, Watchdog(below.clone(), rank, world_size), [world]))
+    beats = below.clone()
+    watchdog = Watchdog(beats, rank, world_size)
+    beats.limit_answers(max(watchdog.limit, GRACE))
+    _run.append(_Run(rank, world_size, below, store, own, watchdog, [world]))
     rebound()
     world.connect()
 
@@ -291,16 +294,26 @@ def _leave(run: _Run) -> None:
     _run.clear()
     GroupMember.WORLD = None
     rebound()
-    run.watchdog.leave(run.own_store and isinstance(run.bottom, TCPStore) and run.bottom.serves)
+    run.watchdog.leave(_serves(run))
     ledger.forget()
     if run.own_store:
         run.bottom.close()
 
 
+def _serves(run: _Run) -> bool:
+    """Whether the others' store is this process' own."""
+    return run.own_store and isinstance(run.bottom, TCPStore) and run.bottom.serves
+
+
 def _at_exit() -> None:
-    """A process that ends without destroy_process_group has run what others wait for."""
-    if _run and not _run[0].watchdog.failed:
+    """A process that ends without destroy_process_group has run what others wait for; one that failed keeps the store,
+    where it serves it, until they have read why."""
+    if not _run:
+        return
+    if not _run[0].watchdog.failed:
         destroy_process_group()
+    elif _serves(_run[0]):
+        _run[0].watchdog.wait_for_others(GRACE)
 
 
 atexit.register(_at_exit)

@@ -91,6 +91,7 @@ class TCPStore:
         self._server = StoreServer(port) if is_master else None
         self.port = port if self._server is None else self._server.port
         self._lock = threading.Lock()
+        self._patience: float | None = None
         self._wire = self._connect()
 
     def _connect(self) -> _Wire:
@@ -121,9 +122,15 @@ class TCPStore:
         """Another connection to the same store: a call of one waits for nobody who uses the other."""
         found = TCPStore.__new__(TCPStore)
         found.host, found.port, found.timeout = self.host, self.port, self.timeout
-        found._server, found._lock = None, threading.Lock()
+        found._server, found._lock, found._patience = None, threading.Lock(), None
         found._wire = found._connect()
         return found
+
+    def limit_answers(self, seconds: float) -> None:
+        """Take the server for gone when it does not answer for so long: a process that is stopped keeps its
+        connections. Keys are not waited for longer, either."""
+        self._patience = seconds
+        self._wire.socket.settimeout(seconds)
 
     def set(self, key: str, value: str | bytes) -> None:
         """Give a key a value."""
@@ -158,6 +165,8 @@ class TCPStore:
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait until all of these keys have values."""
         limit = self.timeout if timeout is None else timeout
+        if self._patience is not None:
+            limit = min(limit, timedelta(seconds=self._patience))
         with self._lock:
             self._sent(WAIT, struct.pack("<Q", len(keys)), *map(_key, keys))
             answer = self._answer_within(limit)
@@ -172,7 +181,7 @@ class TCPStore:
         try:
             answer = wire.number("B")
         except TimeoutError:
-            wire.socket.settimeout(None)
+            wire.socket.settimeout(self._patience)
             self._sent(CANCEL_WAIT)
             answer = self._answer().number("B")
             if answer == STOPPED:  # it came in between, and the cancelling is answered as well
@@ -180,7 +189,8 @@ class TCPStore:
         except OSError as error:
             raise self._gone(error) from None
         finally:
-            wire.socket.settimeout(None)
+            with suppress(OSError):
+                wire.socket.settimeout(self._patience)
         return answer
 
     def close(self) -> None:
@@ -200,6 +210,8 @@ class TCPStore:
         return _Answer(self._wire, self)  # type: ignore[return-value]
 
     def _gone(self, error: OSError) -> Exception:
+        with suppress(OSError):
+            self._wire.socket.close()  # an answer that comes now would be taken for another one's
         return DistNetworkError(f"TCPStore: the store at {self.host}:{self.port} is gone ({error})\n"
                                 "  try: look at the output of the process that serves it: rank 0, or torchrun's agent")
 
@@ -233,6 +245,10 @@ class PrefixStore:
     def timeout(self) -> timedelta:
         """How long keys are waited for."""
         return self.underlying_store.timeout
+
+    def limit_answers(self, seconds: float) -> None:
+        """See `TCPStore.limit_answers`."""
+        self.underlying_store.limit_answers(seconds)
 
     def clone(self) -> PrefixStore:
         """The same over another connection."""

@@ -103,14 +103,17 @@ class Watchdog:
         if sys.excepthook == self._uncaught:
             sys.excepthook = self._hook
         if serves and not self.failed:
-            self._wait_for_others()
+            self.wait_for_others()
         self._store.close()
 
-    def _wait_for_others(self) -> None:
-        """Return when all others have left, or are gone: one that goes on computing for an hour still has beats."""
+    def wait_for_others(self, seconds: float = float("inf")) -> None:
+        """Return when all others have left, or are gone, or so much time is over: one that goes on computing for an
+        hour still has beats."""
+        end = time.monotonic() + seconds
         with suppress(DistError, OSError):
-            while True:
-                self._look()
+            while time.monotonic() < end:
+                with self._asked:
+                    self._look()
                 if all(peer.beat["state"] != "running" or time.monotonic() - peer.came > 10 * PERIOD
                        for peer in self._peers.values()):
                     return
@@ -149,11 +152,16 @@ class Watchdog:
                     with self._asked:
                         self._look()
             except (DistError, OSError) as error:
-                if self._ended.is_set():
-                    return
-                self._give_up(f"the run's store is gone: the process that serves it, rank 0 or torchrun's agent, has "
-                              f"ended ({str(error).splitlines()[0]})")
+                if self._state == "running" and not self._ended.is_set():
+                    self._give_up(self._without_store(error))
                 return
+
+    def _without_store(self, error: Exception) -> str:
+        """What is known when nothing can be asked any more."""
+        serving = self._peers.get(0)
+        last = "" if serving is None else f"; rank 0's last collective was {serving.doing}"
+        return (f"the run's store is gone: the process that serves it, rank 0 or torchrun's agent, has ended or was "
+                f"stopped{last} ({str(error).splitlines()[0]})")
 
     def _look(self) -> None:
         """Take the others' beats."""
@@ -236,7 +244,7 @@ class Watchdog:
         if ledger.problem is not None:
             return ledger.problem
         end = time.monotonic() + 8 * PERIOD
-        with suppress(DistError, OSError):
+        try:
             while time.monotonic() < end:
                 with self._asked:
                     self._look()
@@ -245,6 +253,8 @@ class Watchdog:
                     ledger.problem = found
                     return found
                 time.sleep(PERIOD / 5)
+        except (DistError, OSError) as error:
+            return ledger.problem or "; ".join([*self._behind(entry), self._without_store(error), said])
         return "; ".join([*self._behind(entry), said])
 
     def _behind(self, mine: Entry) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -225,3 +227,47 @@ def test_a_fault_under_fully_shard_is_named_on_the_other_rank(fault: str, tmp_pa
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_under_fully_shard_is_named_on_all_of_four_ranks(fault: str, tmp_path: Path) -> None:
     check_sharded(fault, 4, tmp_path)
+
+
+# Rank 0, which serves the store where no launcher does
+
+SCRIPT = """
+import os, signal, sys
+import genesis
+from genesis import distributed as dist
+dist.init_process_group("gloo")
+x = genesis.ones(4)
+for step in range(1000):
+    if dist.get_rank() == 0 and step == 3:
+        if sys.argv[1] == "exception":
+            raise ValueError("no such file")
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    dist.all_reduce(x, dist.ReduceOp.MAX)
+    x.tolist()
+"""
+
+
+@pytest.mark.parametrize("fault, told", [
+    ("exception", "rank 0 failed: ValueError: no such file at script.py:10"),
+    pytest.param("SIGKILL", "rank 0", marks=pytest.mark.sweep),
+    pytest.param("SIGSTOP", "rank 0 or torchrun's agent, has ended or was stopped", marks=pytest.mark.sweep)])
+def test_what_happens_to_the_rank_that_serves_the_store_is_told_on_the_other(fault: str, told: str,
+                                                                             tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    own = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+           "GENESIS_HEARTBEAT_TIMEOUT": "4" if fault == "SIGSTOP" else "60",
+           "PYTHONPATH": str(Path(genesis.__file__).parents[1]), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    first, other = [subprocess.Popen([sys.executable, "script.py", fault], cwd=tmp_path, text=True,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                     env={**os.environ, **own, "RANK": str(rank)}) for rank in range(2)]
+    try:
+        error = other.communicate(timeout=LIMIT)[1]
+    finally:
+        first.kill() if fault == "SIGSTOP" else first.wait(LIMIT)
+        other.kill()
+        first.communicate()
+    assert other.returncode == 1
+    assert told in error and "script.py:" in error, error
