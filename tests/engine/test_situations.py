@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from genesis.engine.state import engine_state
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows where a flush asks anew what backwards need of what it overwrites."""
+    """A list that grows where a flush asks anew what backwards need of what it overwrites. Programs of earlier tests
+    and what these left for the collector are gone."""
+    engine_state.plans.programs.clear()
+    gc.collect()
     asked: list[int] = []
     plain = preparation.needed_by_backwards
 
