@@ -197,9 +197,9 @@ def test_every_op_has_a_doc():
 
 
 def test_the_cpu_runs_every_op():
-    """A lowering, or a decomposition; control ops and leaves are resolved before, and so are a step's gradients, whose
-    buckets a pass makes, and changes of layout, of which a pass makes collectives. Messages are recorded for NCCL alone:
-    gloo's go beside the program (`distributed/messages.py`)."""
+    """A lowering, or a decomposition; control ops and leaves are resolved before, and so are a step's gradients,
+    whose buckets a pass makes, and changes of layout, of which a pass makes collectives. Messages are recorded for NCCL
+    alone: gloo's go beside the program (`distributed/messages.py`)."""
     for name, op in OPS.items():
         if name not in CONTROL | LEAVES | {"reduce_gradients", "redistribute", "send", "recv"}:
             assert name in LOWERINGS or op.decompose is not None, f"{name} has no way to run on the CPU"
