@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from genesis.ir.node import Node, locate, located, make
+from genesis.ir.node import Node, located, make
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,12 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 def rewrite_nodes(nodes: Iterable[Node], rule: Rule) -> dict[Node, Node]:
     """old → new for nodes in topological order, as `rewrite` does it."""
     replaced: dict[Node, Node] = {}
-    with located(None) as outer:
-        for node in nodes:
-            source, inputs = node.source, tuple([replaced[x] for x in node.inputs])
-            new = node if inputs == node.inputs else make(node.op, inputs, node.attrs, source or outer)
-            locate(source)
+    for node in nodes:
+        inputs = tuple([replaced[x] for x in node.inputs])
+        new = with_inputs(node, inputs)
+        with located(node.source):
             replacement = rule(new)
-            replaced[node] = new if replacement is None else replacement
+        replaced[node] = new if replacement is None else replacement
     return replaced
 
 

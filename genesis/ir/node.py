@@ -315,20 +315,14 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
 
 
 @contextmanager
-def located(source: Source | TextSource | None) -> Iterator[Source | TextSource | None]:
-    """Nodes made inside that give no source of their own get this one. Gives the source that they get outside."""
+def located(source: Source | TextSource | None) -> Iterator[None]:
+    """Nodes made inside that give no source of their own get this one."""
     global _source
     before, _source = _source, source
     try:
-        yield before
+        yield
     finally:
         _source = before
-
-
-def locate(source: Source | TextSource | None) -> None:
-    """Nodes get this source from now on, up to the end of the innermost `located`: for loops over many nodes."""
-    global _source
-    _source = source
 
 
 NUMBER_TYPES: Final = {
