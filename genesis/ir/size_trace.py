@@ -229,13 +229,10 @@ class Trace:
                           DIVISIONS[kind](number(a), divisor) if divisor else 0)
 
     def _turns(self, r: Size, b: Size) -> int | None:
-        """r // b of a constant r where that is 0 or -1, which is noted; None elsewhere."""
+        """r // b of a constant r where that is 0 or -1, else None; which of these it is is noted."""
         if isinstance(r, SymInt):
             return None
-        turns = value_of(r) // value_of(b)
-        if turns not in (0, -1):
-            return None
-        return turns if bool(r >= turns * b) and bool(r < (turns + 1) * b) else None
+        return next((turns for turns in (0, -1) if bool(r >= turns * b) and bool(r < (turns + 1) * b)), None)
 
     def truediv(self, a: Size, b: Size) -> Size:
         q, r = self.divide(a, b)

@@ -6,7 +6,7 @@ import math
 import operator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from genesis.ir.size_class import class_of
@@ -56,6 +56,7 @@ def test_a_size_computes_as_the_int_does_and_its_formula_as_long_as_the_guards_h
 
 
 @PATIENT
+@example(("//", 3, ("+", 1, "B")), 2, 2, 3, 2)
 @given(expressions, sizes, sizes, sizes, sizes)
 def test_what_is_said_of_a_size_without_a_guard_is_the_same_for_all_of_its_class(expression, b, t, b2, t2) -> None:
     """Which of the sizes was met first does not show."""
