@@ -257,7 +257,7 @@ def sparse_coo_tensor(indices: Any, values: Any, size: Sequence[int] | None = No
 
     >>> import genesis
     >>> genesis.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0]).shape
-    (2, 2)
+    genesis.Size([2, 2])
     """
     held = as_tensor(values, dtype=dtype, device=device)
     at = as_tensor(indices, dtype=int64, device=held.device)

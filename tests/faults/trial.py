@@ -103,6 +103,7 @@ class Program:
             raised = caught.with_traceback(None)
         finally:
             sys.unraisablehook = unraisable
+            fault.__traceback__ = fault.__context__ = None  # its frames hold what the statement was about
         try:
             outcome, problem = self._judged(case, unit, raised, error)
         finally:

@@ -186,6 +186,7 @@ def _regrouped(shape: Shape, operand: Shape) -> Shape:
     Args:
         shape: what its sizes are like; by their values they are the reshape's.
 
+    >>> from genesis.ir.size_trace import Trace
     >>> with Trace(B=8) as trace:
     ...     _regrouped((8, 4, 6), (trace.symbol("B") * 4, 6))
     (<B = 8>, 4, 6)

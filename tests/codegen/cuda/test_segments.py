@@ -17,12 +17,19 @@ from genesis.ir.ops import grouped_rows, indexing, leaves, movement, pointwise, 
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
+from genesis.passes import structural_memo
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import GPU, an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
 from tests.sweeping import sweep_but
+
+
+@pytest.fixture(autouse=True)
+def texts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that changes a constant gets no kernel's text of one before it, and leaves none."""
+    monkeypatch.setattr(structural_memo, "_closed", {})
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ look through it costs a program as much as to add some 50 such rows."""
 MANY_ROWS: Final = 64
 """Maximum narrow rows of a program."""
 
-MOST_HITS: Final = 80
+MOST_HITS: Final = 72
 """Positions, up to which such a program has more rows; then they are what takes time."""
 
 SUMS_BYTES: Final = 32 << 10
