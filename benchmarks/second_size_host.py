@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 import record
+from gpu_rounds import step_of
 from idle_gpu import idle_gpu
 
 import genesis
@@ -121,19 +122,12 @@ def training_step(layers: int) -> Callable[[int], Callable[[], Any]]:
     model = GPT(GPTConfig(VOCAB, CONTEXT, layers, HEADS, DIM)).to("cuda")
     genesis.eval(*model.parameters())
     optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    step = step_of(genesis, model, optimizer)
 
     def at(size: int) -> Callable[[], Any]:
         tokens = np.zeros((size, CONTEXT + 1), np.int64)
         x, y = (genesis.tensor(part, device="cuda") for part in (tokens[:, :-1], tokens[:, 1:]))
-
-        def step() -> Any:
-            with genesis.autocast("cuda", dtype=genesis.bfloat16):
-                _, loss = model(x, y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            return loss
-        return step
+        return lambda: step(x, y)
     return at
 
 
