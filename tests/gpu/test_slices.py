@@ -40,6 +40,31 @@ def test_the_gradient_of_packed_projections(cuda: Any, split: str) -> None:
     assert joined() == 1
 
 
+@pytest.mark.parametrize(("split", "head", "shared", "causal"), [
+    ("view", 64, 1, True), ("chunk", 64, 1, False), ("split", 80, 17, True)])
+def test_the_gradient_of_packed_heads_that_are_streamed(cuda: Any, split: str, head: int, shared: int,
+                                                        causal: bool) -> None:
+    """The copy engine writes each gradient into its columns: rows are as far apart as the packed ones."""
+    heads, length = 34, 130
+    keys = heads // shared
+
+    def program(x: Any, w: Any) -> Any:
+        low = F.linear(x.to(genesis.bfloat16), w.to(genesis.bfloat16))
+        if split == "view":
+            q, k, v = low.view(1, length, 3, heads, head).permute(2, 0, 3, 1, 4).unbind(0)
+        else:
+            parts = low.chunk(3, -1) if split == "chunk" else low.split([heads * head, *[keys * head] * 2], -1)
+            q, k, v = (part.unflatten(-1, (-1, head)).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared > 1)
+        return y.transpose(1, 2).reshape(1, length, -1).to(genesis.float32)
+    operands = numbers(1, length, 16), 0.3 * numbers((heads + 2 * keys) * head, 16, seed=1)
+    check_gradients(program, *operands, tolerance=4e-2)
+    plan: Any = engine.last_plan()
+    labels = {step.label for step in plan.plan.steps}
+    assert joined() == 1 and "streamed_attention_dq" in labels
+    assert shared > 1 or "streamed_attention_dkv" in labels
+
+
 def test_at_other_sizes(cuda: Any) -> None:
     """A plan that is filled in for another batch and another length has its slices where these are then."""
     for batch, length in ((2, 12), (3, 20), (1, 28)):

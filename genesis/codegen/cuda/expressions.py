@@ -7,7 +7,7 @@ import math
 from genesis.codegen.cuda import lowerings
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, float32, int32, int64, uint8
-from genesis.passes.fusion.index_map import Expr
+from genesis.passes.fusion.index_map import Atom, Expr
 
 
 def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> str:
@@ -56,7 +56,7 @@ def expression(e: Expr) -> str:
         else:
             inside = expression(atom.inner)
             inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
-            text = f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})"
+            text = f"({inside} {_divided(atom)})"
         if k == -1:
             text = f"-{text}"
         elif k != 1:
@@ -65,3 +65,19 @@ def expression(e: Expr) -> str:
     if e.constant or not parts:
         parts.append(str(e.constant))
     return " + ".join(parts).replace("+ -", "- ")
+
+
+def _divided(atom: Atom) -> str:
+    """An operator and a number: of a quotient or a remainder.
+
+    Sums of quotients and remainders, as windows have them, are divided by powers of 2 by their bits. Of one division
+    by 2 beside one by 3, both of a few values, LLVM makes a division of a pair of 16-bit numbers, for which ptxas 12.8
+    gave wrong results on an H200 (a gradient of `conv2d` with stride (3, 2) was 0 in its first column). Other
+    numerators stay divisions: Triton sees neighbours in them.
+    """
+    number, inner = atom.number, atom.inner
+    assert inner is not None
+    if (isinstance(number, int) and number > 1 and number.bit_count() == 1 and len(inner.terms) > 1
+            and any(term.inner is not None for term, _ in inner.terms)):
+        return f">> {number.bit_length() - 1}" if atom.kind == "div" else f"& {number - 1}"
+    return f"{'//' if atom.kind == 'div' else '%'} {number}"

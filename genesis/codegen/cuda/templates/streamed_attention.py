@@ -11,6 +11,7 @@ Triton's language, for an interpreter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,8 @@ from genesis.ir.node import Node
 from genesis.ir.size_divisors import gcd
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.index_map import Expr
+from genesis.passes.fusion.operand_view import OperandView
+from genesis.passes.fusion.slices import slice_view
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.templates.attention import Attention
@@ -58,7 +61,7 @@ def parts_of(head: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Stack:
-    """An operand as the copy engine reads it: a map, and which matrix of its stack belongs to a head, as text."""
+    """A stack of matrices as the copy engine moves them: a map, and which of them belongs to a head, as text."""
 
     map: MatrixMap
     at: tuple[str, ...]
@@ -69,18 +72,19 @@ def refusal(a: Attention, gpu: GpuModel) -> str | None:
     if a.output(0) is None:
         return "only the log-sum-exp is wanted"
     rows = {"q": ROWS, **dict.fromkeys("kv", FORMS[-1].keys)}
-    found = refused(a, gpu, -(-hint(a.queries) // (ROWS * GROUPS)) * hint(a.batch), rows)
+    found = refused(a, gpu, -(-hint(a.queries) // (ROWS * GROUPS)) * hint(a.batch), rows, ("y",))
     if found is None and not forms_with_room(a):
         least = min(shared_bytes(a, form) for form in FORMS)
         return f"{least} bytes of shared memory are more than {gpu.block_shared_memory}"
     return found
 
 
-def refused(a: Attention, gpu: GpuModel, tiles: int, rows: dict[str, int]) -> str | None:
+def refused(a: Attention, gpu: GpuModel, tiles: int, rows: dict[str, int], results: Sequence[str]) -> str | None:
     """Why no kernel of attention is streamed on this GPU, or not with so many tiles; None if one may be.
 
     Args:
         rows: operand → its rows in a block.
+        results: "y", "dq", or "dk" and "dv".
     """
     q = a.node.inputs[0]
     if not config.streamed_attention:
@@ -102,6 +106,9 @@ def refused(a: Attention, gpu: GpuModel, tiles: int, rows: dict[str, int]) -> st
     for name, block in rows.items():
         if stack_of(a, name, block) is None:
             return f"the copy engine cannot read {name} as it lies"
+    for name in results:
+        if result_stack(a, name) is None:
+            return f"the copy engine cannot write {name} where it lies in its concatenation"
     return None
 
 
@@ -118,7 +125,11 @@ def shared_bytes(a: Attention, form: Form) -> int:
 
 def stack_of(a: Attention, name: str, block: int) -> Stack | None:
     """q, k, v or g as the copy engine can read it, so many rows at once; None where it cannot."""
-    view, memory, of_queries = a.views[name], a.memory[name], name in "qg"
+    return _stack(a, a.views[name], a.memory[name], name in "qg", block)
+
+
+def _stack(a: Attention, view: OperandView, memory: Node, of_queries: bool, block: int) -> Stack | None:
+    """A matrix for each head, of queries or of keys, as the copy engine moves so many of its rows at once."""
     rows = a.queries if of_queries else a.keys
     stride, unit, itemsize = _stride(view.row), _stride(view.column), memory.dtype.itemsize
     outer = [(atom, k) for atom, k in view.batch.terms if k > 0]
@@ -167,21 +178,45 @@ def place(stack: Stack, row: str) -> str:
     return ", ".join((*stack.at, row, "0"))
 
 
-def result_map(a: Attention, y: Node, of_queries: bool = True) -> MatrixMap:
-    """Where a result lies, which has the queries' rows or the keys': head by head, or token by token."""
-    rows, shared = (a.queries, 1) if of_queries else (a.keys, a.shared)
+def result_stack(a: Attention, name: str) -> Stack | None:
+    """y, dq, dk or dv as the copy engine writes it: head by head, token by token, or where it lies in a concatenation;
+    None where it cannot."""
+    result, of_queries = a.output(name == "dv"), name in ("y", "dq")
+    assert result is not None, "refused otherwise"
+    found = a.group.slice_of(result)
+    if found is not None:
+        view = slice_view(found, a.beside)
+        assert view is not None, "`slices_of` has asked"
+        return _stack(a, view, result, of_queries, ROWS)
+    rows, shared, number = (a.queries, 1, "batch") if of_queries else (a.keys, a.shared, "heads")
     if not a.beside:
-        return MatrixMap(y, (rows, a.head), a.head, 0, (1, ROWS, a.padded_head),
-                         ((a.batch // shared, rows * a.head),))
+        return Stack(MatrixMap(result, (rows, a.head), a.head, 0, (1, ROWS, a.padded_head),
+                               ((a.batch // shared, rows * a.head),)), (number,))
     heads = a.heads // shared
-    return MatrixMap(y, (rows, a.head), heads * a.head, 0, (1, 1, ROWS, a.padded_head),
-                     ((prod(a.node.inputs[0].shape[:-3]), rows * heads * a.head), (heads, a.head)))
+    return Stack(MatrixMap(result, (rows, a.head), heads * a.head, 0, (1, 1, ROWS, a.padded_head),
+                           ((prod(a.node.inputs[0].shape[:-3]), rows * heads * a.head), (heads, a.head))),
+                 (f"{number} // {heads}", f"{number} % {heads}"))
 
 
-def result_at(a: Attention, of_queries: bool = True) -> str:
-    """The coordinates of a block of the result."""
-    number, row, heads = ("batch", "row", a.heads) if of_queries else ("heads", "column", a.heads // a.shared)
-    return f"{number} // {heads}, {number} % {heads}, {row}, 0" if a.beside else f"{number}, {row}, 0"
+def result_map(a: Attention, name: str) -> MatrixMap:
+    """Where a result lies that is not refused."""
+    return _result_stack(a, name).map
+
+
+def result_at(a: Attention, name: str) -> str:
+    """The coordinates of a block of a result."""
+    return place(_result_stack(a, name), "row" if name in ("y", "dq") else "column")
+
+
+def result_block(a: Attention, name: str, rows: str) -> str:
+    """The shape of a block of a result, of so many rows, as text."""
+    return "1, " * len(_result_stack(a, name).at) + f"{rows}, D"
+
+
+def _result_stack(a: Attention, name: str) -> Stack:
+    found = result_stack(a, name)
+    assert found is not None, "refused otherwise"
+    return found
 
 
 def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dict[str, Stack]) -> str:
@@ -210,8 +245,8 @@ def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dic
             "total = tl.fma(total, shrink, tl.sum(p, 1))",
             f"sums = tl.dot(p.to({a.dtype}), {load['v']}, sums * shrink[:, None])",
             "best = larger"]),
-        f"y_map.store([{result_at(a)}], (sums / total[:, None]).to({a.dtype}).reshape("
-        f"{'1, 1' if a.beside else '1'}, I, D))",
+        f"y_map.store([{result_at(a, 'y')}], (sums / total[:, None]).to({a.dtype})"
+        f".reshape({result_block(a, 'y', 'I')}))",
         *([f"tl.store(lse + ({batch_number(a)} * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
           if "lse" in signature else [])]
     return module(name, signature, [

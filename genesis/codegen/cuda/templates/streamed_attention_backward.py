@@ -27,6 +27,7 @@ from genesis.codegen.cuda.templates.streamed_attention import (
     place,
     refused,
     result_at,
+    result_block,
     start_of_heads,
 )
 from genesis.codegen.cuda.templates.tile import LOG2_E, indented
@@ -83,6 +84,11 @@ def passing(a: Attention) -> str:
     return "qg" if by_keys(a) else "kv"
 
 
+def results(a: Attention) -> tuple[str, ...]:
+    """The gradients that it makes."""
+    return ("dk", "dv") if by_keys(a) else ("dq",)
+
+
 def block_rows(a: Attention) -> dict[str, int]:
     """operand → its rows in a block."""
     return {**dict.fromkeys(held(a), ROWS), **dict.fromkeys(passing(a), backward_form(a).passing)}
@@ -100,7 +106,7 @@ def backward_refusal(a: Attention, gpu: GpuModel) -> str | None:
     form = backward_form(a)
     rows, batches = (a.keys, a.batch // a.shared) if by_keys(a) else (a.queries, a.batch)
     tiles = -(-hint(rows) // (ROWS * form.groups)) * hint(batches)
-    found, nbytes = refused(a, gpu, tiles, block_rows(a)), backward_shared_bytes(a)
+    found, nbytes = refused(a, gpu, tiles, block_rows(a), results(a)), backward_shared_bytes(a)
     if found is None and nbytes > gpu.block_shared_memory:
         return f"{nbytes} bytes of shared memory are more than {gpu.block_shared_memory}"
     return found
@@ -180,5 +186,5 @@ def _plain_by_keys(a: Attention, load: dict[str, str], lse: str, delta: str) -> 
 
 
 def _plain_store(a: Attention, name: str, value: str) -> str:
-    return (f"{name}_map.store([{result_at(a, name == 'dq')}], ({value}).to({a.dtype})"
-            f".reshape({'1, 1' if a.beside else '1'}, H, D))")
+    return (f"{name}_map.store([{result_at(a, name)}], ({value}).to({a.dtype})"
+            f".reshape({result_block(a, name, 'H')}))")

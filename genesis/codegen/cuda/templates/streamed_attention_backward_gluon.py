@@ -36,6 +36,7 @@ from genesis.codegen.cuda.templates.streamed_attention_backward import (
     held,
     passing,
     plain_backward,
+    results,
 )
 from genesis.codegen.cuda.templates.streamed_attention_backward_sums import sums
 from genesis.codegen.cuda.templates.streamed_matmul import descriptor
@@ -64,13 +65,11 @@ SUM_REGISTERS: Final = {2: 240, 3: 160}
 
 def emit_streamed_backward(a: Attention) -> KernelSource:
     """The kernel of a backward that is not refused."""
-    form, results = backward_form(a), [a.output(n) for n in range(2 if by_keys(a) else 1)]
+    form = backward_form(a)
     stacks = {name: stack_of(a, name, rows) for name, rows in block_rows(a).items()}
     found = {name: stack for name, stack in stacks.items() if stack is not None}
-    maps = {f"{name}_map": stack.map for name, stack in found.items()}
-    for name, result in zip(("dk", "dv") if by_keys(a) else ("dq",), results, strict=True):
-        assert result is not None, "refused otherwise"
-        maps[f"{name}_map"] = result_map(a, result, not by_keys(a))
+    maps = {**{f"{name}_map": stack.map for name, stack in found.items()},
+            **{f"{name}_map": result_map(a, name) for name in results(a)}}
     batches = a.batch // a.shared if by_keys(a) else a.batch
     sizes = {"queries": a.queries, "keys": a.keys, "batches": batches, "near": heads_together(a)}
     constexprs = {"T": form.passing, "D": a.padded_head, "STAGES": form.stages, "HELD": form.held,

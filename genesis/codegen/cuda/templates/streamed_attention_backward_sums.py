@@ -85,7 +85,7 @@ def _stored(a: Attention, sums: str, block: str, factor: float | None) -> list[s
     return [*(f"{block}{part_of(a, part)}.store(({sums}{n}{'' if factor is None else f' * {factor}'})"
               f".to({sums}_map.dtype))" for n, part in enumerate(parts_of(a.head))),
             "fence_async_shared()",
-            f"store_block({sums}_map, [{result_at(a, not by_keys(a))}], "
+            f"store_block({sums}_map, [{result_at(a, sums)}], "
             f"reshaped({block}, {sums}_map.dtype, {sums}_map.block_type.shape, {sums}_map.layout))"]
 
 

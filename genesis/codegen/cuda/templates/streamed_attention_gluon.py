@@ -69,11 +69,10 @@ BARRIERS: Final[Barriers] = {
 
 def emit_streamed_attention(a: Attention) -> KernelSource:
     """The kernel of an attention that is not refused."""
-    form, y, lse = a.form, a.output(0), a.output(1)
-    assert y is not None, "refused otherwise"
+    form, lse = a.form, a.output(1)
     stacks = {name: stack_of(a, name, ROWS if name == "q" else form.keys) for name in "qkv"}
     found = {name: stack for name, stack in stacks.items() if stack is not None}
-    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": result_map(a, y)}
+    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": result_map(a, "y")}
     sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}
     constexprs = {"J": form.keys, "D": a.padded_head, "STAGES": form.stages, "PROGRAMS": a.gpu.multiprocessors}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **({} if lse is None else {"lse": "*fp32"}),
@@ -209,7 +208,7 @@ def _last_values(a: Attention, form: Form, lse: bool) -> list[str]:
         *(f"y_block{part_of(a, part)}.store((sums{n} * tl.convert_layout(share, tl.SliceLayout(1, result{n}))[:, None])"
           f".to(q_map.dtype))" for n, part in enumerate(parts_of(a.head))),
         "fence_async_shared()",
-        f"store_block(y_map, [{result_at(a)}], "
+        f"store_block(y_map, [{result_at(a, 'y')}], "
         "reshaped(y_block, y_map.dtype, y_map.block_type.shape, y_map.layout))",
         *([] if form.kept else ["tma.store_wait(0)", "mbarrier.arrive(q_empty.index(GROUP), count=1)"])]
 
