@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,24 @@ def test_means_and_their_gradients(cuda, shape: Any, how: Any, count_include_pad
     allowed = 1e-5 if dtype == "float32" else 2e-2
     for expected, found in zip(want, got, strict=True):
         np.testing.assert_allclose(found, expected, rtol=allowed, atol=allowed)
+
+
+def test_gradients_of_grouped_convolutions_for_many_strides(cuda) -> None:
+    """Which output an element belongs to is divisions of small numbers by two strides."""
+    rng = np.random.default_rng(0)
+    cases = [(rng.standard_normal((2, 4, 3 + stride[0], 4 + stride[1])), stride)
+             for stride in product((1, 2, 3, 4, 5, 7), repeat=2)]
+    weight = rng.standard_normal((4, 1, 3, 3))
+
+    def gradients(device: str) -> list[Tensor]:
+        w, found = genesis.tensor(weight, device=device), []
+        for array, stride in cases:
+            x = genesis.tensor(array, device=device, requires_grad=True)
+            y = F.conv2d(x, w, None, stride, groups=4)
+            g = (genesis.arange(y.numel(), device=device) % 17 - 8).reshape(y.shape).to(y.dtype)
+            found += genesis.autograd.grad(y, (x,), g)
+        genesis.eval(*found)
+        return found
+
+    for (_, stride), want, got in zip(cases, gradients("cpu"), gradients("cuda"), strict=True):
+        np.testing.assert_allclose(got.cpu().numpy(), want.numpy(), atol=1e-12, err_msg=str(stride))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.codegen.cuda import lowerings
-from genesis.ir.sym_int import SymInt
+from genesis.ir.sym_int import SymInt, literal_value
 from genesis.ir.types import DType, float32, int32, int64, uint8
 from genesis.passes.fusion.index_map import Atom, Expr
 
@@ -56,7 +56,7 @@ def expression(e: Expr) -> str:
         else:
             inside = expression(atom.inner)
             inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
-            text = f"({inside} {_divided(atom)})"
+            text = _by_multiplying(atom, inside) or f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})"
         if k == -1:
             text = f"-{text}"
         elif k != 1:
@@ -67,17 +67,32 @@ def expression(e: Expr) -> str:
     return " + ".join(parts).replace("+ -", "- ")
 
 
-def _divided(atom: Atom) -> str:
-    """An operator and a number: of a quotient or a remainder.
+def _by_multiplying(atom: Atom, inside: str) -> str | None:
+    """A quotient or a remainder of a sum of such, as windows have them, as a product and a shift; None for others, in
+    which Triton sees neighbours.
 
-    Sums of quotients and remainders, as windows have them, are divided by powers of 2 by their bits. Of one division
-    by 2 beside one by 3, both of a few values, LLVM makes a division of a pair of 16-bit numbers, for which ptxas 12.8
-    gave wrong results on an H200 (a gradient of `conv2d` with stride (3, 2) was 0 in its first column). Other
-    numerators stay divisions: Triton sees neighbours in them.
+    It is exact where n·(m·d - 2^s) < 2^s for all n, with m the ceiling of 2^s / d (Granlund and Montgomery 1994). LLVM
+    makes divisions of pairs of 16-bit numbers of several such quotients, and of these ptxas 12.8 made a program that
+    was wrong on an H200: a gradient of `conv2d` with stride (3, 2) was 0 in its first column.
     """
-    number, inner = atom.number, atom.inner
+    inner = atom.inner
     assert inner is not None
-    if (isinstance(number, int) and number > 1 and number.bit_count() == 1 and len(inner.terms) > 1
-            and any(term.inner is not None for term, _ in inner.terms)):
-        return f">> {number.bit_length() - 1}" if atom.kind == "div" else f"& {number - 1}"
-    return f"{'//' if atom.kind == 'div' else '%'} {number}"
+    if len(inner.terms) < 2 or any(x.inner is None for x, _ in inner.terms):
+        return None
+    d, low, high = (literal_value(size) for size in (atom.number, *inner.range))
+    if d is None or d < 2 or low is None or high is None:
+        return None
+    before = -(low // d) * d if low < 0 else 0  # makes n no less than 0
+    n, most = (f"({inside} + {before})" if before else inside), high + before
+    if atom.kind == "mod" and d.bit_count() == 1:
+        return f"({n} & {d - 1})"
+    for shift in range(1, 31):
+        m = -(-2**shift // d)
+        if most * m >= 2**31:
+            return None
+        if most * (m * d - 2**shift) < 2**shift:
+            quotient = f"({n} * {m} >> {shift})" if m > 1 else f"({n} >> {shift})"
+            if atom.kind == "mod":
+                return f"({n} - {quotient} * {d})"
+            return f"({quotient} - {before // d})" if before else quotient
+    return None

@@ -80,7 +80,7 @@ def _reduces_windows(group: Group, kernel: Kernel) -> bool:
 
 def _multiplies_elements(kernel: Kernel) -> bool:
     """Whether windows are multiplied by what is in memory, too, as convolutions of groups are. Those are not unrolled:
-    on an H200 a gradient of one was 0 in its first column (float64, stride 2), which nobody has explained yet."""
+    ptxas made a wrong program of the divisions in one (`expressions._by_multiplying`)."""
     loaded: set[Value] = set()
     for statement in kernel.statements:
         match statement:
