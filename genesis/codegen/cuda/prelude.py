@@ -43,16 +43,15 @@ def g_sigmoid(x):
     "g_low_sigmoid": '''
 @triton.jit
 def g_low_sigmoid(x):
-    """1 / (1 + exp(-x)) to 2^-20, from exp(-|x|), which neither overflows nor cancels."""
-    small = tl.exp(-tl.abs(x))
-    return tl.where(x < 0, small, 1.0) * g_low_reciprocal(1.0 + small)
+    """1 / (1 + exp(-x)) to 2^-19, with 2^-16 times the sum: neither it nor its reciprocal leaves the normal range
+    before the result is below bfloat16's least number."""
+    return g_low_reciprocal(g_low_exp2(tl.fma(x, -1.4426950408889634, -16.0)) + 2**-16) * 2**-16
 ''',
     "g_rounded_sigmoid": '''
 @triton.jit
 def g_rounded_sigmoid(x):
-    """The same for a step of a computation: 0 where the result is below 2^-126."""
-    small = g_low_exp(-tl.abs(x))
-    return tl.where(x < 0, small, 1.0) * g_low_reciprocal(1.0 + small)
+    """The same to 2^-20 for a step of a computation: 0 where the result is below 2^-126."""
+    return g_low_reciprocal(g_low_exp(-x) + 1.0)
 ''',
     "g_low_tanh": '''
 @triton.jit

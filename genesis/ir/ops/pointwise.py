@@ -382,17 +382,20 @@ silu_backward: Op = Op("silu_backward", "composite", _same(FLOAT), doc="Gradient
                        reference=lambda g, x: g / (1 + np.exp(-x)) * (1 + x / (1 + np.exp(x))))
 
 
+_SLOPE, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
+"""(1 + tanh(u)) / 2 = sigmoid(2u), here with 2u = (_SLOPE + _CUBIC·x²)·x: nothing cancels where tanh is near -1."""
+
+
 def _gelu(x: Node, approximate: str) -> Node:
     if approximate == "tanh":
-        return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
+        return x * sigmoid(x * (x * x * _CUBIC + _SLOPE))
     return x * ndtr(x)
 
 
 def _gelu_backward(g: Node, x: Node, approximate: str) -> Node:
     if approximate == "tanh":
-        t = tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
-        slope = (1 - t * t) * ((x * x * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi))
-        return g * ((t + 1) * 0.5 + x * 0.5 * slope)
+        share, slope = sigmoid(x * (x * x * _CUBIC + _SLOPE)), x * x * (3 * _CUBIC) + _SLOPE
+        return g * (share * (x * (1 - share) * slope + 1))
     pdf = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
     return g * (ndtr(x) + x * pdf)
 
