@@ -407,7 +407,7 @@ def _gelu_value(x: ndarray, approximate: str) -> ndarray:
 
 
 gelu = pointwise("gelu", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
-                 defaults={"approximate": "none"}, decompose=_gelu, ulp=4,
+                 defaults={"approximate": "none"}, decompose=_gelu, ulp=6,
                  vjp=lambda g, x, y, approximate: gelu_backward(g, x, approximate=approximate),
                  doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's "
                      "(2016) formula.",
