@@ -6,8 +6,10 @@
 
 Three runs of `--steps` steps on tokens with some structure: one that nothing stops; one that gets SIGKILL in the
 middle; and the same command again. The rows of the last two runs' metrics.jsonl are compared with the first one's, but
-for the clock's fields. Tokens a second are the first run's median between two log lines, the bare step's those of the
-same model and optimizer in a loop of ten lines. The bar: 0.98 of the bare step.
+for the clock's fields. Tokens a second are the first run's median between two log lines behind its first quarter. The
+bare step's are the same of a loop of ten lines: the same model, optimizer and tokens, as many steps, a loss read
+where the run logs one. A GPU at its limit of power is slower when weights are trained than at first. The bar: 0.98 of
+the bare step.
 
 With `--idle` one run and the bare step go to a GPU that does nothing for so many milliseconds (`idle_gpu.py`): the rest
 of a step is what the loop, its log and the writer of its checkpoints keep the GPU waiting.
@@ -124,16 +126,20 @@ def train(config: Path, kill_behind: int = 0) -> int:
     return status
 
 
-def bare_tokens_per_second(args: argparse.Namespace) -> float:
-    """The same step without a run around it."""
+def bare_speeds(args: argparse.Namespace, data: Path) -> list[float]:
+    """Tokens a second of the same step without a run around it, for every `LOG_EVERY` steps."""
     genesis.manual_seed(0)
     fields = sizes(args.tiny)
     config = config_for("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **fields)
     model = AutoModelForCausalLM.from_config(config).to(args.device)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
     parameters = list(model.parameters())
-    ids = genesis.randint(0, 512, (args.batch, fields["n_positions"] + 1), device=args.device)
-    x, y = ids[:, :-1].clone(), ids[:, 1:].clone()
+    tokens, length = np.fromfile(data / "00000.tokens.bin", np.uint16), fields["n_positions"]
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length].astype(np.int64)
+    ids = genesis.tensor(rows[:len(rows) // args.batch * args.batch].reshape(-1, args.batch, length + 1),
+                         device=args.device)
+    batches = [(each[:, :-1].clone(), each[:, 1:].clone()) for each in ids]
+    genesis.eval(*(x for batch in batches for x in batch))
 
     @genesis.compile
     def step(x: Any, y: Any) -> Any:
@@ -144,16 +150,19 @@ def bare_tokens_per_second(args: argparse.Namespace) -> float:
         optimizer.step()
         optimizer.zero_grad()
         return loss
-    for _ in range(5):
-        step(x, y).item()
-    times = []
-    for _ in range(3):
+    found = []
+    for window in range(args.steps // LOG_EVERY):
         start = time.perf_counter()
-        for _ in range(20):
-            loss = step(x, y)
+        for i in range(LOG_EVERY):
+            loss = step(*batches[(window * LOG_EVERY + i) % len(batches)])
         loss.item()
-        times.append((time.perf_counter() - start) / 20)
-    return args.batch * fields["n_positions"] / min(times)
+        found.append(args.batch * length * LOG_EVERY / (time.perf_counter() - start))
+    return found
+
+
+def typical(speeds: list[float]) -> float:
+    """The median behind the first quarter."""
+    return median(speeds[len(speeds) // 4:])
 
 
 def idle(args: argparse.Namespace) -> None:
@@ -168,8 +177,8 @@ def idle(args: argparse.Namespace) -> None:
         write_data(folder / "data", sizes(args.tiny)["vocab_size"], 50_000 if args.tiny else 1_000_000)
         command.fit(command.prepared(read_config(write_config(folder, args, "whole"))))
         given, speeds = dict(driver.calls), speeds_of(folder / "whole")
-        bare = bare_tokens_per_second(args)
-    speed = median([*speeds.values()][1:])
+        bare = typical(bare_speeds(args, folder / "data"))
+    speed = typical([*speeds.values()])
     print(told_speeds(speeds, tokens))
     print(f"given to the GPU in {args.steps} steps: {given}")
     print(f"{tokens / speed * 1e3:.2f} ms a step, {speed / bare:.3f} of the bare step's {tokens / bare * 1e3:.2f} ms")
@@ -198,8 +207,8 @@ def main() -> None:
         resumed = train(folder / "killed.toml")
         whole, again = rows_of(folder / "whole"), rows_of(folder / "killed")
         different = [step for step in range(1, args.steps + 1) if whole.get(step) != again.get(step)]
-        speeds = speeds_of(folder / "whole")
-    speed, bare = median([*speeds.values()][len(speeds) // 4:]), bare_tokens_per_second(args)
+        speeds, bare_each = speeds_of(folder / "whole"), bare_speeds(args, folder / "data")
+    speed, bare = typical([*speeds.values()]), typical(bare_each)
     print(told_speeds(speeds, args.batch * sizes(args.tiny)["n_positions"]))
     print(f"exit {status}, {killed} (killed), {resumed} (resumed); {len(different)} of {args.steps} steps differ "
           f"{different[:5]}; the whole run took {seconds:.1f} s")
@@ -207,7 +216,7 @@ def main() -> None:
           f"{whole[args.steps]['loss']:.4f}")
     if args.out:
         record.write(args.out, "train_gpt2", steps=args.steps, different=different, exits=[status, killed, resumed],
-                     tokens_per_second=speed, bare=bare, speeds=speeds,
+                     tokens_per_second=speed, bare=bare, speeds=speeds, bare_speeds=bare_each,
                      losses=[whole[i]["loss"] for i in sorted(whole)])
 
 
