@@ -251,6 +251,7 @@ def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, ca
                                              small: bool) -> None:
     """In the order of the positions, as one thread would: the host's own loop gives the same bits. Also where each of
     several programs has a share of a column's sums."""
+    monkeypatch.setattr(line_sums, "FEWEST_COLUMNS", 1)
     if small:
         monkeypatch.setattr(line_sums, "COLUMN_BYTES", 4 * 8 * 32 * (2 if dtype == "float64" else 1))
         monkeypatch.setattr(line_sums, "ROOM", 1024)
@@ -288,7 +289,8 @@ def test_shares_of_lines_take_what_is_theirs(monkeypatch: pytest.MonkeyPatch, sh
     torch.testing.assert_close(found, data[0].scatter_add(1, where, data[2]), rtol=1e-5, atol=1e-5)
 
 
-def test_columns_of_any_size_compile_and_are_checked_there() -> None:
+def test_columns_of_any_size_compile_and_are_checked_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_sums, "FEWEST_COLUMNS", 1)
     with Trace(A=2000, B=1200, C=2047) as trace:
         rows, columns, places = (trace.symbol(name) for name in "ABC")
         base, index, source = (an_input(0, (1, rows, columns)), an_input(1, (1, places, columns), int64),
@@ -296,6 +298,13 @@ def test_columns_of_any_size_compile_and_are_checked_there() -> None:
         found = segments.lines_summed(base, checked(index, rows), source)
         group, = run_passes(Graph((base, index, source), (found,)), backend_named("h200"))[1].groups
         assert emit(group).name == "lines_summed" and compile_cubin(emit(group))
+
+
+def test_columns_with_many_sums_are_moved_to_where_lines_are() -> None:
+    """A warp would have few of them side by side: short pieces of rows are slower than two transposes (H200)."""
+    assert names(scheduled("scatter_add", (40, 64), 0, (50, 64), "float32")) == ["lines_summed"]
+    found = names(scheduled("scatter_add", (2368, 1283), 0, (2048, 1283), "float16"))
+    assert found.count("lines_summed") == 1 and len(found) > 1 and "lines_added" not in found
 
 
 def test_a_long_columns_lines_are_moved_and_sorted() -> None:
