@@ -129,11 +129,12 @@ class Turns:
 
     Attributes:
         first: the number of the first value.
+        began: the number of the first value that was pending then.
         piece: how many values a piece of the loop is to have, 0 until it is to be cut.
     """
 
-    def __init__(self, ran: int, first: int):
-        self.first, self._last, self._ran = first, first - 1, ran
+    def __init__(self, ran: int, first: int, began: int):
+        self.first, self.began, self._last, self._ran = first, began, first - 1, ran
         self.piece = 0
         self._seen: list[int] = []
         self._period = 0
@@ -142,7 +143,7 @@ class Turns:
         """How many values a turn has, with one more value; 0 where that is not known yet; None if these are no equal
         turns of `longest` values at the most.
 
-        >>> turns = Turns(0, 1)
+        >>> turns = Turns(0, 1, began=1)
         >>> [turns.period_with(ord(place), i, 0, 4) for i, place in enumerate("abcabcab?", 1)]
         [0, 0, 0, 3, 3, 3, 3, 3, None]
         """
@@ -160,6 +161,10 @@ class Turns:
         else:
             return None
         return self._period
+
+    def is_full(self, number: int, ran: int, often: int) -> bool:
+        """Whether so many more turns have passed, or something was computed: what is pending is looked at again."""
+        return ran != self._ran or not (number - self.first) % (often * max(self._period, 1))
 
 
 class Found(NamedTuple):

@@ -167,6 +167,8 @@ def _many(storage: Storage, number: int, frame: FrameType) -> int:
     """Cut if there are many values and the program is a loop."""
     cuts = engine_state.cuts
     cuts.forget_watched()
+    if cuts.turns is not None and not cuts.turns.is_full(number, engine_state.ran, OFTEN):
+        return _equal_turns(storage, number, frame, cuts.turns.began)
     began = oldest(number)
     if number - began < soon():
         cuts.turns = None
@@ -182,7 +184,7 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
     cuts = engine_state.cuts
     turns = cuts.turns
     if turns is None:
-        turns = cuts.turns = Turns(engine_state.ran, number)
+        turns = cuts.turns = Turns(engine_state.ran, number, began)
     period = turns.period_with(position(frame), number, engine_state.ran, SHORT)
     if period is None:
         cuts.turns = None
