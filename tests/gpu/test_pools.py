@@ -96,7 +96,7 @@ def test_gradients_of_grouped_convolutions_for_many_strides(cuda) -> None:
     """Which output an element belongs to is divisions of small numbers by two strides."""
     rng = np.random.default_rng(0)
     cases = [(rng.standard_normal((2, 4, 3 + stride[0], 4 + stride[1])), stride)
-             for stride in product((1, 2, 3, 4, 5, 7), repeat=2)]
+             for stride in product((2, 3, 4, 5), repeat=2)]
     weight = rng.standard_normal((4, 1, 3, 3))
 
     def gradients(device: str) -> list[Tensor]:

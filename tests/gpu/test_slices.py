@@ -41,7 +41,7 @@ def test_the_gradient_of_packed_projections(cuda: Any, split: str) -> None:
 
 
 @pytest.mark.parametrize(("split", "head", "shared", "causal"), [
-    ("view", 64, 1, True), ("chunk", 64, 1, False), ("split", 80, 17, True)])
+    ("view", 64, 1, True), ("split", 80, 17, False)])
 def test_the_gradient_of_packed_heads_that_are_streamed(cuda: Any, split: str, head: int, shared: int,
                                                         causal: bool) -> None:
     """The copy engine writes each gradient into its columns: rows are as far apart as the packed ones."""
@@ -53,7 +53,7 @@ def test_the_gradient_of_packed_heads_that_are_streamed(cuda: Any, split: str, h
         if split == "view":
             q, k, v = low.view(1, length, 3, heads, head).permute(2, 0, 3, 1, 4).unbind(0)
         else:
-            parts = low.chunk(3, -1) if split == "chunk" else low.split([heads * head, *[keys * head] * 2], -1)
+            parts = low.split([heads * head, *[keys * head] * 2], -1)
             q, k, v = (part.unflatten(-1, (-1, head)).transpose(1, 2) for part in parts)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared > 1)
         return y.transpose(1, 2).reshape(1, length, -1).to(genesis.float32)
