@@ -304,6 +304,12 @@ class Training(Case):
         if self.scaler is not None:
             yield "scale", self.scaler.get_scale()
             yield "growth", self.scaler._growth_tracker
+            yield "unscaled", self._unscaled(self.scaler)
+
+    def _unscaled(self, scaler: Any) -> bool:
+        """Whether gradients were divided since the last update: infinite ones do not show it."""
+        seen = scaler._seen.get(id(self.opt))
+        return seen is not None and seen.overflow is not None and seen.overflow.storage.error is None
 
     def graded(self) -> Iterator[tuple[str, Any]]:
         return self.net.named_parameters()
