@@ -395,7 +395,9 @@ def _gelu(x: Node, approximate: str) -> Node:
 def _gelu_backward(g: Node, x: Node, approximate: str) -> Node:
     if approximate == "tanh":
         twice, slope = x * (x * x * _CUBIC + _SLOPE), x * x * (3 * _CUBIC) + _SLOPE
-        return g * (sigmoid(twice) * (x * sigmoid(-twice) * slope + 1))
+        share = sigmoid(twice)
+        rest = 1 - share if x.dtype.itemsize == 2 else sigmoid(-twice)  # their difference is in float32's last places
+        return g * (share * (x * rest * slope + 1))
     pdf = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
     return g * (ndtr(x) + x * pdf)
 
