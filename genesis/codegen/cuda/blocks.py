@@ -70,6 +70,11 @@ LOADS: Final = 32
 MOST_WARPS: Final = 16
 """Maximum warps of a program that reads windows."""
 
+ALONE_WARPS: Final = 16
+"""Most warps of a program whose threads have one vector each: where a multiprocessor has two programs at most, only a
+program's own warps hide what each waits for (a row of 512 parts of a batch norm is 1,125 instructions of one warp,
+which took 8 µs on an H200, and 465 of four)."""
+
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
 
@@ -243,6 +248,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2
+    if about(kernel.x_size) <= x_block * enough_programs(gpu):
+        vector = VECTOR // min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+        warps = max(warps, min(x_block * r_block // (32 * vector), ALONE_WARPS))
     return choose_rows(Blocks(x_block, r_block, False, warps), kernel, gpu)
 
 

@@ -107,41 +107,47 @@ def _wasted(block: int, columns: int) -> float:
 
 def _run_across(kernel: Kernel, columns: int) -> int:
     """The most neighbouring elements that a load reads across rows of x: more rows of a tile read them elsewhere."""
-    return max(_run(statement.address, kernel, columns) for statement in kernel.statements
-               if isinstance(statement, Load) and _unit_stride(statement.address) is not None)
-
-
-def _run(address: Expr, kernel: Kernel, columns: int) -> int:
-    """The neighbouring elements that an address goes through along a quotient of x."""
-    run = kernel.x_size // columns
-    for atom, k in address.terms:
-        if k == 1 and atom.kind == "mod" and atom.inner is not None and atom.inner.is_atom:
-            return min(run, atom.number, key=room_for)
-    return run
+    return max((run for row, run in _turned(kernel) if row == columns), key=room_for)
 
 
 def _turned_at(kernel: Kernel) -> int:
     """The size of a row of x whose quotient some load runs along; 0 if all loads run along x or nowhere."""
-    for statement in kernel.statements:
-        if isinstance(statement, Load) and (atom := _unit_stride(statement.address)) is not None:
-            columns = atom.number
-            run = kernel.x_size // columns if atom.high >= kernel.x_size // columns - 1 else atom.high + 1
-            if columns >= FEWEST_NEIGHBOURS and run >= FEWEST_NEIGHBOURS and kernel.x_size % columns == 0:
-                return columns
+    for columns, run in _turned(kernel):
+        if columns >= FEWEST_NEIGHBOURS and run >= FEWEST_NEIGHBOURS and kernel.x_size % columns == 0:
+            return columns
     return 0
 
 
-def _unit_stride(address: Expr) -> Atom | None:
-    """The quotient of x that an address counts by ones, where it does not count x itself so."""
-    if len(address.terms) < 2:  # a value for each row, the same along it
-        return None
-    for atom, k in address.terms:
-        if k != 1:
+def _turned(kernel: Kernel) -> Iterator[tuple[int, int]]:
+    """The size of a row of x, for each load that goes by ones from row to row, and how many neighbours it goes through.
+    One that is the same all along a row is none: it is read once a row anyway."""
+    for statement in kernel.statements:
+        atom = _unit_stride(statement.address) if isinstance(statement, Load) else None
+        if atom is None:
             continue
+        quotient = atom if atom.kind == "div" else atom.inner.terms[0][0]  # type: ignore[union-attr]
+        if not _same_along(statement.address, quotient.number):  # type: ignore[union-attr]
+            rows = kernel.x_size // quotient.number
+            yield quotient.number, rows if atom.high >= rows - 1 else atom.high + 1
+
+
+def _unit_stride(address: Expr) -> Atom | None:
+    """The quotient of x, or its remainder, that an address counts by ones, where it does not count x itself so."""
+    for atom, k in address.terms:
         inner = atom.inner.terms[0][0] if atom.kind == "mod" and atom.inner is not None and atom.inner.is_atom else atom
-        if inner.kind == "div" and _of_x(inner):
-            return inner
+        if k == 1 and inner.kind == "div" and _of_x(inner):
+            return atom
     return None
+
+
+def _same_along(e: Expr, columns: int) -> bool:
+    """Whether an expression has one value for all of a row of x."""
+    for atom, _ in e.terms:
+        if atom.inner is None or (_of_x(atom) and not (atom.kind == "div" and atom.number % columns == 0)):
+            return False
+        if not _of_x(atom) and not _same_along(atom.inner, columns):
+            return False
+    return True
 
 
 def _of_x(atom: Atom) -> bool:

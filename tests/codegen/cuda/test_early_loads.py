@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from genesis.codegen.cuda import early_loads
+from genesis.codegen.cuda import blocks, early_loads
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.lower import kernels_of, settled_in
@@ -125,6 +125,7 @@ def test_the_results_are_the_same(rows: int, depth: int, several: bool, monkeypa
     monkeypatch.setattr(structural_memo, "_closed", {})
     monkeypatch.setattr(early_loads, "LEAST_BYTES", 0)
     monkeypatch.setattr(early_loads, "ROWS", ((2, 0),) if several else ())
+    monkeypatch.setattr(blocks, "ALONE_WARPS", 1)
     graph = gated(rows, depth)
     data = [some(x) for x in graph.inputs]
     kernel = kernel_of(graph, of_weights(graph))

@@ -175,3 +175,11 @@ def test_bool_reduction_of_comparison() -> None:
     x, = inputs((4, 5))
     check([x], r.any(p.gt(x, OPS["const"](value=1.0, type=x.type)), axes=(1,)))
     assert OPS["any"](an_input(0, (2, 2), bool_), axes=(0,)).dtype is bool_
+
+
+@pytest.mark.parametrize(("rows", "warps"), [(64, 4), (256, 4), (4096, 1)])
+def test_rows_that_are_alone_on_a_multiprocessor_have_a_vector_a_thread(rows: int, warps: int) -> None:
+    """Nothing else hides what a thread waits for: 512 elements of a row in one warp took 8 µs of an H200."""
+    x, = inputs((rows, 512))
+    kernel, = map(emit_loop, fuse(Graph((x,), (r.sum(x, axes=(1,)),))).groups)
+    assert kernel.num_warps == warps

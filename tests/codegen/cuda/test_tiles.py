@@ -102,3 +102,15 @@ def test_a_reduced_batch_of_images_is_read_in_vectors_where_their_sizes_are_numb
         group, = fuse(Graph((x,), (reduction.sum(x, axes=(0, 2, 3)),))).groups
         kernel = emit(group)
         assert kernel.constexprs["RBLOCK"] == 4096 and "r_size" in kernel.aligned
+
+
+@pytest.mark.parametrize("middle", [2, 12])
+def test_a_value_for_each_row_makes_no_transpose(middle: int) -> None:
+    """What is the same all along a row of 24 is read once, though it goes by ones from row to row: blocks of `middle`
+    rows were 39,928 programs of 48 elements each."""
+    shape = (23, 56, 31, middle, 24)
+    x, y = an_input(0, shape, bfloat16), an_input(1, (23, 56, 1, middle, 1), bfloat16)
+    kernel, = map(emit, fuse(Graph((x, y), (x + movement.expand(y, shape=shape),))).groups)
+    assert kernel.constexprs["XBLOCK"] * kernel.constexprs.get("RBLOCK", 1) >= 1024
+    x, y = inputs((3, 5, middle, 24), (3, 1, middle, 1))
+    check([x, y], x + movement.expand(y, shape=x.shape))
