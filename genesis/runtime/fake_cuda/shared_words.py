@@ -46,6 +46,9 @@ class SharedWords:
         if what == "added":
             kind, count, slots = kind.split()
             return self._added(kind, int(count), int(slots), values)
+        if what == "listed":
+            most, warps = map(int, kind.split())
+            return self._listed(most, warps, *values)
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
 
@@ -94,6 +97,19 @@ class SharedWords:
                 raise IndexError("sums lie where the marks do")
             np.add.at(self._words(kind), at, value[here])
         return np.zeros(labels[0].shape, np.int32)
+
+    def _listed(self, most: int, warps: int, lists: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Elements are dealt to the warps one by one: on a GPU each has others, which no kernel may mind."""
+        lists, value, wanted = np.broadcast_arrays(lists, value, wanted != 0)
+        words, begin = self._words("s32"), int(np.unique(self._at("s32", lists)).item())
+        for warp in range(warps):
+            mine = value.reshape(-1)[warp::warps][wanted.reshape(-1)[warp::warps]]
+            counter = begin + warp * (most + 1)
+            first, words[counter] = counter + 1 + words[counter], words[counter] + len(mine)
+            if not len(mine) <= words[counter] <= most:
+                raise IndexError(f"a list of {most} words would have {words[counter]}")
+            words[first:first + len(mine)] = mine
+        return np.zeros(value.shape, np.int32)
 
     def _ranked(self, label: np.ndarray, counters: np.ndarray) -> np.ndarray:
         label, counters = np.broadcast_arrays(label, counters)

@@ -396,7 +396,7 @@ def test_sums_lie_where_the_base_does_unless_the_source_reads_it(reads_base: boo
 
 
 SHAPES = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((400,), 0, (600,)), ((1, 300), 0, (40,)),
-          ((70, 33), 0, (2500,)), ((3, 9, 64), 1, (5,))]
+          ((70, 33), 0, (2500,)), ((3, 9, 64), 1, (5,)), ((9, 300), 0, (2100,))]
 """(table, axis, positions) of indices that each program looks through."""
 
 
@@ -445,12 +445,13 @@ def test_no_two_warps_have_one_sum(shape: tuple[int, int, int], itemsize: int) -
     assert tiles.rows * tiles.columns * tiles.groups * max(itemsize, 4) <= 32 << 10
 
 
-@pytest.mark.parametrize(("rows", "width", "count", "short"), [
-    (1500, 64, 3111, True), (2013, 768, 3968, True), (20439, 32, 100_000, False), (50304, 768, 512, True),
-    (50304, 768, 16384, False), (2, 768, 8193, False)])
-def test_an_index_is_looked_through_as_long_as_that_takes_little(rows: int, width: int, count: int,
+@pytest.mark.parametrize(("rows", "width", "count", "dtype", "short"), [
+    (1500, 64, 3111, "bfloat16", True), (2013, 768, 3968, "bfloat16", True), (20439, 32, 100_000, "bfloat16", False),
+    (50304, 768, 512, "bfloat16", True), (50304, 768, 16384, "bfloat16", False), (2, 768, 16385, "bfloat16", False),
+    (8440, 64, 8440, "float32", True), (2, 768, 8193, "float32", False)])
+def test_an_index_is_looked_through_as_long_as_that_takes_little(rows: int, width: int, count: int, dtype: str,
                                                                  short: bool) -> None:
-    schedule = scheduled("index_add", (rows, width), 0, (count,), "bfloat16", constant=True)
+    schedule = scheduled("index_add", (rows, width), 0, (count,), dtype, constant=True)
     assert (names(schedule) == ["rows_summed"]) == short
 
 

@@ -11,7 +11,17 @@ from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.row_sums import ENOUGH, MOST_GROUPS, MOST_ROWS, WARPS, RowSums, Tiles, tiles_of
+from genesis.codegen.cuda.templates.row_sums import (
+    BESIDE,
+    ENOUGH,
+    MOST_GROUPS,
+    MOST_ROWS,
+    STEP,
+    WARPS,
+    RowSums,
+    Tiles,
+    tiles_of,
+)
 from genesis.ir.node import Node
 from genesis.ir.ops.grouped_rows import NUMBER
 from genesis.ir.sym_int import hint
@@ -32,9 +42,6 @@ MOST_HITS: Final = 72
 
 SUMS_BYTES: Final = 32 << 10
 """Bytes of shared memory for the sums of such a program: five are on a multiprocessor."""
-
-MANY_BESIDE: Final = 8
-"""Rows that each group of lanes of such a program loads at once: there are few groups, whose loads are short."""
 
 
 def narrow_tiles(tiles: Tiles, outer: int, rows: int, inner: int, count: int, itemsize: int) -> Tiles:
@@ -67,6 +74,8 @@ class _Words(RowSums):
     """A kernel whose programs look through some words: `many` of them, first `before` from `start` on, then the others
     from `tail` on."""
 
+    registers = 0
+
     def looked_at(self) -> list[str]:
         """The next words, whether they are the program's, and what they say."""
         return ["near_r = begin + tl.arange(0, RBLOCK)[None, :]",
@@ -88,10 +97,8 @@ class _GroupSums(_Words):
         sizes = outer, rows, inner, hint(words.type.numel), node.dtype.itemsize
         tiles = narrow_tiles(tiles_of(*sizes), *sizes)
         self.probes = PROBES[hint(words.type.numel) > PROBES[0] ** 2]
-        super().__init__(group, node, base, words, source, replace(tiles, rows=min(tiles.rows, 1 << self.bits)))
+        super().__init__(group, node, base, words, source, replace(tiles, rows=min(tiles.rows, 1 << self.bits)), STEP)
         self.many = "many"
-        if self.tiles.rows > MOST_ROWS:
-            self.beside = MANY_BESIDE
 
     def owned(self) -> list[str]:
         """The program's rows, where their group's words begin and end, and which chunks are added up already."""
@@ -144,7 +151,8 @@ class _GroupParts(_Words):
         self.bits, self.chunk = node["bits"], node["chunk"]
         outer, chunks, members, inner = (hint(size) for size in node.shape)
         tiles = tiles_of(outer * chunks, members, inner, self.chunk, source.dtype.itemsize)
-        super().__init__(group, node, None, words, source, tiles)
+        super().__init__(group, node, None, words, source, tiles, STEP)
+        self.beside = BESIDE[1]
         self.many = "many"
 
     @property

@@ -1,9 +1,10 @@
 """Rows added to a table at places that are data, in one launch: a program looks through the index for its own rows.
 
 A program owns some rows of the result and a block of columns. It compares all of the index, which lies in the L2, with
-its rows, and lists the positions that hit one in shared memory, in their order. Then `groups` of lanes take the list's
-hits in turn: each loads the source's row and adds it to sums of its own in shared memory. At the end a row's sums are
-added up in the order of the groups, to what the base has there, and the whole row is written, hit or not.
+its rows, and lists the positions that hit one in shared memory: each warp has a list, so that none waits for others.
+Then `groups` of lanes take the hits of all lists in turn: each loads the source's row and adds it to sums of its own in
+shared memory. At the end a row's sums are added up in the order of the groups, to what the base has there, and the
+whole row is written, hit or not.
 
 So nothing is sorted, nothing is filled before, no float is added atomically, and every bit is the same in each run.
 Work is shared by hits, not by rows: a row that is hit by every position costs as much as many that are hit once.
@@ -22,17 +23,27 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.segments import columns_of
-from genesis.codegen.cuda.templates.shared_words import get_helper, plus_helper, put_helper, sum_kind, words_helper
+from genesis.codegen.cuda.templates.shared_words import (
+    get_helper,
+    listed_helper,
+    plus_helper,
+    put_helper,
+    sum_kind,
+    words_helper,
+)
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint, most
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 STEP: Final = 1024
-"""Positions of the index that a program compares at a time, eight a thread."""
+"""Minimum positions of the index that a program compares at a time, eight a thread."""
 
-LIST: Final = 2048
-"""Hits that a program lists before it adds their rows."""
+LONGEST_STEP: Final = 2048
+"""Maximum positions at a time, 16 a thread: a program waits once for all of them."""
+
+LISTED_AT_EASE: Final = 256
+"""Hits that a warp may have listed before another step, without their rows being added first."""
 
 WARPS: Final = 4
 """Maximum warps of a program."""
@@ -49,14 +60,26 @@ MOST_GROUPS: Final = 32
 SUMS_BYTES: Final = 24 << 10
 """Bytes of shared memory for the sums of a program: with the list six programs are on a multiprocessor."""
 
-BESIDE: Final = 4
-"""Rows that each group loads at once."""
+BESIDE: Final = (2, 8)
+"""Fewest and most rows that each group of lanes loads at once; most where a program has so many hits."""
 
 ENOUGH: Final = 256
 """Programs that keep a GPU busy: rows are shared out up to there."""
 
-LONGEST: Final = 8192
-"""Maximum positions of an index that every program looks through: one may have to add them all."""
+REGISTERS: Final = 96
+"""Maximum registers of a thread: five programs of 4 warps are on a multiprocessor then."""
+
+LOADED: Final = 48 << 10
+"""Bytes that a program is expected to load, above which rows are shared out to `MOST_PROGRAMS`: they take some 3 µs."""
+
+MOST_PROGRAMS: Final = 1024
+"""Programs up to which rows are shared out that are hit often."""
+
+LONGEST: Final = 16_384
+"""Maximum positions of an index that every program looks through."""
+
+WORST: Final = 8 << 20
+"""Maximum bytes of the source that one program adds if all positions hit one row: about half a millisecond."""
 
 COMPARISONS: Final = 1 << 24
 """Maximum positions times programs: about 7 µs of an H200's comparisons (predicted: 12 instructions for 32)."""
@@ -99,12 +122,20 @@ def tiles_of(outer: int, rows: int, inner: int, count: int, itemsize: int) -> Ti
     block = min(power_of_two(rows), MOST_ROWS)
     while block > 1 and -(-rows // block) * beside < ENOUGH:
         block //= 2
-    wanted = power_of_two(-(-count * block // max(rows, 1)))
+    while (block > 1 and expected_hits(block, rows, count) * columns * itemsize > LOADED
+           and 2 * -(-rows // block) * beside <= MOST_PROGRAMS):
+        block //= 2
+    wanted = power_of_two(expected_hits(block, rows, count))
     fewest = min(max(WARPS * 32 // columns, 1), MOST_GROUPS)
     groups = max(min(WARPS * 32 * (16 // itemsize) // columns, MOST_GROUPS, wanted), fewest)
     while groups > fewest and block * columns * groups * size > SUMS_BYTES:
         groups //= 2
     return Tiles(block, columns, groups)
+
+
+def expected_hits(block: int, rows: int, count: int) -> int:
+    """Hits of a block of rows if all are hit alike."""
+    return -(-count * block // max(rows, 1))
 
 
 def _tiles(base: Node, index: Node) -> Tiles:
@@ -118,7 +149,8 @@ def looked_through(base: Node, index: Node) -> bool:
     outer, rows, inner = (most(size) for size in base.shape)
     programs = -(-rows // tiles.rows) * -(-inner // tiles.columns) * outer
     whole = base.op.name == "const" or base.type.nbytes <= SMALL_BYTES
-    return whole and count <= LONGEST and count * programs <= COMPARISONS
+    worst = count * min(inner, tiles.columns) * base.dtype.itemsize
+    return whole and count <= LONGEST and count * programs <= COMPARISONS and worst <= WORST
 
 
 def emit_row_sums(group: Group, node: Node) -> KernelSource:
@@ -134,10 +166,17 @@ class RowSums:
         base: what rows are added to; None for zeros.
         length: rows of the result.
         many: how many positions a program looks through, as text.
+        step: positions that it compares at a time.
+        listed: most hits of a warp's list.
         beside: rows that each group of lanes loads at once.
+        vector: neighbouring elements of a row that a thread loads at once.
+        registers: most of a thread; 0: no bound.
     """
 
-    def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles):
+    registers = REGISTERS
+
+    def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles,
+                 step: int = LONGEST_STEP):
         self.group, self.node, self.base, self.added, self.tiles = group, node, base, added, tiles
         self.rows = Rows(group, (index,), index.type.ndim - 1)
         self.outer, self.inner = node.shape[0], node.shape[-1]
@@ -146,19 +185,26 @@ class RowSums:
         self.operands, self.check = checked_outside(self.rows, self.length)
         self.many = self.rows.size
         self.to_int64 = ".to(tl.int64)" if any_needs_int64(node.type.numel, self.added.type.numel) else ""
-        self.sums, self.beside = LIST * 4, BESIDE
+        count, warps, itemsize = hint(index.type.numel), tiles.warps, added.dtype.itemsize
+        self.step = min(max(power_of_two(count), STEP), step, 1024 * warps)
+        self.listed = self.step // warps + LISTED_AT_EASE
+        self.sums = -(-warps * (self.listed + 1) * 4 // 16) * 16
+        self.vector = tiles.vector(itemsize)
+        hits = expected_hits(tiles.rows, hint(self.length), count)
+        self.beside = min(max(power_of_two(2 * hits // tiles.groups), BESIDE[0]), BESIDE[1])
 
     def source(self) -> KernelSource:
         """The finished kernel."""
         tiles = self.tiles
         helpers = "\n".join((words_helper(self.sums + tiles.groups * tiles.rows * tiles.columns * self.size),
                              *(helper(kind) for kind in sorted({"s32", self.kind})
-                               for helper in (put_helper, get_helper)), plus_helper(self.kind)))
-        text = [*self.begun(), *self.owned(), *self.listed(), *self.ended()]
+                               for helper in (put_helper, get_helper)), plus_helper(self.kind, self.vector),
+                             listed_helper(self.listed, tiles.warps)))
+        text = [*self.begun(), *self.owned(), *self.listed_hits(), *self.ended()]
         found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]},
-                                 {"XBLOCK": 1, "RBLOCK": STEP, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
+                                 {"XBLOCK": 1, "RBLOCK": self.step, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
                                   "GROUPS": tiles.groups}, self.programs * self.outer, tiles.warps, helpers)
-        return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1))
+        return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1), registers=self.registers)
 
     @property
     def programs(self) -> int:
@@ -176,8 +222,7 @@ class RowSums:
         A thread's neighbouring columns lie as many words apart as there are threads to a row, so that what a warp reads
         at a time lies in different banks.
         """
-        vector = self.tiles.vector(self.node.dtype.itemsize)
-        near = f"near % {vector} * (COLUMNS // {vector}) + near // {vector}"
+        near = f"near % {self.vector} * (COLUMNS // {self.vector}) + near // {self.vector}"
         return f"words + {self.sums} + ((({group}) * ROWS + {row}) * COLUMNS + {near}) * {self.size}"
 
     def begun(self) -> list[str]:
@@ -194,9 +239,11 @@ class RowSums:
             "for g in tl.range(0, GROUPS):",
             f"    g_put_{self.kind}({self.spot('g', 'row_near')}, tl.zeros([ROWS, COLUMNS], {total}), "
             "tl.full([ROWS, COLUMNS], 1, tl.int1))",
+            *(f"count_{warp} = tl.full((), 0, tl.int32)" for warp in range(self.tiles.warps)),
+            f"list_of = tl.arange(0, {self.tiles.warps})[None, :] * {4 * (self.listed + 1)}",
+            "g_put_s32(words + list_of, list_of * 0, list_of >= 0)",
             "tl.debug_barrier()",  # the loop that follows, and the barriers in it, may make no turn
             *self.rows.x_lines("tl.full((), 0, tl.int32)"),
-            *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
         ]
 
     def owned(self) -> list[str]:
@@ -207,44 +254,71 @@ class RowSums:
         """The next positions, whether they are there, and their rows."""
         negative = self.check is not None and self.check[1]
         wanted = f"tl.where(wanted < 0, wanted + {self.length}, wanted)"
-        inside = [f"strange = tl.where(r_mask & ((row < 0) | (row >= {self.length})), wanted, strange)"]
         return [*self.rows.r_lines("begin"), *self.operands, f"wanted = {self.rows.names[0]}",
-                f"row = {wanted if negative else 'wanted'}", *(inside if self.check else []), "position = r"]
+                f"row = {wanted if negative else 'wanted'}", *self.told(), "position = r"]
 
-    def listed(self) -> list[str]:
-        """Look through the index; whenever the list is full, and at the end, the rows of its hits are added."""
+    def told(self) -> list[str]:
+        """Each step is one program's to check: it tells of one number that is outside."""
+        if self.check is None:
+            return []
+        size, negative, report = self.check
+        return ["program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)",
+                "if begin // RBLOCK % (tl.num_programs(0) * tl.num_programs(1)) == program:",
+                f"    strange = tl.where(r_mask & ((row < 0) | (row >= {self.length})), wanted, 0).to(tl.uint64)",
+                "    strangest = tl.max(strange, 1).to(tl.int64)",
+                f"    g_in_range(strangest, {size}, {negative}, strangest != 0, {report})"]
+
+    def listed_at(self, place: str) -> str:
+        """The word in the warps' lists, one after another, that has this number."""
+        before, at = "", f"({place})"
+        for warp in range(self.tiles.warps - 1):
+            before += f" + count_{warp}" if before else f"count_{warp}"
+            at += f" + tl.where({place} >= {before}, {self.listed + 1} - count_{warp}, 0)"
+        return f"g_get_s32(words + 4 + ({at}) * 4)"
+
+    def listed_hits(self) -> list[str]:
+        """Look through the index; whenever a list may be full, and at the end, the rows of the hits are added."""
+        warps = range(self.tiles.warps)
+        fullest = "count_0"
+        for warp in warps[1:]:
+            fullest = f"tl.maximum({fullest}, count_{warp})"
         return [
             "begin = tl.full((), 0, tl.int32)",
             f"while begin < {self.many}:",
-            "    found = tl.full((), 0, tl.int32)",
-            f"    while (begin < {self.many}) & (found <= {LIST - STEP}):",
+            "    fullest = tl.full((), 0, tl.int32)",
+            f"    while (begin < {self.many}) & (fullest <= {LISTED_AT_EASE}):",
             *(f"        {line}" for line in (
                 *self.looked_at(),
-                "here = r_mask & (row >= row_0) & (row < row_0 + ROWS)",
-                "hits = here.to(tl.int32)",
-                "place = found + tl.cumsum(hits, 1) - hits",
-                "g_put_s32(words + place * 4, position.to(tl.int32) * ROWS + (row - row_0).to(tl.int32), here)",
-                "found += tl.sum(hits)",
-                "begin += RBLOCK")),
-            "    tl.debug_barrier()",
+                "near_row = row - row_0",
+                "here = r_mask & (near_row.to(tl.uint64) < ROWS)",
+                "g_listed(words, position.to(tl.int32) * ROWS + near_row.to(tl.int32), here)",
+                "begin += RBLOCK",
+                "tl.debug_barrier()",
+                *(f"count_{warp} = g_get_s32(words + {warp * 4 * (self.listed + 1)})" for warp in warps),
+                f"fullest = {fullest}",
+                "tl.debug_barrier()")),  # the numbers have been read before they grow
+            f"    found = {' + '.join(f'count_{warp}' for warp in warps)}",
             f"    for first in tl.range(0, found, GROUPS * {self.beside}):",
             *(f"        {line}" for line in self.summed()),
+            "    g_put_s32(words + list_of, list_of * 0, list_of >= 0)",
             "    tl.debug_barrier()",
         ]
 
     def summed(self) -> list[str]:
         """Add the rows of the next hits: all are loaded first."""
-        kind, total = self.kind, triton_type(self.total)
+        total, log = triton_type(self.total), self.tiles.rows.bit_length() - 1
         source, size = self.memory(self.added), self.rows.size
         loads = [line for at in range(self.beside) for line in (
             f"place = first + {at} * GROUPS + group",
             f"here_{at} = place < found",
-            f"word_{at} = g_get_s32(words + tl.minimum(place, {LIST - 1}) * 4)",
-            f"from_row = {source} + ((outer * {size} + word_{at} // ROWS) * {self.inner} + column)",
-            f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0).to({total})")]
-        return [*loads, *(line for at in range(self.beside) for line in (
+            "place = tl.minimum(place, found - 1)",
+            f"word_{at} = {self.listed_at('place')}",
+            f"from_row = {source} + ((outer * {size} + (word_{at} >> {log})) * {self.inner} + column)",
+            f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)")]
+        # Below the barrier no load sinks: without it the compiler has half of them wait for the first sums.
+        return [*loads, "tl.debug_barrier()", *(line for at in range(self.beside) for line in (
             f"spot = {self.spot('group', f'(word_{at} & (ROWS - 1))')}",
-            f"g_plus_{kind}(spot, added_{at}, here_{at})"))]
+            f"g_plus_{self.kind}(spot, added_{at}.to({total}), here_{at})"))]
 
     def begins_at(self) -> str:
         """What the sums are added to."""
@@ -265,12 +339,8 @@ class RowSums:
         return []
 
     def ended(self) -> list[str]:
-        """The sums go to memory, and what was outside is told."""
-        text = [*self.place(), f"total = {self.begins_at()}", *self.more(),
+        """The sums go to memory."""
+        return [*self.place(), f"total = {self.begins_at()}", *self.more(),
                 "for g in tl.range(0, GROUPS):",
                 f"    total += g_get_{self.kind}({self.spot('g', 'row_near')})",
                 f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)"]
-        if self.check:
-            size, negative, report = self.check
-            text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
-        return text

@@ -1,10 +1,10 @@
 """Words that a program keeps in shared memory, at places that are computed: Triton's language has no form for that.
 
 A kernel asks for its memory once (`g_words`) and gets where it begins. `g_put`, `g_get` and `g_plus` are by the
-element, whoever holds it. `g_added` and `g_ranked` look at the 32 elements that the lanes of a warp hold: they meet
-where their labels are equal, and take turns in the order of the lanes. So the blocks that they are given have an
-element for every thread, in one dimension or in rows of one program with one warp: then a thread's number is its
-element's.
+element, whoever holds it, and `g_listed` by the warp, however many elements it holds. `g_added` and `g_ranked` look at
+the 32 elements that the lanes of a warp hold: they meet where their labels are equal, and take turns in the order of
+the lanes. So the blocks that they are given have an element for every thread, in one dimension or in rows of one
+program with one warp: then a thread's number is its element's.
 
 `g_ranked` finds the lanes with equal labels by a ballot for each bit of a label. `g_added`, whose labels have more,
 has each lane leave its bit at the label's mark: an `or`, which gives the same in any order (Adinets and Merrill, 2022).
@@ -13,10 +13,13 @@ The host's interpreter knows these lines by the words after `//` (`runtime/fake_
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.lowerings import held
 from genesis.ir.types import DType, int32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MOST_BYTES: Final = 48 << 10
 """Bytes that a kernel can ask for in this way: what a program has of shared memory without the driver being asked."""
@@ -61,28 +64,27 @@ _REGISTERS: Final = {"f32": "f", "f64": "d", "s32": "r", "s64": "l"}
 _TRITON: Final = {"f32": "tl.float32", "f64": "tl.float64", "s32": "tl.int32", "s64": "tl.int64"}
 
 
-def _writer(signature: str, says: str, form: str, lines: str, constraints: str, operands: str) -> str:
-    """A function of assembly that changes shared words; what it returns means nothing, but Triton wants a result."""
+def _writer(signature: str, says: str, form: str, lines: str, constraints: str, operands: str, pack: int = 1) -> str:
+    """A function of assembly that changes shared words, of `pack` elements at a time; what it returns means nothing,
+    but Triton wants a result."""
+    zeros = "".join(f"\n        mov.b32 ${k}, 0;" for k in range(pack))
+    results = ",".join(["=r"] * pack)
     return f'''
 @triton.jit
 def {signature}:
     """{says}"""
-    tl.inline_asm_elementwise("""{{ // shared {form}{lines}
-        mov.b32 $0, 0;
-        }}""", "=r,{constraints}", [{operands}], dtype=tl.int32, is_pure=False, pack=1)
+    tl.inline_asm_elementwise("""{{ // shared {form}{lines}{zeros}
+        }}""", "{results},{constraints}", [{operands}], dtype=tl.int32, is_pure=False, pack={pack})
 '''
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"\n        {line}" for line in lines)
 
 
 def _plus(kind: str) -> str:
     """The instruction that adds values of a PTX type."""
     return f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
-
-
-def _add(kind: str, where: str, place: str, value: str) -> str:
-    """Assembly that adds to one word, by way of %sum, where a predicate holds."""
-    return f"""@{where} ld.shared.{kind} %sum, [{place}];
-        @{where} {_plus(kind)} %sum, %sum, {value};
-        @{where} st.shared.{kind} [{place}], %sum;"""
 
 
 def put_helper(kind: str) -> str:
@@ -107,14 +109,69 @@ def g_get_{kind}(place):
 '''
 
 
-def plus_helper(kind: str) -> str:
-    """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for."""
-    says = "Add values to shared memory: to words that no other thread has."
-    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", f"""
-        .reg .pred %wanted;
-        .reg .{kind} %sum;
-        setp.ne.b32 %wanted, $3, 0;
-        {_add(kind, "%wanted", "$1", "$2")}""", f"r,{_REGISTERS[kind]},r", "place, value, wanted.to(tl.int32)")
+def plus_helper(kind: str, vector: int = 1) -> str:
+    """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for.
+
+    `vector` of a thread's elements at a time, as many as it has or a divisor: their words are read before the first is
+    written, so that they wait once.
+    """
+    says, each = "Add values to shared memory: to words that no other thread has.", range(vector)
+    places, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each] for operand in range(3))
+    lines = [f".reg .pred %wanted<{vector}>;", f".reg .{kind} %sum<{vector}>;",
+             *(f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;" for k in each),
+             *(f"@%wanted{k} ld.shared.{kind} %sum{k}, [{places[k]}];" for k in each),
+             *(f"@%wanted{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+             *(f"@%wanted{k} st.shared.{kind} [{places[k]}], %sum{k};" for k in each)]
+    constraints = ",".join(letter for letter in ("r", _REGISTERS[kind], "r") for _ in each)
+    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", _text(lines), constraints,
+                   "place, value, wanted.to(tl.int32)", vector)
+
+
+LISTED: Final = 8
+"""Elements of a thread that `g_listed` takes at a time."""
+
+
+def listed_helper(most: int, warps: int) -> str:
+    """`g_listed(lists, value, wanted)`: each warp appends the values that are wanted to a list of its own.
+
+    The list of each of the `warps` is the number of its values and up to `most` of them, one list after another. Their
+    order is that of a thread's elements by `LISTED`, then of the lanes, then of the elements: the same each time.
+    """
+    says, each = "Append the values that are wanted to their warps' lists, each with its number first.", range(LISTED)
+    lists, values, wanted = ([f"${(1 + operand) * LISTED + k}" for k in each] for operand in range(3))
+    lines = [f".reg .pred %wanted<{LISTED}>, %none, %first;",
+             ".reg .b32 %mine, %bits, %below, %list, %place, %many, %total, %end;",
+             "mov.b32 %mine, 0;",
+             *(line for k in each for line in (f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;",
+                                               f"@%wanted{k} add.s32 %mine, %mine, 1;")),
+             "setp.eq.s32 %none, %mine, 0;",
+             "vote.sync.all.pred %none, %none, -1;",
+             "@%none bra DONE;",
+             "mov.u32 %list, %tid.x;",
+             "shr.u32 %list, %list, 5;",
+             f"mad.lo.s32 %list, %list, {4 * (most + 1)}, {lists[0]};",
+             "ld.shared.s32 %many, [%list];",
+             "mov.u32 %below, %lanemask_lt;",
+             "mov.b32 %end, %many;",
+             *(line for bit in range(LISTED.bit_length()) for line in (  # numbers of lanes, added up bit by bit
+                 f"and.b32 %bits, %mine, {1 << bit};",
+                 "setp.ne.b32 %first, %bits, 0;",
+                 "vote.sync.ballot.b32 %bits, %first, -1;",
+                 "popc.b32 %total, %bits;",
+                 f"mad.lo.s32 %many, %total, {1 << bit}, %many;",
+                 "and.b32 %bits, %bits, %below;",
+                 "popc.b32 %total, %bits;",
+                 f"mad.lo.s32 %end, %total, {1 << bit}, %end;")),
+             "mad.lo.s32 %place, %end, 4, %list;",
+             *(line for k in each for line in (f"@%wanted{k} add.s32 %place, %place, 4;",
+                                               f"@%wanted{k} st.shared.s32 [%place], {values[k]};")),
+             "bar.warp.sync -1;",
+             "mov.u32 %bits, %laneid;",
+             "setp.eq.s32 %first, %bits, 0;",
+             "@%first st.shared.s32 [%list], %many;",
+             "bar.warp.sync -1;"]
+    return _writer("g_listed(lists, value, wanted)", says, f"listed {most} {warps}", _text(lines) + "\n    DONE:",
+                   ",".join(["r"] * 3 * LISTED), "lists, value, wanted.to(tl.int32)", LISTED)
 
 
 def added_helper(kind: str, count: int, slots: int) -> str:
@@ -174,8 +231,7 @@ def added_helper(kind: str, count: int, slots: int) -> str:
         f".reg .b32 %slot<{count}>, %place<{count}>, %rank<{count}>, %mask<{width * count}>;",
         ".reg .b32 %zero, %below, %lane, %more, %last, %turn;",
         f".reg .{kind} %sum<{count}>;"]
-    text = "".join(f"\n        {line}" for line in (*registers, *lines)) + "\n    AGAIN:" + "".join(
-        f"\n        {line}" for line in turn)
+    text = _text((*registers, *lines)) + "\n    AGAIN:" + _text(turn)
     given = ", ".join((*(f"label_{k}" for k in each), "words", "marks", *(f"value_{k}" for k in each)))
     says = "Add values to the shared words of their labels, equal ones in the order of lanes' elements, then of lanes."
     return _writer(f"g_added_{kind}({given})", says, f"added {kind} {count} {slots}", text,
