@@ -41,6 +41,12 @@ def test_ranks(cuda):
     check(program, with_special(6, 30))
 
 
+def test_what_was_found_is_reduced(cuda):
+    """One of an op's two results goes, straight or through one more op, into a reduction that alone reads it."""
+    check(lambda x: [x.topk(3, 1).values.sum(), x.sort(1).values.sum(0), (x.topk(3, 1).values * 2).amax(1)],
+          numbers(6, 30), tolerance=1e-5)
+
+
 def test_scans(cuda):
     def program(x):
         return [x.cumsum(1), x.cumsum(0), x.abs().cumprod(1), *x.cummax(0), *x.cummin(1), x.logcumsumexp(1),

@@ -53,8 +53,10 @@ def _order(node: Node, alone: set[Node], depth: int) -> tuple[int, ...] | None:
         return None
     if node.op is permute:
         return tuple(node["axes"])
+    if node.op.kind != "pointwise":  # the operand of an item has several types
+        return None
     strong = [x for x in node.inputs if not x.type.weak]
-    if node.op.kind == "pointwise" and len(strong) == 1 and strong[0].type.ndim == node.type.ndim:
+    if len(strong) == 1 and strong[0].type.ndim == node.type.ndim:
         return _order(strong[0], alone, depth - 1)
     return None
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from genesis.ir import Graph
-from genesis.ir.ops import movement, reduction
+from genesis.ir.ops import control, movement, reduction, sorting
 from genesis.ir.ops import pointwise as p
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.reduce_in_order import reduce_in_order
@@ -37,3 +37,10 @@ def test_what_others_read_too_and_large_results_stay_as_they_are() -> None:
     assert reduce_in_order(shared).roots == shared.roots
     large = Graph((x,), (reduction.sum(turned, axes=(2,)),))
     assert reduce_in_order(large).roots == large.roots
+
+
+def test_one_of_several_results_is_reduced_as_it_is() -> None:
+    x = an_input(0, (6, 40))
+    values = control.item(sorting.sort(x, axis=1, descending=False), index=0)
+    graph = Graph((x,), (reduction.sum(p.mul(values, 3.0), axes=(1,)),))
+    assert reduce_in_order(graph).roots == graph.roots
