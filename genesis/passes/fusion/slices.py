@@ -60,7 +60,8 @@ def slices_of(fuser: _Fuser) -> dict[Node, Slice]:
         reasons = ["this part is put together of slices itself" if each.part in joined
                    else _refusal(fuser, whole, each, readers[each.part] == times[each.part] == 1) for each in made]
         together = _computed_together(fuser, [base for base, _ in parts])
-        reasons = [why or (TOGETHER if each.part in together else "") for why, each in zip(reasons, made, strict=True)]
+        reasons = [why or (TOGETHER if each.part in together else None)
+                   for why, each in zip(reasons, made, strict=True)]
         if not any(reasons):
             found.update((each.part, each) for each in made)
             joined.add(whole)
@@ -193,8 +194,8 @@ def _is_stored(fuser: _Fuser, whole: Node) -> bool:
     return any(producer is whole for edges in fuser.dag.readers[own].values() for producer, _ in edges)
 
 
-def _refusal(fuser: _Fuser, whole: Node, made: Slice, only_reader: bool) -> str:
-    """Why a part is no slice; "" if it is one."""
+def _refusal(fuser: _Fuser, whole: Node, made: Slice, only_reader: bool) -> str | None:
+    """Why a part is no slice; None if it is one."""
     part = made.part
     own = fuser.dag.of.get(part)
     if own is None:
@@ -232,8 +233,8 @@ def _writes_with_strides(fuser: _Fuser, part: Node, whole: Node) -> bool:
         cluster.kind == "matmul" and any(node.op is contraction.matmul for node in cluster.levels))
 
 
-def _scattered(cluster: Cluster, made: Slice) -> str:
-    """Why a kernel had better not write where a slice lies."""
+def _scattered(cluster: Cluster, made: Slice) -> str | None:
+    """Why a kernel had better not write where a slice lies; None if it may."""
     size, whole_run = made.part.dtype.itemsize, made.part.type.numel
     run, aligned = 1, is_multiple(made.address.constant * size, VECTOR)
     for atom, k in made.address.terms:
@@ -254,7 +255,7 @@ def _scattered(cluster: Cluster, made: Slice) -> str:
         if view is None or view.column != variable("j", made.part.shape[-1]) or (
                 cluster.kind == "matmul" and not _one_stride(view.row)):
             return "the rows of this part have no one distance there"
-    return ""
+    return None
 
 
 def _one_stride(row: Expr) -> bool:
