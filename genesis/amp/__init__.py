@@ -1,4 +1,8 @@
-"""Mixed precision: low precision where it is fast, float32 where it matters."""
+"""Mixed precision: low precision where it is fast, float32 where it matters.
+
+In: the block or function that a context is around. Out: casts, recorded as the ops' entries say; scaled losses and
+gradients.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,8 @@
-"""`genesis.autograd`: gradients, functions with a backward of their own, hooks, and checks."""
+"""`genesis.autograd`: gradients, functions with a backward of their own, hooks, and checks.
+
+In: tensors that gradients are asked for. Out: `grad` nodes, one for each phase between boundaries
+(`backward_engine.py`), and tensors that show their results; the pass `autodiff` writes the derivatives out.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,4 @@
-"""The `genesis` command: one subcommand a file."""
+"""The `genesis` command: one subcommand a file.
+
+In: a command line; `main.py` finds the subcommand's file. Out: text or files, and an exit status.
+"""

@@ -1,4 +1,7 @@
-"""Neural networks: modules, their functional forms, initialization and utilities."""
+"""Neural networks: modules, their functional forms, initialization and utilities.
+
+In: tensors, and parameters that modules hold. Out: tensors; written with `genesis.ops` as a user would.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.nn import functional, init, modules, utils

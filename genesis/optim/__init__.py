@@ -1,4 +1,7 @@
-"""Optimizers and learning rate schedules."""
+"""Optimizers and learning rate schedules.
+
+In: parameters with gradients. Out: one recorded op for all parameters of a dtype, and the end of a step, which runs it.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.ir.torch_modules import fill

@@ -1,4 +1,8 @@
-"""The registry's rows, a family a file. Importing this package registers every op."""
+"""The registry's rows, a family a file. Importing this package registers every op.
+
+In: an op's type rule, derivative, decomposition, samples and reference, as one entry. Out: `Op`s, which are called with
+nodes and make nodes; backends' lowering tables name them.
+"""
 
 from genesis.ir.ops import (
     activation,
