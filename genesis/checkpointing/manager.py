@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,8 @@ class CheckpointManager:
         keep: how many are kept; None for all. An older one is deleted when the newer one was read back and is right.
         every: steps between two, for `due`.
         async_: writing goes on in a thread while the program trains. Values are those of the call: they are copied,
-            on their device, before it returns; from a GPU they come beside its work.
+            on their device, before it returns; from a GPU they come beside its work. An error of the last save is
+            raised by `wait()`; a program that ends without it gets a warning.
         process_group: the ranks that have parts; None for all.
 
     >>> import tempfile
@@ -89,7 +91,8 @@ class CheckpointManager:
         self._group = process_group
         self._together: Together | None = None
         self._writer: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []
+        weakref.finalize(self, _tell, self._errors)
 
     def checkpoints(self) -> list[Path]:
         """The folders of the checkpoints that are there, newest first; whether one is whole, `resume` finds out."""
@@ -185,9 +188,8 @@ class CheckpointManager:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.join()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._errors:
+            raise self._errors.pop()
 
     def resume(self, **objects: Any) -> Resumed:
         """Load the newest checkpoint that is whole into objects, and the random generators.
@@ -229,11 +231,11 @@ class CheckpointManager:
         return Resumed(stored.step, stored.path, rest, skipped)
 
     def _quietly(self, write: Callable[[], None]) -> None:
-        """Write in the background: an error is raised by the next call."""
+        """Write in the background: an error is raised by the next call, or told when no call can follow."""
         try:
             write()
         except BaseException as error:
-            self._error = error
+            self._errors.append(error)
 
     def _delete_old(self) -> None:
         """Delete the oldest beyond `keep`. What has no manifest of ours is not counted, and stays."""
@@ -250,6 +252,13 @@ class CheckpointManager:
                 directory.delete(stored)
             except OSError as error:
                 warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
+
+
+def _tell(errors: list[BaseException]) -> None:
+    """Warn of what no call of the manager has raised: the program has ended, or has dropped it."""
+    for error in errors:
+        warnings.warn(f"CheckpointManager: the last checkpoint was not written: {type(error).__name__}: {error}",
+                      RuntimeWarning, stacklevel=2)
 
 
 def _writing(state: Any, read: Callable[[Tensor], Any]) -> Callable[[BinaryIO], None]:

@@ -67,6 +67,6 @@ def _run(arguments: argparse.Namespace) -> int:
 def _ask() -> str | None:
     """The user's next line; None at the end of the input."""
     try:
-        return input("> " if sys.stdin.isatty() else "").strip()
+        return language.utf8(input("> " if sys.stdin.isatty() else "").strip())
     except EOFError:
         return None

@@ -28,8 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from genesis.models.data.texts import read_text
     model, tokenizer = language.opened(arguments)
-    ids = tokenizer.encode(arguments.text.read_text(encoding="utf-8"))
+    ids = tokenizer.encode(read_text(arguments.text))
     window = min(arguments.window, model.spec.position_table or arguments.window)
     loss, count = mean_loss(model, ids, window)
     print(f"{count} tokens: loss {loss:.4f} nats a token, perplexity {math.exp(loss):.3f}")

@@ -91,18 +91,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    rate = LOW_RANK_RATE if arguments.lora else FULL_RATE
+    if not arguments.epochs > 0:
+        raise ValueError(f"--epochs {arguments.epochs} is no number of passes: it is more than 0")
     config = FinetuneConfig(
-        out=arguments.output, steps=arguments.steps or 1, seed=arguments.seed, device=arguments.device,
-        precision=arguments.precision, batch=BATCH if arguments.batch is None else arguments.batch,
-        accumulate=arguments.accumulate,
-        optimizer=OptimizerConfig(lr=arguments.lr or (LOW_RANK_RATE if arguments.lora else FULL_RATE),
+        out=arguments.output, steps=1 if arguments.steps is None else arguments.steps, seed=arguments.seed,
+        device=arguments.device, precision=arguments.precision, accumulate=arguments.accumulate,
+        batch=BATCH if arguments.batch is None else arguments.batch,
+        optimizer=OptimizerConfig(lr=rate if arguments.lr is None else arguments.lr,
                                   betas=(0.9, 0.999), weight_decay=arguments.weight_decay),
         schedule=ScheduleConfig(warmup=arguments.warmup), evaluation=EvaluationConfig(arguments.evaluate_every, 0),
         checkpoints=CheckpointsConfig(arguments.save_every), log=LogConfig(arguments.log_every),
         folder=arguments.folder, examples=arguments.examples, validation=arguments.validation,
         context=arguments.context, rank=arguments.lora, alpha=arguments.alpha, dropout=arguments.dropout,
         answers_only=not arguments.learn_all)
-    ending = train.fit(prepared(config, None if arguments.steps else arguments.epochs, arguments.batch is None))
+    ending = train.fit(prepared(config, arguments.epochs if arguments.steps is None else None, arguments.batch is None))
     print(ending.text, flush=True)
     return ending.status
 

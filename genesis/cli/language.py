@@ -45,8 +45,25 @@ def add_prompt(parser: argparse.ArgumentParser) -> None:
 
 
 def prompt_of(arguments: argparse.Namespace) -> str:
-    """The prompt's text."""
-    return sys.stdin.read() if arguments.prompt == "-" else str(arguments.prompt)
+    """The prompt's text.
+
+    Raises:
+        ValueError: it is no UTF-8.
+    """
+    return utf8(sys.stdin.read() if arguments.prompt == "-" else str(arguments.prompt))
+
+
+def utf8(text: str) -> str:
+    """A text of the terminal or of the command line, where bytes that are no UTF-8 have become lone surrogates.
+
+    Raises:
+        ValueError: it has some.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the prompt is no UTF-8 text ({error})") from None
+    return text
 
 
 def chat_of(arguments: argparse.Namespace, tokenizer: Tokenizer, prompt: str) -> list[dict[str, Any]]:
@@ -80,10 +97,26 @@ def opened(arguments: argparse.Namespace) -> tuple[Any, Tokenizer]:
     import genesis
     from genesis.models import AutoModelForCausalLM
     from genesis.models.text import Tokenizer
-    device = arguments.device or ("cuda" if genesis.cuda.is_available() else "cpu")
+    device = device_of(arguments.device)
     dtype = getattr(genesis, arguments.dtype) if arguments.dtype else None
     tokenizer = Tokenizer.from_pretrained(arguments.folder)
     return AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=dtype, device=device), tokenizer
+
+
+def device_of(name: str | None) -> str:
+    """The device of that name; by default a GPU if there is one.
+
+    Raises:
+        ValueError: it cannot be used here.
+    """
+    import genesis
+    if name is None:
+        return "cuda" if genesis.cuda.is_available() else "cpu"
+    try:
+        genesis.empty(0, device=name)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+    return name
 
 
 def options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -114,6 +147,6 @@ def refused(work: Callable[[], int]) -> int:
     """Run a command; what the user can mend is one line on standard error."""
     try:
         return work()
-    except (FileNotFoundError, ImportError, ValueError) as error:
+    except (FileNotFoundError, IsADirectoryError, ImportError, ValueError) as error:
         print(f"genesis: {error}", file=sys.stderr)
         return 2

@@ -144,6 +144,8 @@ class RunConfig:
     log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
+        if not self.out:
+            raise ValueError("out = '' is no folder")
         for name, value, least in (
                 ("steps", self.steps, 1), ("batch", self.batch, 1), ("accumulate", self.accumulate, 1),
                 ("clip", self.clip, 0), ("workers", self.workers, 0), ("schedule.warmup", self.schedule.warmup, 0),

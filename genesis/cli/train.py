@@ -145,8 +145,7 @@ def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
 
 def resolved(config: Config) -> Config:
     """The configuration with a device and a precision: of a GPU if there is one."""
-    import genesis
-    device = config.device or ("cuda" if genesis.cuda.is_available() else "cpu")
+    device = language.device_of(config.device)
     precision = config.precision or ("float32" if device == "cpu" else "bfloat16")
     return replace(config, device=device, precision=precision)
 

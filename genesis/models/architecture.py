@@ -32,10 +32,9 @@ def activation_named(name: str) -> Activation:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotary positions: the base, how much of a head is turned, and the scaling for long texts."""
+    """Rotary positions: the base, and the scaling for long texts."""
 
     base: float = 10000.0
-    fraction: float = 1.0
     scaling: RotaryScaling = field(default_factory=RotaryScaling)
 
 

@@ -150,8 +150,8 @@ ROTARY_PARAMETERS: Final = frozenset([
 """Parameters of any rotary scaling; one that a kind does not ask for changes nothing, as in transformers."""
 
 
-def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, float, RotaryScaling]:
-    """The base, the fraction of a head that is turned, and the scaling."""
+def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, RotaryScaling]:
+    """The base and the scaling. Whole heads are turned: transformers has no family of these that turns a part."""
     found = config.rope_scaling or config.rope_parameters or {}
     if not isinstance(found, Mapping):
         raise ValueError(f"{type(config).__name__}: the parameters of rotary positions are {found!r}, no object")
@@ -162,16 +162,17 @@ def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, float
                          f"{', '.join(unknown)}. It knows {', '.join(sorted(ROTARY_PARAMETERS))}")
     kind = given.pop("rope_type", given.pop("type", "default"))
     given.pop("type", None)
-    base = given.pop("rope_theta", None) or config.rope_theta or theta
-    fraction = given.pop("partial_rotary_factor", None) or config.partial_rotary_factor or 1.0
+    base, fraction = (next((x for x in (given.pop(name, None), config[name]) if x is not None), default)
+                      for name, default in (("rope_theta", theta), ("partial_rotary_factor", 1)))
     if config.original_max_position_embeddings is not None:
         given["original_max_position_embeddings"] = config.original_max_position_embeddings
     if kind in ("yarn", "longrope", "llama3"):
         given.setdefault("original_max_position_embeddings", config.max_position_embeddings)
-    for name, value in (("rope_theta", base), ("partial_rotary_factor", fraction)):
-        if not _is_number(value) or value <= 0 or (value > 1 and name == "partial_rotary_factor"):
-            raise ValueError(f"{type(config).__name__}: {name}={value!r} is out of range")
-    return float(base), float(fraction), RotaryScaling(kind, given)
+    if not _is_number(base) or base <= 0:
+        raise ValueError(f"{type(config).__name__}: rope_theta={base!r} is out of range")
+    if fraction != 1:
+        raise ValueError(f"{type(config).__name__}: partial_rotary_factor={fraction!r} is not supported, only 1")
+    return float(base), RotaryScaling(kind, given)
 
 
 def windows_of(config: ModelConfig, layers: int) -> tuple[int | None, ...]:
@@ -181,6 +182,8 @@ def windows_of(config: ModelConfig, layers: int) -> tuple[int | None, ...]:
     if kinds is None:
         first = config.get("max_window_layers", 0)
         kinds = ["sliding_attention" if window is not None and i >= first else "full_attention" for i in range(layers)]
+    if not isinstance(kinds, Sequence) or not all(isinstance(kind, str) for kind in kinds):
+        raise ValueError(f"{type(config).__name__}: layer_types={kinds!r} is no list of names")
     unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if unknown or len(kinds) != layers:
         raise ValueError(f"{type(config).__name__}: layer_types names {len(kinds)} layers of {layers}"

@@ -11,13 +11,13 @@ from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of
 
 def parts_of(config: ModelConfig) -> Architecture:
     """What a Llama and the models after it have: root mean square norms, rotary positions, gated feed-forward parts."""
-    base, fraction, scaling = rotary_of(config)
+    base, scaling = rotary_of(config)
     return Architecture(
         vocab_size=config.vocab_size, dim=config.hidden_size, layers=config.num_hidden_layers,
         heads=config.num_attention_heads, kv_heads=config.num_key_value_heads or config.num_attention_heads,
         head_dim=config.head_dim or config.hidden_size // config.num_attention_heads, hidden=config.intermediate_size,
         context=config.max_position_embeddings, norm_eps=config.rms_norm_eps,
-        activation=activation_named(config.hidden_act), rotary=Rotary(base, fraction, scaling),
+        activation=activation_named(config.hidden_act), rotary=Rotary(base, scaling),
         tied=config.tie_word_embeddings, dropout=Dropout(attention=config.attention_dropout),
         initial_deviation=config.initializer_range)
 
@@ -38,6 +38,9 @@ class LlamaConfig(ModelConfig):
         """`parts_of`, with biases where the fields ask for some."""
         if self.rope_interleaved:
             raise ValueError("LlamaConfig: rope_interleaved=True is not supported, only pairs of halves")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(f"LlamaConfig: hidden_size={self.hidden_size} is no multiple of num_attention_heads="
+                             f"{self.num_attention_heads}, and transformers reads no such Llama")
         return replace(parts_of(self), qkv_bias=self.attention_bias, out_bias=self.attention_bias,
                        mlp_bias=self.mlp_bias)
 

@@ -51,8 +51,7 @@ class Transformer(nn.Module):
         if spec.segments:
             self.embed_segments = nn.Embedding(spec.segments, spec.dim)
         if spec.rotary is not None:
-            turned = int(spec.head_dim * spec.rotary.fraction)
-            self.rotary_emb = nn.RotaryEmbedding(turned, spec.context, spec.rotary.base, spec.rotary.scaling)
+            self.rotary_emb = nn.RotaryEmbedding(spec.head_dim, spec.context, spec.rotary.base, spec.rotary.scaling)
         self.dropout = nn.Dropout(spec.dropout.embedding)
         self.layers = nn.ModuleList(Block(spec, layer) for layer in range(spec.layers))
         self.norm = norm_of(spec)

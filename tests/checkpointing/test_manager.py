@@ -146,6 +146,14 @@ def test_an_error_in_the_background_is_raised_by_the_next_call(tmp_path: Path, m
     assert manager.resume(**parts).step == 2 and [p.name for p in tmp_path.iterdir()] == ["step-00000002"]
 
 
+def test_an_error_that_no_call_raises_is_told_at_the_programs_end(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    program = ("from genesis import nn\nfrom genesis.checkpointing import CheckpointManager\n"
+               f"CheckpointManager({str(tmp_path / 'file' / 'runs')!r}).save(1, model=nn.Linear(1, 1))")
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "RuntimeWarning: CheckpointManager: the last checkpoint was not written: NotADirectoryError" in found.stderr
+
+
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     ({"step": -1}, ValueError, "negative"),
     ({"step": 1, "rng": 3}, ValueError, "taken"),

@@ -108,3 +108,23 @@ def test_windows_predict_each_token_once(folder: str) -> None:
 def test_a_folder_that_is_not_there(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command[0], "no/such/folder", *command[1:]]) == 2
     assert "genesis: there is no folder 'no/such/folder'" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", folder, "--prompt", "x", "--device", "tpu"]) == 2
+    assert "genesis: device: invalid device 'tpu'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_bytes_that_are_no_text(command: str, folder: str, capsys: pytest.CaptureFixture[str],
+                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xff\n"), "utf-8", "surrogateescape"))
+    assert main([command, folder, "--device", "cpu", *(["--prompt", "-"] if command == "generate" else [])]) == 2
+    assert "genesis: the prompt is no UTF-8 text" in capsys.readouterr().err
+
+
+def test_what_eval_cannot_read(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
+    for path, message in ((tmp_path / "bytes.txt", "bytes.txt is no UTF-8 text"), (tmp_path, "Is a directory")):
+        assert main(["eval", folder, str(path), "--device", "cpu"]) == 2
+        assert message in capsys.readouterr().err

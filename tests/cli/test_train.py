@@ -239,7 +239,7 @@ def test_the_work_of_a_step(tokens: str) -> None:
     ({"data": {"train": "x"}}, r"\[data\] needs 'context'"),
     ({"steps": "many"}, "steps = 'many' is not a whole number"),
     ({"steps": True}, "steps = True is not a whole number"),
-    ({"steps": 0}, "steps = 0 is out of range: it is at least 1"),
+    ({"out": ""}, "out = '' is no folder"), ({"steps": 0}, "steps = 0 is out of range: it is at least 1"),
     ({"optimizer": {"betas": [0.9]}}, r"optimizer.betas = \[0.9\] is no list of 2 numbers"),
     ({"optimizer": {"name": "adam"}}, "optimizer.name = 'adam' is none of 'adamw', 'muon'"),
     ({"schedule": 5}, r"schedule is a table: \[schedule\]")])

@@ -83,7 +83,10 @@ def test_a_field_that_is_unknown(folder: Path) -> None:
     ("tie_word_embeddings", "no", "tie_word_embeddings='no' is no switch"),
     ("model_type", ["llama"], "a model of type .'llama'."),
     ("rope_theta", -1, "rope_theta=-1 is out of range"),
-    ("partial_rotary_factor", 1.5, "partial_rotary_factor=1.5 is out of range"),
+    ("rope_theta", 0, "rope_theta=0 is out of range"),
+    ("partial_rotary_factor", 0.5, "partial_rotary_factor=0.5 is not supported"),
+    ("rope_parameters", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported"),
+    ("hidden_size", 15, "hidden_size=15 is no multiple of num_attention_heads=2"),
     ("rope_scaling", [1], "are .1., no object"),
     ("rope_scaling", {"type": "linear", "factor": 0}, "factor=0 is no positive number"),
     ("rope_scaling", {"type": "linear", "factor": 2.0, "spiral": 1}, "does not know: spiral"),
@@ -95,6 +98,12 @@ def test_fields_that_no_model_has(folder: Path, field: str, value: Any, message:
     edit(folder / "config.json", **{field: value})
     with pytest.raises(ValueError, match=message):
         AutoModelForCausalLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("kinds", [5, [["sliding_attention"]]])
+def test_kinds_of_layers_that_are_no_names(kinds: Any) -> None:
+    with pytest.raises(ValueError, match="is no list of names"):
+        MistralConfig(num_hidden_layers=1, layer_types=kinds).architecture()
 
 
 @pytest.mark.parametrize("name", ["../out.safetensors", "/etc/x.safetensors", "a/../../out.safetensors", "", ".", 7,

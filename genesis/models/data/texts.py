@@ -27,12 +27,14 @@ def read_texts(sources: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
         for path in _files(Path(source)):
             if path.suffix == ".jsonl":
                 for where, row in read_rows(path):
-                    if not isinstance(row.get("text"), str):
+                    if "text" in row and not isinstance(row["text"], str):
+                        raise ValueError(f"{where}: the field 'text' is no text but {row['text']!r:.40}")
+                    if "text" not in row:
                         raise ValueError(f"{where}: there is no text in the field 'text'; "
                                          f"there are {', '.join(row) or 'no fields'}")
                     yield row["text"]
             else:
-                yield _text(path)
+                yield read_text(path)
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -68,7 +70,12 @@ def _files(source: Path) -> list[Path]:
     return found
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: it is no UTF-8.
+    """
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:

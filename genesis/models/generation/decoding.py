@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import genesis
@@ -128,6 +129,9 @@ def left_padded(prompts: Sequence[Sequence[int]], device: Any, fill: int = 0) ->
                       hint="[tokens] for one prompt")
     if not prompts or not all(prompts):
         raise ValueError("generate: every prompt needs a token at least")
+    for token in chain.from_iterable(prompts):
+        if not hasattr(token, "__index__"):
+            raise failure("generate", f"{token!r} is no token: tokens are integers", error=TypeError)
     longest = max(map(len, prompts))
     rows = [[fill] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
     ids = genesis.tensor(rows, dtype=genesis.int64, device=device)
@@ -160,8 +164,8 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
 
     Raises:
         TypeError: `stop` is a string, or tokens are no integers.
-        ValueError: an empty prompt, padding behind a text, no room in the cache or in a table of positions, or a cache
-            of another model's or batch's.
+        ValueError: an empty prompt, a mask of another shape or beside lists, padding behind a text, no
+            room in the cache or in a table of positions, or a cache of another model's or batch's.
 
     >>> from genesis.models import LlamaConfig, LlamaForCausalLM
     >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
@@ -176,7 +180,10 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
     if hasattr(ids, "shape"):
         prompts = _rows_of_tokens(ids).to(device)
         if attention_mask is not None:
-            padding = _padding_of(attention_mask).to(device)
+            padding = _padding_of(attention_mask, prompts).to(device)
+    elif attention_mask is not None:
+        raise failure("generate", "prompts as lists are padded here, so that they take no attention_mask",
+                      error=ValueError, hint="leave attention_mask out, or give ids as a tensor")
     else:
         prompts, padding = left_padded(ids, device, fill)
     steps = decode(model, prompts, max_new_tokens, Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed,
@@ -246,14 +253,19 @@ def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, see
         model.train(training)
 
 
-def _padding_of(attention_mask: Tensor) -> Tensor:
+def _padding_of(attention_mask: Tensor, prompts: Tensor) -> Tensor:
     """(B, T) → (B,), how many zeros each row begins with.
 
     Raises:
-        ValueError: a zero follows a one.
+        ValueError: it is of another shape than the prompts, a row has no one, or a zero follows a one.
     """
+    if attention_mask.shape != prompts.shape:
+        raise failure("generate", "the attention mask has a number for each token",
+                      [("attention_mask", attention_mask), ("ids", prompts)], error=ValueError)
     mask = attention_mask.ne(0)
     padding = (~mask).sum(1)
+    if bool((padding == mask.shape[1]).any()):
+        raise ValueError("generate: every prompt needs a token at least: a row of the attention mask is 0 everywhere")
     columns = genesis.arange(mask.shape[1], device=mask.device)
     if bool((mask != (columns >= padding.unsqueeze(1))).any()):
         raise ValueError("generate: padding must lie before the text; let the tokenizer pad on the left")

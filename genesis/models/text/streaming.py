@@ -106,7 +106,7 @@ class Detokenizer:
 
 def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int], max_new_tokens: int = 256,
                     temperature: float = 0.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0,
-                    repetition_penalty: float = 1.0, stop: Sequence[str] = (), seed: int | None = None,
+                    repetition_penalty: float = 1.0, stop: str | Sequence[str] = (), seed: int | None = None,
                     cache: KVCache | None = None) -> Iterator[Fragment]:
     """Continue a prompt, a fragment of text at a time.
 
@@ -116,7 +116,7 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
         prompt: a text, or tokens.
         max_new_tokens: how many to add at most.
         temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`.
-        stop: strings that end the answer and are not part of it; so do the tokenizer's `stop_ids`.
+        stop: a string, or several, that end the answer and are not part of it; so do the tokenizer's `stop_ids`.
         seed: of the draws.
         cache: with the tokens before the prompt, or empty; a new one by default.
     """
@@ -124,7 +124,7 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
     if not ids:
         raise ValueError("stream_generate: the prompt is empty")
     device = next(model.parameters()).device
-    words, stops = Detokenizer(tokenizer), StopStrings(stop)
+    words, stops = Detokenizer(tokenizer), StopStrings([stop] if isinstance(stop, str) else stop)
     start = time.perf_counter()
     prompt_speed = since = 0.0
     steps = decode(model, genesis.tensor([ids], device=device), max_new_tokens,

@@ -106,7 +106,8 @@ def test_a_cache_of_another_model_is_refused(sizes: dict[str, int], batch: int, 
     (genesis.tensor([1, 2]), ValueError, r"shape \(batch, tokens\).*\n  ids: .*\n.*\n  try: ids.unsqueeze"),
     (genesis.zeros(1, 0, dtype=genesis.int64), ValueError, "a token each at least"),
     (genesis.ones(1, 2), TypeError, "tokens are integers"),
-    ([1, 2], TypeError, "one prompt, not several")])
+    ([1, 2], TypeError, "one prompt, not several"), ([[1, 2.5]], TypeError, "2.5 is no token"),
+    ([[1], ["a"]], TypeError, "'a' is no token")])
 def test_prompts_of_another_form_are_refused(ids: Any, error: type[Exception], message: str,
                                              model: LlamaForCausalLM) -> None:
     with pytest.raises(error, match=message):
@@ -131,6 +132,17 @@ def test_padding_behind_a_text_is_refused(model: LlamaForCausalLM) -> None:
         generate(model, genesis.tensor([[1, 2, 0]]), 3, attention_mask=mask)
     with pytest.raises(ValueError, match="every prompt needs a token"):
         generate(model, [[1], []], 3)
+
+
+@pytest.mark.parametrize(("ids", "mask", "message"), [
+    (genesis.tensor([[1, 2]]), genesis.ones(1, 3), r"a number for each token\n  attention_mask: .*\(1, 3\)"),
+    (genesis.tensor([[1, 2]]), genesis.ones(2, 2), "a number for each token"),
+    (genesis.tensor([[1, 2], [3, 4]]), genesis.tensor([[1, 1], [0, 0]]), "every prompt needs a token"),
+    ([[1, 2], [3]], genesis.ones(2, 2), "take no attention_mask")])
+def test_masks_of_other_prompts_are_refused(ids: Any, mask: genesis.Tensor, message: str,
+                                            model: LlamaForCausalLM) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.generate(ids, 3, attention_mask=mask)
 
 
 def test_an_attention_mask_stands_for_left_padding(model: LlamaForCausalLM) -> None:

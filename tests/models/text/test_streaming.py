@@ -43,6 +43,17 @@ def test_it_ends_at_a_stop_token_and_at_a_stop_string(folder: Path) -> None:
     assert len(cut) == first + 1 and cut[-1].finish_reason == "stop" and cut[-1].text == ""
 
 
+def test_a_stop_string_may_be_given_alone(folder: Path) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), Tokenizer.from_pretrained(folder)
+
+    def told(stop: str | list[str]) -> list[str]:
+        return [fragment.text for fragment in stream_generate(model, tokenizer, "hello", 8, stop=stop)]
+    text = "".join(told([]))
+    assert len(text) > 1
+    unlike = text[0] + "\0" + text[-1]  # its letters occur, it does not
+    assert "".join(told(unlike)) == text == "".join(told([unlike]))
+
+
 def test_a_seed_gives_the_same_text_again(folder: Path) -> None:
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), Tokenizer.from_pretrained(folder)
 
