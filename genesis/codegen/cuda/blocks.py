@@ -16,6 +16,7 @@ from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.ops.splits import SPREADS, split_length
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import as_written, hint, literal_value, most
+from genesis.passes.fusion.index_map import Atom
 from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
 
 PERSISTENT: Final = 16384
@@ -57,6 +58,18 @@ SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
 as many, 1528 µs with eight times as many)."""
+
+FEWEST_TURNED: Final = 16
+"""Minimum neighbours that lie in other rows."""
+
+WIDEST: Final = 64
+"""Columns of a program of long ones."""
+
+SHORT_COLUMNS: Final = (2, 4, 8)
+"""Blocks of columns that are shorter than `size_class.SMALLEST_RANGE`, where there are many: a plan for each."""
+
+FEWEST_EACH: Final = 512
+"""Elements up to which a program of short columns takes more of them, while there are enough programs."""
 
 SHORT_RUN_PIECE: Final = 512
 """Minimum elements of a program that has all neighbouring columns: fewer leave lanes idle."""
@@ -146,9 +159,11 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
         return _split_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, num_stages=3)
-    of_batch = kernel.r_leads and (columns or literal_value(kernel.r_size) is None)
+    if columns or turned(kernel):
+        return _columns(kernel, _column_block(kernel, gpu), gpu)
+    of_batch = kernel.r_leads and literal_value(kernel.r_size) is None
     r_block = batch_block(kernel.r_size, PERSISTENT) if of_batch else power_of_two(kernel.r_size)
-    return _columns(kernel, r_block, gpu) if columns else _rows(kernel, r_block, gpu)
+    return _rows(kernel, r_block, gpu)
 
 
 def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
@@ -157,7 +172,7 @@ def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> 
     Single elements of columns are not pipelined: Triton lays a block in shared memory row by row where it knows of no
     vector, so that 32 lanes meet in one bank.
     """
-    of_columns = kernel.r_leads or kernel.space[-1][1] == "x"
+    of_columns = kernel.r_leads or kernel.space[-1][1] == "x" or turned(kernel)
     if of_columns and not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
         return 1
     nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
@@ -254,13 +269,23 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     return choose_rows(Blocks(x_block, r_block, False, warps), kernel, gpu)
 
 
+def _column_block(kernel: Kernel, gpu: GpuModel) -> int:
+    """A block for all elements of a column, where that is one block."""
+    if not kernel.r_leads:
+        return power_of_two(kernel.r_size)
+    block = batch_block(kernel.r_size, PERSISTENT)
+    if block != BATCH_BLOCKS[1] or about(kernel.x_size) < 64 * enough_programs(gpu):
+        return block
+    return next((short for short in SHORT_COLUMNS if kernel.r_size <= short), block)
+
+
 def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
-    short = _short_runs(kernel, r_block, gpu)
+    short = None if turned(kernel) else _short_runs(kernel, r_block, gpu)
     if short is not None:
         return short
     x_size = about(kernel.x_size)
-    x_block = _between(1, power_of_two(x_size), 64)
+    x_block = _between(1, power_of_two(x_size), WIDEST)
     if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
         return _whole_columns(kernel, gpu)
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
@@ -269,12 +294,30 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     while (2 * x_block * r_block <= TILE and x_block * column < PROGRAM_BYTES
            and x_size >= 16 * x_block * enough_programs(gpu)):
         x_block *= 2
+    while x_block * r_block < FEWEST_EACH and x_size >= 2 * x_block * enough_programs(gpu):
+        x_block *= 2
     if x_block * r_block <= TILE:
         return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
     num_stages = _num_stages(kernel, 4096, 2, gpu)
     if num_stages == 1:
         return Blocks(x_block, SINGLES // x_block, True, 4)
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
+
+
+def turned(kernel: Kernel) -> bool:
+    """Whether rows lie across memory: neighbours of what some load reads of them are in other rows."""
+    rows = bool(kernel.space) and kernel.space[-1][1] == "r" and about(kernel.r_size) > 1
+    return rows and about(kernel.x_size) >= FEWEST_TURNED and any(
+        any(k == 1 and _along_x(atom) for atom, k in load.address.terms)
+        and not any(k == 1 and atom.name == "r" for atom, k in load.address.terms) for load in kernel.loads("xr"))
+
+
+def _along_x(atom: Atom) -> bool:
+    """Whether it is x, or what x is in runs that are long enough."""
+    if atom.kind == "var":
+        return atom.name == "x"
+    run = atom.inner if atom.kind == "mod" and about(atom.number) >= FEWEST_TURNED else None
+    return run is not None and run.is_atom and _along_x(run.terms[0][0])
 
 
 def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:

@@ -15,6 +15,7 @@ from genesis.codegen.cuda.blocks import VECTOR, Blocks, choose_blocks
 from genesis.codegen.cuda.build_kernel import build, over
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.held_columns import held_columns
 from genesis.codegen.cuda.kernel_ir import Kernel, Load
 from genesis.codegen.cuda.last_programs import branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
@@ -74,7 +75,8 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
         windows = unrolled(group, kernel)
         kernel = windows or kernel
         remake = over if windows is None else build_unrolled
-        kernel, blocks = tile(group, kernel, gpu, remake) or (kernel, choose_blocks(kernel, gpu))
+        kernel, blocks = tile(group, kernel, gpu, remake) or (
+            kernel, held_columns(kernel, choose_blocks(kernel, gpu), gpu))
     index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body = Program(kernel, blocks, index64)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from genesis.codegen.cuda import lowerings
-from genesis.codegen.cuda.blocks import Blocks, in_rows_of_vectors, room_for
+from genesis.codegen.cuda.blocks import Blocks, in_rows_of_vectors, room_for, turned
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
@@ -83,7 +83,8 @@ class Program(Body):
         self.vector = 0 if self.squares else vector_of_rows(kernel, blocks)
         self.ragged_r = self.ragged_r or self.vector > 0
         of_rows = bool(kernel.space) and kernel.space[-1][1] == "r" and not kernel.r_leads
-        self.lanes = LANES if self.vector or (of_rows and in_rows_of_vectors(kernel)) else 1
+        in_vectors = of_rows and in_rows_of_vectors(kernel) and not turned(kernel)
+        self.lanes = LANES if self.vector or in_vectors else 1
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""

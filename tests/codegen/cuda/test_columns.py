@@ -14,10 +14,11 @@ from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.held_columns import held_columns
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.engine.backends import FakeCUDABackend
 from genesis.ir import Graph
-from genesis.ir.ops import composite, control, sorting
+from genesis.ir.ops import composite, control, movement, sorting
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.types import DType, bfloat16, float32
@@ -84,6 +85,7 @@ def test_a_column_has_a_running_maximum_in_every_lane(name: str, monkeypatch: py
     from genesis.codegen.cuda import loops
     from genesis.codegen.cuda.blocks import Blocks
     monkeypatch.setattr(loops, "choose_blocks", lambda kernel, gpu: Blocks(8, 4, True, 4))
+    monkeypatch.setattr(loops, "held_columns", lambda kernel, blocks, gpu: blocks)
     data = torch.tensor(SPECIAL).T.repeat(5, 3)[:13].contiguous()
     x = an_input(0, tuple(data.shape))
     graph = decomposed(Graph((x,), (getattr(composite, name)(x, axis=0),)))
@@ -166,3 +168,40 @@ def test_short_runs_of_many_are_not_split(shape: tuple[int, ...], split: bool) -
     x = an_input(0, shape)
     graph = split_reductions(decomposed(Graph((x,), (r.sum(x, axes=(1,)),))), H200)
     assert any(node.op.name == "reduce_splits" for node in graph.nodes) == split
+
+
+def normalized(rows: int, columns: int, dtype: DType, turned: bool) -> Group:
+    """A softmax over the columns of a matrix, or a layer norm of its rows where these lie across memory."""
+    x = an_input(0, (rows, columns), dtype)
+    if not turned:
+        return fuse(decomposed(Graph((x,), (composite.softmax(x, axis=0),)))).groups[0]
+    y = composite.softmax(movement.permute(x, axes=(1, 0)), axis=1)
+    return fuse(decomposed(Graph((x,), (y,)))).groups[0]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["columns", "turned"])
+@pytest.mark.parametrize(("rows", "columns", "dtype"), [
+    (633, 26993, float32), (184, 75675, float32), (768, 87049, bfloat16), (1024, 9000, bfloat16), (640, 8192, float32)])
+def test_columns_that_are_read_twice_are_held(rows: int, columns: int, dtype: DType, turned: bool) -> None:
+    """A program reads whole sectors, each element once, and its registers have room for what it holds."""
+    group = normalized(rows, columns, dtype, turned)
+    kernel = build(group)
+    blocks = held_columns(kernel, choose_blocks(kernel, H200), H200)
+    assert blocks.kept_bytes and blocks.x * dtype.itemsize >= 32
+    held = -(-rows // blocks.r) * blocks.r * blocks.x * dtype.itemsize
+    assert held <= 192 * 32 * blocks.num_warps
+    source = emit_loop(group).source
+    assert source.count("tl.load(in0") == 1 and "in0_at_held[chunk]" in source
+
+
+@pytest.mark.parametrize("rows", [4096, 20000])
+def test_columns_that_do_not_fit_are_read_again(rows: int) -> None:
+    kernel = build(normalized(rows, 4096, float32, turned=False))
+    assert held_columns(kernel, choose_blocks(kernel, H200), H200) == choose_blocks(kernel, H200)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(633, 77), (300, 131), (2, 40), (130, 600), (1025, 33)])
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+def test_rows_that_lie_across_memory(rows: int, columns: int, dtype: DType) -> None:
+    x, w = an_input(0, (rows, columns), dtype), an_input(1, (rows,), dtype)
+    check([x, w], composite.layer_norm(movement.permute(x, axes=(1, 0)), w, w, ndim=1, eps=1e-5))

@@ -1,0 +1,62 @@
+"""Columns that registers hold from their first reading to the last.
+
+A softmax over columns reads them for their maximum and sum, and again for its results. All programs that run at once
+have more columns than the L2 has room for, so that the second reading comes from memory. Here a program has so few
+columns, read in whole sectors, that its registers hold them: loops over r are written out, each block of r loaded once
+(`Blocks.kept_bytes`). The same for rows that lie across memory (`blocks.turned`), which are written along themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.codegen.cuda.blocks import WIDEST, Blocks, about, enough_programs, in_vectors, power_of_two, turned
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, Reduce, Store
+from genesis.ir.sym_int import rounds
+
+SECTOR: Final = 32
+"""Bytes that memory is read in: a program reads as many neighbours at the least."""
+
+FEWEST_SINGLES: Final = 16
+"""Minimum neighbours of a program that reads them one by one."""
+
+HELD: Final = ((4, 24 << 10), (8, 40 << 10))
+"""(warps, maximum bytes that their registers hold): two programs and more to a multiprocessor, so that one loads while
+another computes (H200: softmax over 633 rows of 26993 float32 read twice 122 µs, 33 by its bytes)."""
+
+MOST_ROUNDS: Final = 8
+"""Blocks of r that a column of a power of two has. Others of its class have five to eight, and a plan for each."""
+
+
+def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
+    """Blocks of columns that registers hold, as wide as fit.
+
+    Args:
+        blocks: what is taken where one loop reads the columns, or where they do not fit.
+    """
+    columns = bool(kernel.space) and kernel.space[-1][1] == "x" and kernel.x_size > 1
+    if not blocks.looped or blocks.run or kernel.splits is not None or not (columns or turned(kernel)):
+        return blocks
+    if not _read_again(kernel):
+        return blocks
+    loads, longest = kernel.loads("xr"), power_of_two(kernel.r_size)
+    nbytes = sum(s.out.dtype.itemsize for s in loads)
+    narrowest = max(SECTOR // min(s.out.dtype.itemsize for s in loads),
+                    1 if all(in_vectors(load, kernel) for load in loads) else FEWEST_SINGLES)
+    if longest < MOST_ROUNDS or longest * nbytes * narrowest > 2 * HELD[-1][1]:
+        return blocks
+    r_block = longest // MOST_ROUNDS
+    column = rounds(kernel.r_size, r_block) * r_block * nbytes
+    x_block = WIDEST
+    while x_block > narrowest and (x_block * column > HELD[-1][1]
+                                   or about(kernel.x_size) < x_block * enough_programs(gpu)):
+        x_block //= 2
+    warps = next((warps for warps, most_bytes in HELD if x_block * column <= most_bytes), 0)
+    return Blocks(x_block, r_block, True, warps, kept_bytes=longest * nbytes) if warps else blocks
+
+
+def _read_again(kernel: Kernel) -> bool:
+    """Whether one loop over r does not do: each element is written, or reductions wait for each other."""
+    stores = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
+    return stores or len({s.out.stage for s in kernel.statements if isinstance(s, Reduce)}) > 1
