@@ -103,6 +103,8 @@ class Blocks:
         kept_bytes: bytes of a row that registers may keep from one loop over r to the next; 0 to load it again.
         run: columns that a program has where it has all neighbours in memory, and `x` is that rounded up; else 0.
         across: lanes lie across rows, which go through shared memory (`rows_across.py`); blocks have r first, then x.
+        packed: elements of a program that has neighbours in memory, whatever rows they lie in (`packed_rows.py`); `x`
+            and `r` are then of what it has once for each row and for each place in a row. Else 0.
     """
 
     x: int
@@ -114,6 +116,7 @@ class Blocks:
     kept_bytes: int = 0
     run: int = 0
     across: bool = False
+    packed: int = 0
 
 
 def room_for(n: int) -> int:
@@ -150,7 +153,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
-        blocks = _flat(about(kernel.x_size), draws, kernel.bytes_each, gpu)
+        blocks = flat_blocks(about(kernel.x_size), kernel.bytes_each, gpu, draws)
         return windows(blocks, kernel) if kernel.folds else blocks
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
@@ -219,7 +222,8 @@ def enough_programs(gpu: GpuModel) -> int:
     return EACH * gpu.multiprocessors
 
 
-def _flat(x_size: int, draws: bool, nbytes: int, gpu: GpuModel) -> Blocks:
+def flat_blocks(x_size: int, nbytes: int, gpu: GpuModel, draws: bool = False) -> Blocks:
+    """Blocks of a loop over one coordinate that reads and writes so many bytes for each element."""
     enough = enough_programs(gpu)
     if draws and x_size >= 2048 * enough:  # more loads a lane hide Philox's long chain
         return Blocks(2048, 1, False, 2)

@@ -356,12 +356,15 @@ class Body:
         held = lowerings.triton_type(lowerings.held(dtype))
         if e.is_constant:
             return f"tl.full((), {e.constant}, {held})"
-        return f"({expression(e)}).to({held})"
+        return f"({self.text(e)}).to({held})"
+
+    def text(self, e: Expr) -> str:
+        """An index expression as text."""
+        return expression(e)
 
     def at(self, e: Expr, vars: str, block: bool = False) -> str:
         """An index expression in the shape of `vars`; a scalar when it has none and `block` is not asked."""
-        text = expression(e)
-        own = self.vars_of(e)
+        text, own = self.text(e), self.vars_of(e)
         if own == vars and not (block and not vars):
             return text if e.is_atom else f"({text})"
         shape = self.shape(vars)
@@ -394,7 +397,7 @@ class Body:
                 holds = bound.low <= bound.e.constant < bound.high
                 parts += [] if holds else ["(tl.full((), 0, tl.int32) != 0)"]
                 continue
-            text = expression(bound.e)
+            text = self.text(bound.e)
             text = text if bound.e.is_atom else f"({text})"
             if low < bound.low:
                 parts.append(f"({text} >= {bound.low})")

@@ -71,9 +71,8 @@ def _by_multiplying(atom: Atom, inside: str) -> str | None:
     """A quotient or a remainder of a sum of such, as windows have them, as a product and a shift; None for others, in
     which Triton sees neighbours.
 
-    It is exact where n·(m·d - 2^s) < 2^s for all n, with m the ceiling of 2^s / d (Granlund and Montgomery 1994). LLVM
-    makes divisions of pairs of 16-bit numbers of several such quotients, and of these ptxas 12.8 made a program that
-    was wrong on an H200: a gradient of `conv2d` with stride (3, 2) was 0 in its first column.
+    LLVM makes divisions of pairs of 16-bit numbers of several such quotients, and of these ptxas 12.8 made a program
+    that was wrong on an H200: a gradient of `conv2d` with stride (3, 2) was 0 in its first column.
     """
     inner = atom.inner
     assert inner is not None
@@ -86,13 +85,21 @@ def _by_multiplying(atom: Atom, inside: str) -> str | None:
     n, most = (f"({inside} + {before})" if before else inside), high + before
     if atom.kind == "mod" and d.bit_count() == 1:
         return f"({n} & {d - 1})"
+    quotient = divided(n, most, d)
+    if quotient is None or atom.kind == "div":
+        return f"({quotient} - {before // d})" if quotient and before else quotient
+    return f"({n} - {quotient} * {d})"
+
+
+def divided(n: str, most: int, d: int) -> str | None:
+    """The quotient of 0 ≤ n ≤ most by a number as a product and a shift; None where 32 bits do not hold the product.
+
+    It is exact where n·(m·d - 2^s) < 2^s for all n, with m the ceiling of 2^s / d (Granlund and Montgomery 1994).
+    """
     for shift in range(1, 31):
         m = -(-2**shift // d)
         if most * m >= 2**31:
             return None
         if most * (m * d - 2**shift) < 2**shift:
-            quotient = f"({n} * {m} >> {shift})" if m > 1 else f"({n} >> {shift})"
-            if atom.kind == "mod":
-                return f"({n} - {quotient} * {d})"
-            return f"({quotient} - {before // d})" if before else quotient
+            return f"({n} * {m} >> {shift})" if m > 1 else f"({n} >> {shift})"
     return None

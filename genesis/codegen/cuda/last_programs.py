@@ -48,5 +48,9 @@ def _flat(s: Load | Store, dtypes: dict[str, DType]) -> bool:
 
 def branches(whole: list[str], last: list[str]) -> list[str]:
     """The statements of a program whose block is whole, or those of the last."""
-    return ["if x_size - tl.program_id(0) * XBLOCK >= XBLOCK:", *("    " + line for line in whole),
-            "else:", *("    " + line for line in last)]
+    return alternatives("x_size - tl.program_id(0) * XBLOCK >= XBLOCK", whole, last)
+
+
+def alternatives(condition: str, whole: list[str], last: list[str]) -> list[str]:
+    """Lines that go into one of two branches."""
+    return [f"if {condition}:", *("    " + line for line in whole), "else:", *("    " + line for line in last)]

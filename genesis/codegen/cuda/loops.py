@@ -20,6 +20,7 @@ from genesis.codegen.cuda.kernel_ir import Kernel, Load
 from genesis.codegen.cuda.last_programs import branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
+from genesis.codegen.cuda.packed_rows import PackedRows
 from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
@@ -79,18 +80,15 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
             kernel, held_columns(kernel, choose_blocks(kernel, gpu), gpu))
     index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
-    body = Program(kernel, blocks, index64)
-    lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
-    if last_apart(kernel, blocks):
-        x, *masked = lines
-        lines = [x, *branches(Program(kernel, blocks, index64, whole=True).lines(), masked)]
+    body: Body = PackedRows(kernel, blocks, index64) if blocks.packed else Program(kernel, blocks, index64)
+    lines = _lines(body)
     name = kernel_name(group)
     constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
     sizes = {"x_size": kernel.x_size, **({"r_size": kernel.r_size} if body.r_size == "r_size" else {})}
     signature = {**pointers, **{size: integer_type(value) for size, value in sizes.items()},
                  **dict.fromkeys(constexprs, "constexpr")}
     aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
-    along = _read_along(kernel)
+    along = {"x"} if blocks.packed else _read_along(kernel)
     bounds = {size: value for size, value in sizes.items() if size.removesuffix("_size") in along}
     aligned += multiples_of_16(bounds)
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
@@ -99,6 +97,19 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
         tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name,
         eights=tuple(multiples_of_8(bounds)))
     return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines)
+
+
+def _lines(body: Body) -> list[str]:
+    """The kernel's lines."""
+    if isinstance(body, PackedRows):
+        return body.program_lines()
+    assert isinstance(body, Program)
+    lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
+    if last_apart(body.kernel, body.blocks):
+        x, *masked = lines
+        whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
+        lines = [x, *branches(whole.lines(), masked)]
+    return lines
 
 
 def _read_along(kernel: Kernel) -> set[str]:
@@ -114,6 +125,8 @@ def _grid(body: Body) -> tuple[int, int, int]:
     splits = body.kernel.splits
     if splits is not None and splits.over == "x":
         return splits.count, 1, 1
+    if body.blocks.packed:
+        return -(-body.kernel.x_size * body.kernel.r_size // body.blocks.packed), 1, 1
     blocks = -(-body.kernel.x_size // (body.blocks.run or body.blocks.x))
     return blocks * body.tiles, 1 if splits is None else splits.count, 1
 

@@ -88,7 +88,7 @@ def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, 
     if terms != {"x": kernel.r_size, "r": 1}:
         return None
     if not blocks.tiled:
-        return blocks.x * kernel.r_size, True
+        return blocks.packed or blocks.x * kernel.r_size, True
     return (blocks.r, True) if blocks.x == 1 else None
 
 
@@ -98,6 +98,8 @@ def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel
         return "tl.program_id(0) == 0"
     first = f"tl.program_id(0) < {gpu.multiprocessors * max(1, WARPS // blocks.num_warps)}"
     whole = f"(tl.program_id(0) + 1) * {blocks.x} <= x_size"
+    if blocks.packed:
+        whole = f"(tl.program_id(0) + 1) * {blocks.packed} <= x_size * {kernel.r_size}"
     if kernel.has_r and blocks.tiled:
         length = literal_value(kernel.r_size)
         if length is not None and length % blocks.r == 0:

@@ -19,12 +19,13 @@ from genesis.codegen.cuda.blocks import Blocks, about, enough_programs, flat_blo
 from genesis.codegen.cuda.build_kernel import over
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store
+from genesis.codegen.cuda.packed_rows import SHORTEST, packed
 from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
 
 SHORTEST_ROW: Final = 16
-"""Minimum elements of a row that gets a coordinate of its own."""
+"""Minimum elements of a row that gets lanes of its own."""
 
 WASTE: Final = 1.25
 """Maximum lanes of a block of rows per element of a row: the others idle."""
@@ -61,6 +62,11 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
     else:
         columns = _row_of(kernel)
         r_block = _row_block(columns)
+        if columns and not kernel.folds:
+            in_rows = build(group, ((kernel.x_size // columns, "x"), (columns, "r")))
+            blocks_of_elements = packed(in_rows, kernel, not r_block, gpu)
+            if blocks_of_elements is not None:
+                return in_rows, blocks_of_elements
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
@@ -81,13 +87,13 @@ def _along_rows(kernel: Kernel) -> bool:
 def _row_of(kernel: Kernel) -> int:
     """The row that all quotients and remainders of x are by, or by a multiple of it; 0 if there is none."""
     numbers = sorted({atom.number for e in _expressions(kernel) for atom in _divisions(e)
-                      if atom.number >= SHORTEST_ROW and kernel.x_size % atom.number == 0})
+                      if atom.number >= SHORTEST and kernel.x_size % atom.number == 0})
     return numbers[0] if numbers and all(number % numbers[0] == 0 for number in numbers) else 0
 
 
 def _row_block(columns: int) -> int:
     """The largest block that wastes few lanes of a row; 0 if none does."""
-    if not columns:
+    if columns < SHORTEST_ROW:
         return 0
     blocks, number = (1024, 512, 256, 128, 64, 32, 16), literal_value(columns)
     if isinstance(columns, SymInt):  # the shortest of its class is to waste few

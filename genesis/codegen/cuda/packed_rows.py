@@ -1,0 +1,207 @@
+"""Short rows side by side: a program has neighbours in memory, and what belongs to each of their rows once.
+
+In a flat loop over channels of 7 × 7 images each element asks for four numbers of its channel, by a quotient of its
+own; blocks of whole rows leave lanes idle, and read one element at a time where rows begin anywhere. Here a program has
+BLOCK neighbouring elements, which it loads and stores in vectors. They lie in few rows: what depends on the row alone
+is loaded and computed once for each, in a block [XBLOCK], and an element takes its row's value out of that
+(`tl.gather`, through shared memory). What depends on the place in a row alone is [RBLOCK] in the same way.
+
+    before: load(in0 + x) - load(in1 + x // 49 % 256)
+    after:  x = first // 49 + arange(XBLOCK)
+            load(in0 + element) - gather(load(in1 + x % 256), row_near)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from genesis.codegen.cuda.blocks import VECTOR, Blocks, about, flat_blocks, power_of_two
+from genesis.codegen.cuda.emitter import Body
+from genesis.codegen.cuda.expressions import divided, expression
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import (
+    Apply,
+    Checked,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Random,
+    Statement,
+    Store,
+    Value,
+)
+from genesis.codegen.cuda.last_programs import alternatives
+from genesis.codegen.cuda.row_edges import plain
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import literal_value
+from genesis.ir.types import DType, bool_, int64
+from genesis.passes.fusion.index_map import Atom, Expr
+
+SHORTEST: Final = 8
+"""Minimum elements of a row: of shorter ones a program has nearly as many values of rows as elements."""
+
+LONGEST: Final = 512
+"""Maximum elements of a row: a block of part of a longer one has few rows, and idles little."""
+
+SINGLE_BYTES: Final = 2
+"""Bytes of an element up to which rows that begin anywhere are slow to load one by one: wider ones fill lines."""
+
+TABLES: Final = 2
+"""Values of a row that are loaded, from which on packed rows are better than blocks of wide elements one by one."""
+
+
+def packed(kernel: Kernel, flat: Kernel, wasteful: bool, gpu: GpuModel) -> Blocks | None:
+    """The blocks of a pointwise kernel in rows and places that goes through packed rows; None where it does not.
+
+    Args:
+        flat: the same over one coordinate.
+        wasteful: no block of whole rows fits these.
+    """
+    length = literal_value(kernel.r_size)
+    if length is None or not SHORTEST <= length <= LONGEST or kernel.folds or kernel.indices:
+        return None
+    moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, (Load, Store)) and _vars(s) == "xr"]
+    shared = [*kernel.loads("x"), *kernel.loads("r")]
+    draws = any(isinstance(s, (Random, Checked, Index)) for s in kernel.statements)
+    if draws or not shared or not all(_in_pieces(s, kernel) for s in moved):
+        return None
+    dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
+    narrowest = min(dtypes[s.argument].itemsize for s in moved)
+    single = length * narrowest % VECTOR and (narrowest <= SINGLE_BYTES or len(kernel.loads("x")) >= TABLES)
+    if not (wasteful or single):
+        return None
+    blocks = flat_blocks(about(flat.x_size), flat.bytes_each, gpu)
+    rows = (length + blocks.x - 2) // length + 1
+    return replace(blocks, x=power_of_two(rows), r=power_of_two(length), packed=blocks.x)
+
+
+def _vars(s: Load | Store) -> str:
+    return s.out.vars if isinstance(s, Load) else s.vars
+
+
+def _in_pieces(s: Load | Store, kernel: Kernel) -> bool:
+    """Whether it goes through the elements as they lie."""
+    whole = Expr(0, s.address.terms)
+    bare = replace(s, address=whole, bounds=()) if isinstance(s, Load) else replace(s, address=whole)
+    return plain(bare, kernel)
+
+
+class PackedRows(Body):
+    """Prints a kernel of packed rows.
+
+    Attributes:
+        here: the coordinates that the statement being printed depends on.
+        spread: lines that give elements what was computed for rows or places, by what it is.
+    """
+
+    def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, whole: bool = False):
+        super().__init__(kernel, blocks, index64)
+        self.whole, self.here = whole, ""
+        self.spread: dict[str, str] = {}
+        self.pending: list[str] = []
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        assert self.length is not None
+        return self.length
+
+    def program_lines(self) -> list[str]:
+        """The kernel's lines: where the program is, then its statements, twice where masks would cut vectors."""
+        lines = self.lines()
+        if self._masks_cut():
+            whole = PackedRows(self.kernel, self.blocks, self.index_type is int64, whole=True)
+            lines = alternatives(f"x_size * {self.row} - first >= {self.blocks.packed}", whole.lines(), lines)
+        return [*self._places("\n".join(lines)), *lines]
+
+    def _masks_cut(self) -> bool:
+        """Whether the end of all rows may be no multiple of a vector."""
+        narrowest = min(self.dtypes[s.argument].itemsize for s in self.kernel.statements
+                        if isinstance(s, (Load, Store)) and _vars(s) == "xr")
+        return narrowest <= SINGLE_BYTES and not is_multiple(self.kernel.x_size * self.row, VECTOR // narrowest)
+
+    def _places(self, text: str) -> list[str]:
+        """Lines that say where the program's elements, rows and places in them are, as far as the text needs them."""
+        packed, row = self.blocks.packed, self.row
+        near = divided("near", row + packed - 2, row)
+        assert near is not None
+        program = "tl.program_id(0).to(tl.int64)" if self.index_type is int64 else "tl.program_id(0)"
+        small = ".to(tl.int32)" if self.index_type is int64 else ""
+        lines = [f"first = {program} * {packed}", f"element = first + tl.arange(0, {packed})",
+                 f"inside = element < x_size * {row}", f"row = first // {row}", "x = row + tl.arange(0, XBLOCK)",
+                 "x_mask = x < x_size", "r = tl.arange(0, RBLOCK)", f"r_mask = r < {row}",
+                 f"near = (first - row * {row}){small} + tl.arange(0, {packed})", f"row_near = {near}",
+                 f"r_each = near - row_near * {row}", "x_each = row + row_near"]
+        found: list[str] = []
+        for line in reversed(lines):
+            name = line.partition(" = ")[0]
+            if re.search(rf"\b{name}\b", text):
+                found.insert(0, line)
+                text += f"\n{line.partition(' = ')[2]}"
+        return found
+
+    def statement(self, s: Statement) -> list[str]:
+        """The lines of one statement, behind those that spread what it takes of rows and places."""
+        self.here = s.vars if isinstance(s, Store) else "" if isinstance(s, Constant) else s.out.vars  # type: ignore[union-attr]
+        lines = super().statement(s)
+        pending, self.pending = self.pending, []
+        return [*pending, *lines]
+
+    def use(self, value: Value, dtype: DType, inline: bool = False) -> str:
+        """An operand; of a row or a place where an element needs it, the element's own."""
+        if self.here != "xr" or value.vars not in ("x", "r") or value.name in self.constants:
+            return super().use(value, dtype, inline)
+        name = self._each(value.name, f"{value.name}_each", value.vars, value.dtype is bool_)
+        return super().use(replace(value, name=name, vars="xr"), dtype, inline)
+
+    def _each(self, text: str, name: str, vars: str, truth: bool = False) -> str:
+        """The name of what elements take out of a block of rows or places."""
+        if text not in self.spread:
+            self.spread[text] = name
+            place = "row_near" if vars == "x" else "r_each"
+            taken = f"tl.gather({text}{'.to(tl.int8)' if truth else ''}, {place}, 0)"
+            self.pending.append(f"{name} = {taken}{' != 0' if truth else ''}")
+        return self.spread[text]
+
+    def text(self, e: Expr) -> str:
+        """An index expression; for elements what is a sum of rows and places is computed for these."""
+        if self.here != "xr":
+            return super().text(e)
+        terms = {vars: tuple(term for term in e.terms if self.vars_of(Expr(0, (term,))) == vars) for vars in ("x", "r")}
+        found = [(_renamed(atom), k) for atom, k in e.terms if self.vars_of(Expr(0, ((atom, k),))) == "xr"]
+        if [(atom.text, k) for atom, k in (*terms["x"], *terms["r"])] == [("x", self.row), ("r", 1)]:
+            found.append((Atom("var", "element", 0, 0), 1))
+            terms = {}
+        for vars, own in terms.items():
+            if all(atom.kind == "var" for atom, _ in own):
+                found += [(_renamed(atom), k) for atom, k in own]
+            else:
+                table = expression(Expr(0, own))
+                name = self._each(f"({table})", f"{vars}_part{len(self.spread)}", vars)
+                found.append((Atom("var", name, 0, 0), 1))
+        return super().text(Expr(e.constant, tuple(found)))
+
+    def masks(self, vars: str, bounds: tuple) -> str:  # type: ignore[type-arg]
+        """The mask of a load or store: elements have one of their own."""
+        if vars != "xr":
+            return super().masks(vars, bounds)
+        parts = [] if self.whole else ["inside"]
+        return " & ".join([*parts, self.conditions(bounds)] if bounds else parts)
+
+    def shape(self, vars: str) -> str:
+        """The block's shape: one axis, of rows, of places or of elements."""
+        return {"": "[1]", "x": "[XBLOCK]", "r": "[RBLOCK]", "xr": f"[{self.blocks.packed}]"}[vars]
+
+    def compared_positions(self, s: Apply) -> None:
+        """None: what is compared has other shapes."""
+
+
+def _renamed(atom: Atom) -> Atom:
+    """The same of an element's own row and place."""
+    if atom.inner is None:
+        return replace(atom, name=f"{atom.name}_each")
+    terms = tuple((_renamed(inner), k) for inner, k in atom.inner.terms)
+    return replace(atom, inner=Expr(atom.inner.constant, terms))
