@@ -541,7 +541,7 @@ def test_narrow_rows_that_are_hit_rarely_are_many_to_a_program(monkeypatch: pyte
         monkeypatch.setattr(where, "ENOUGH", 2)
     for where in (sort_steps, long_sort):
         monkeypatch.setattr(where, "DIGIT", 4)
-    monkeypatch.setattr(group_sums, "PROBES", (4, 8))
+    monkeypatch.setattr(group_sums, "PROBES", 4)
     schedule = scheduled("index_add", (600, 20), 0, (500,), dtype, constant=True)
     kernel = next(emit(group) for group in schedule.groups if emit(group).name == "group_sums")
     assert kernel.constexprs["ROWS"] > row_sums.MOST_ROWS and compile_cubin(kernel)

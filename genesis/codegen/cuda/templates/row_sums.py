@@ -200,7 +200,8 @@ class RowSums:
                              *(helper(kind) for kind in sorted({"s32", self.kind})
                                for helper in (put_helper, get_helper)), plus_helper(self.kind, self.vector),
                              listed_helper(self.listed, tiles.warps)))
-        text = [*self.begun(), *self.owned(), *self.listed_hits(), *self.ended()]
+        text = ["words = g_words()", f"blocks = {self.programs}", *self.owned(), *self.begun(), *self.listed_hits(),
+                *self.ended()]
         found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]},
                                  {"XBLOCK": 1, "RBLOCK": self.step, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
                                   "GROUPS": tiles.groups}, self.programs * self.outer, tiles.warps, helpers)
@@ -229,8 +230,6 @@ class RowSums:
         """Which columns a program has; its sums are 0."""
         total = triton_type(self.total)
         return [
-            "words = g_words()",
-            f"blocks = {self.programs}",
             f"outer = tl.program_id(0){self.to_int64} // blocks",
             "near = tl.arange(0, COLUMNS)[None, :]",
             f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
