@@ -36,6 +36,10 @@ reshaped = memory.reinterpret if hasattr(memory, "reinterpret") else memory._rei
 """Gluon's language has Triton's names for what both have: an epilogue's lines are the same in both. What Triton 3.6
 calls otherwise than 3.9 has a name of its own here."""
 
+_GLUONS_NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate",
+                        "tl.debug_barrier": "threads_meet"}
+"""What Gluon calls otherwise than Triton's language."""
+
 SIZES = "*sizes, "
 """Stands in a kernel of several functions for the arguments that symbolic sizes become."""
 
@@ -162,6 +166,13 @@ def without_waiting(source: KernelSource) -> KernelSource:
     def without(text: str) -> str:
         return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in (WAIT, RELEASE))
     return replace(source, source=without(source.source), plain=without(source.plain))
+
+
+def in_gluon(text: str) -> str:
+    """A text in Triton's language, as Gluon calls what it uses."""
+    for here, there in _GLUONS_NAMES.items():
+        text = text.replace(here, there)
+    return text
 
 
 def define(source: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from genesis.ir.ops import (
     activation,
     arithmetic,
     avg_pool,
+    block_rows,
     bounds,
     channel_norm,
     clipping,

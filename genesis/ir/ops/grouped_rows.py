@@ -53,13 +53,14 @@ def _unpacked(words: Node) -> tuple[Node, Node]:
     return rows, right_shift(bitwise_and(flat, literal(0xFFFFFFFF)), literal(1))
 
 
-def _checked(source: TensorType, words: TensorType) -> None:
+def words_type(source: TensorType, words: TensorType) -> None:
+    """Raise unless there is a word for each of the source's rows."""
     if source.ndim != 3 or words.dtype is not int64 or words.shape != (1, source.shape[1]):
         raise RuntimeError(f"source {source} and words {words} do not fit")
 
 
 def _parts_type(words: TensorType, source: TensorType, bits: int, chunk: int) -> TensorType:
-    _checked(source, words)
+    words_type(source, words)
     dtype = source.dtype
     held = float32 if dtype.kind == "float" and dtype.itemsize < 4 else int32 if dtype.itemsize < 4 else dtype
     return source.with_dtype(held).with_shape((source.shape[0], source.shape[1] // chunk, 1 << bits, source.shape[2]))
@@ -100,24 +101,34 @@ group_parts: Op = Op("group_parts", "index", _parts_type, attrs=("bits", "chunk"
 
 def _sums_type(base: TensorType, words: TensorType, source: TensorType, *parts: TensorType, bits: int,
                chunk: int) -> TensorType:
-    _checked(source, words)
+    words_type(source, words)
     if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:
         raise RuntimeError(f"rows of {source} do not fit {base}")
     return base
 
 
-def _sums(base: Node, words: Node, source: Node, *parts: Node, bits: int, chunk: int) -> Node:
+def add_words(base: Node, words: Node, source: Node) -> Node:
+    """base with the source's rows added, one for each word."""
     from genesis.ir.ops.indexing import index_add, take
     rows, places = _unpacked(words)
     return index_add(base, rows, take(source, places, axis=1), axis=1)
 
 
-def _reference_sums(base: ndarray, words: ndarray, source: ndarray, *parts: ndarray, bits: int,
-                    chunk: int) -> ndarray:
+def added_words(base: ndarray, words: ndarray, source: ndarray) -> ndarray:
+    """`add_words`, by numpy."""
     result = base.copy()
     for word in words[0]:
         result[:, (word >> 32) & NUMBER] += source[:, (word & 0xFFFFFFFF) >> 1]
     return result
+
+
+def _sums(base: Node, words: Node, source: Node, *parts: Node, bits: int, chunk: int) -> Node:
+    return add_words(base, words, source)
+
+
+def _reference_sums(base: ndarray, words: ndarray, source: ndarray, *parts: ndarray, bits: int,
+                    chunk: int) -> ndarray:
+    return added_words(base, words, source)
 
 
 group_sums: Op = Op("group_sums", "index", _sums_type, attrs=("bits", "chunk"), decompose=_sums, ulp=4,
@@ -141,4 +152,5 @@ def rows_by_group(base: Node, index: Node, source: Node) -> Node:
     return group_sums(base, words, source, *parts, bits=bits, chunk=chunk)
 
 
-__all__ = ["group_bits", "group_parts", "group_sums", "rows_by_group"]
+__all__ = ["NUMBER", "add_words", "added_words", "group_bits", "group_parts", "group_sums", "rows_by_group",
+           "words_type"]

@@ -273,11 +273,14 @@ lines_summed: Op = Op("lines_summed", "index", _columns_type, decompose=_summed,
 
 def _rows_sorted(base: Node, index: Node, source: Node) -> Node:
     """Add rows by sorting their numbers, or in any order: each row would look through too many."""
+    from genesis.ir.ops.block_rows import fits_blocks, rows_by_block
     from genesis.ir.ops.grouped_rows import rows_by_group
     if _any_order(base.type.dtype):
         return rows_added(base, source, index)
     rows, count = base.type.shape[1], index.type.numel
     writes_most = base.op.name == "const" or 2 * hint(count) >= hint(rows)
+    if writes_most and fits_blocks(base, index):
+        return rows_by_block(base, index, source)
     if writes_most and rows < 2**31 and count < 2**26:
         return rows_by_group(base, index, source)
     return _in_order(base, index, source, add=True)

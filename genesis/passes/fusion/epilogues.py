@@ -2,6 +2,9 @@
 
 before: %2 = matmul(%0, %1)              after: group matmul: %2, %3, reads %0, %1, %b, writes %3
         %3 = add(%2, %b)                        (%2 is in no memory, unless others read it)
+
+So are sums of each tile's columns, where `split_reductions` has cut a sum over the product's rows as tiles lie (a
+bias's gradient): another kernel adds up what the tiles give.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
 from genesis.ir.ops import contraction, ragged
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import coordinates
+from genesis.passes.graph.split_reductions import TILE_ROWS, splits_of_tiles
 
 if TYPE_CHECKING:
     from genesis.passes.fusion.cluster import Cluster
@@ -30,8 +35,18 @@ MOST_WEIGHT = 8
 kernel of its own."""
 
 MOST_WEIGHT_BESIDE = 32
-"""Likewise, where one tile's epilogue is computed while another tile has the tensor cores, and nothing else of the tile
-is stored: a gelu beside the product that its gradient reads took more registers than there are (H200, 2026-11)."""
+"""Likewise, where one tile's epilogue is computed while another tile has the tensor cores."""
+
+DEPTH_PER_WEIGHT = 16
+"""Elements of the inner dimension that take as long on the tensor cores as a weighted op on the sums beside them (an
+H200's do 4096 operations a cycle, its lanes 128)."""
+
+MOST_WEIGHT_OF_DEEP = 64
+"""Maximum weighted ops of an epilogue beside sums however long these take: compile time grows with each."""
+
+MOST_STORED = 2
+"""Maximum values of the product's size that such an epilogue stores: a gelu and what its gradient reads (H200, a step
+of GPT-2 16 × 1024 32.25 ms with the gelu in a kernel of its own, 31.86 with both stored by the product's)."""
 
 MOST_READS = 1
 """Maximum values of the product's size that an epilogue reads while registers hold the tile."""
@@ -62,17 +77,20 @@ def merge_epilogues(fuser: _Fuser) -> None:
 
 def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> None:
     """Raise Refused if a product's kernel cannot compute a loop that reads it, or had better not."""
-    if second.space is not None or second.has_inlined or second.size != product.type.numel:
+    beside = fuser.gpu is not None and product.op is contraction.matmul and fuser.gpu.stores_beside_sums(product)
+    if second.has_inlined or second.size != product.type.numel:
         raise Refused("a product's tile knows neither whole rows nor other elements")
+    if second.space is not None and not (beside and _sums_tiles(product, second)):
+        raise Refused("a product's tile knows neither whole rows nor whole columns")
     if 1 in product.type.shape[-2:]:
         raise Refused("a tile of one row or column is a vector")
     if second.writes_rows:
         raise Refused("a row is written into memory by a kernel that reads none of it")
     if second.updates:
         raise Refused("updates of memory run together, in one launch for all tensors")
-    beside = (fuser.gpu is not None and product.op is contraction.matmul and fuser.gpu.stores_beside_sums(product)
-              and len(_stored(fuser, first, second)) == 1)
-    if first.weight + second.weight > (MOST_WEIGHT_BESIDE if beside else MOST_WEIGHT):
+    beside = beside and sum(x.type.numel == second.size for x in _stored(fuser, first, second)) <= MOST_STORED
+    deep = min(hint(product.inputs[0].shape[-1]) // DEPTH_PER_WEIGHT, MOST_WEIGHT_OF_DEEP)
+    if first.weight + second.weight > (max(MOST_WEIGHT_BESIDE, deep) if beside else MOST_WEIGHT):
         raise Refused(f"the product's tile would wait for {first.weight + second.weight} weighted ops")
     known = {*first.levels, *second.levels}
     read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
@@ -81,6 +99,14 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
     at = coordinates(((second.size, "x"),)).element
     if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):
         raise Refused("it reads other elements of the product than it computes")
+
+
+def _sums_tiles(product: Node, second: Cluster) -> bool:
+    """Whether all that a cluster reduces are columns, in splits that tiles of the product are."""
+    (*_, rows, columns), partial = product.shape, [x for x, level in second.levels.items() if level == "partial"]
+    return (set(second.levels.values()) <= {"pointwise", "partial"} and second.space == ((rows, "r"), (columns, "x"))
+            and second.splits == (splits_of_tiles(rows), TILE_ROWS)
+            and all(x.op is reduce_splits and x["how"] == "sum" for x in partial))
 
 
 def _stored(fuser: _Fuser, first: Cluster, second: Cluster) -> set[Node]:

@@ -8,14 +8,17 @@ too where it must be in memory: as an output of the program, or as an operand of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, pointwise
+from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.ir.ops.row_number import in_range
 from genesis.ir.ops.segments import lines_summed, row_put, rows_summed
+from genesis.ir.sym_int import hint
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 
@@ -137,23 +140,39 @@ def _inlined_nodes(graph: Graph) -> set[Node]:
     return inlined
 
 
+CHECKED_TWICE: Final = 1 << 22
+"""Elements that may be read at an index that each of them checks: 8 more instructions each take 1.1 µs of an H200 for
+so many (reckoned), and a kernel that checks the index before takes 2.3."""
+
+_CHECKING: Final = {lines_summed: 1, rows_summed: 1, words_by_block: 0}
+"""Ops that check an index as they read it, and which operand it is."""
+
+
 def _checked_by_readers(graph: Graph) -> set[Node]:
     """Checks of an index that its readers make: sums at places that are data, and the loops that read rows there.
 
-    To read and write the index once more for the check alone takes a third of the time of the sums.
+    To read and write the index once more for the check alone takes a third of the time of the sums. Loops make it also
+    where there are no sums, if they are short: the check's launch would take as long.
     """
-    if not any(node.op in (lines_summed, rows_summed) for node in graph.nodes):
+    found = [node for node in graph.nodes if node.op is in_range]
+    if not found:
         return set()
     refused = set(graph.roots)
-    for node in graph.nodes:
+    summed: set[Node] = set()
+    times = dict.fromkeys(found, 0)  # that an index, or what is shown of it, is read
+    for node in reversed(graph.nodes):
         for position, x in enumerate(node.inputs):
-            elementwise = position == 1 and node.op in (take, gather, lines_summed, rows_summed)
-            if not elementwise and not (node.op.kind == "movement" and node.type.numel == x.type.numel):
+            if position == _CHECKING.get(node.op):
+                summed.add(x)
+            elif position == 1 and node.op in (take, gather):
+                times[x] = times.get(x, 0) + node.type.numel
+            elif node.op.kind == "movement" and node.type.numel == x.type.numel:
+                times[x] = times.get(x, 0) + times.get(node, 0)
+                summed.update((x,) if node in summed else ())
+                refused.update((x,) if node in refused else ())
+            else:
                 refused.add(x)
-    for node in reversed(graph.nodes):  # what a view is refused, what it shows is
-        if node in refused and node.op.kind == "movement":
-            refused.update(node.inputs)
-    return {node for node in graph.nodes if node.op is in_range and node not in refused}
+    return {node for node in found if node not in refused and (node in summed or hint(times[node]) <= CHECKED_TWICE)}
 
 
 def _before_scans(graph: Graph) -> set[Node]:

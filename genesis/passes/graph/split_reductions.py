@@ -9,6 +9,8 @@ from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
+from genesis.ir.ops import reduction
+from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.splits import reduce_splits
@@ -80,6 +82,13 @@ MULTIPLE: Final = 2048
 """Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
 
 
+TILE_ROWS: Final = 128
+"""Rows of a product's tiles, whatever form the kernel has (`codegen/cuda/templates/streamed_matmul.py`)."""
+
+MOST_BEHIND: Final = 64
+"""Maximum ops between a product and a sum that is asked whether the product's kernel may make it."""
+
+
 def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
     """A reduction of many elements to few results → a reduction of each split, then one of their results.
 
@@ -140,12 +149,44 @@ def _cut(node: Node, gpu: Gpu) -> Cut | None:
     if last in axes:
         cut = _split_across(node, gpu) or _split_rows(node, results, extent, gpu)
         return None if cut is not None and results > 1 and count <= WHOLE_ROW else cut
+    if node.op is reduction.sum and _follows_product(node, gpu):
+        return Cut(splits_of_tiles(count), TILE_ROWS, node["axes"])
     columns = hint(x.shape[last])
     if columns <= SHORT_RUN and results >= 2 * gpu.multiprocessors * columns and extent * columns <= LONGEST_PIECE:
         return None
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
     fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
     return Cut(max(fitting), 1, node["axes"]) if fitting else None
+
+
+def splits_of_tiles(rows: int) -> int:
+    """How many tiles lie below each other in so many rows: with `TILE_ROWS` as their multiple, splits are these."""
+    return -(-rows // TILE_ROWS)
+
+
+def _follows_product(node: Node, gpu: Gpu) -> bool:
+    """Whether a sum over all rows of a matrix is one of pointwise ops on a product, whose kernel may sum up its tiles'
+    columns while others are multiplied (`passes/fusion/epilogues.py` decides).
+
+    A row's reduction on the way keeps the product's kernel from it, as a tile has no whole rows.
+    """
+    x = node.inputs[0]
+    if sorted(node["axes"]) != list(range(x.type.ndim - 1)):
+        return False
+    pending, seen, found = [x], {x}, False
+    while pending and len(seen) <= MOST_BEHIND:
+        op = pending[-1].op
+        if op is matmul:
+            product = pending.pop()
+            found |= (product.shape[-1] == x.shape[-1] and product.type.numel == x.type.numel
+                      and gpu.stores_beside_sums(product))
+        elif op.kind in ("pointwise", "movement", "leaf"):
+            behind = [y for y in dict.fromkeys(pending.pop().inputs) if y not in seen]
+            pending += behind
+            seen.update(behind)
+        else:
+            return False
+    return found and not pending
 
 
 def _split_rows(node: Node, results: int, extent: int, gpu: Gpu) -> Cut | None:

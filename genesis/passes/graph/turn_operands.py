@@ -10,14 +10,11 @@ product's time: reckoned, not timed.
                                             %4 = permute(%3, axes=(1,0))
                                             %5 = matmul(%0, %4)
 
-All bits: a thread multiplies rows of one operand by columns of the other, out of shared memory. Where both lie along
-the inner dimension, as in x · weightᵀ, neighbouring threads read the same bank: such a product took 771 µs on an H200,
-and 219 µs where one operand lies across. So the smaller one is copied.
+Kernels of other roundings read operands as they lie (`codegen/cuda/templates/fma_matmul_gluon.py`).
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
 from genesis.config import config
@@ -26,25 +23,19 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.sym_int import hint
 from genesis.ir.types import float32
-from genesis.passes.few_vectors import few_vectors
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
-from genesis.passes.kernel_time import copy_microseconds
 
 FEWEST: Final = 128
 """Rows, columns and elements of a sum in a product for which operands are copied: so often each element is used."""
 
-SAVED: Final = 11e9
-"""Operations of a product of all bits for which a copy saves a millisecond: 6.3e9 took 552 µs less (H200, 2026-11)."""
-
 
 def turn_operands(graph: Graph, gpu: Gpu) -> Graph:
-    """The graph with copies of operands of float32 products that do not lie as these want them."""
-    rules = {"tf32": _along, "ieee": lambda node: _not_both_along(node, gpu)}
-    rule = rules.get(config.float32_products)
-    return graph if rule is None else rewrite(
-        graph, lambda node: rule(node) if node.op is matmul and node.inputs[0].dtype is float32 else None)
+    """The graph with copies of operands of TF32 products that do not lie as these want them."""
+    if config.float32_products != "tf32":
+        return graph
+    return rewrite(graph, lambda node: _along(node) if node.op is matmul and node.inputs[0].dtype is float32 else None)
 
 
 def _along(node: Node) -> Node | None:
@@ -55,20 +46,6 @@ def _along(node: Node) -> Node | None:
     turned = (copied(a) if _lies_across(a, -1) else a,
               swap_last(copied(swap_last(b))) if _lies_across(b, -2) else b)
     return None if turned == (a, b) else make(node.op, turned, node.attrs, node.source)
-
-
-def _not_both_along(node: Node, gpu: Gpu) -> Node | None:
-    """The smaller operand is copied where both lie along the inner dimension."""
-    a, b = node.inputs
-    if not _lies_across(a, -2) or not _lies_across(b, -1):
-        return None
-    smaller = min((a, b), key=lambda x: hint(x.type.nbytes))
-    saved = 2 * prod(map(hint, node.shape)) * hint(a.shape[-1]) / SAVED * 1e3
-    copy = copy_microseconds(smaller, gpu)
-    if saved < copy or few_vectors(*node.shape[-2:]) is not None:
-        return None
-    turned = (a, copied(b)) if smaller is b else (swap_last(copied(swap_last(a))), b)
-    return make(node.op, turned, node.attrs, node.source)
 
 
 def _lies_across(x: Node, inner: int) -> bool:

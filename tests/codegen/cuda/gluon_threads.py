@@ -28,11 +28,17 @@ class Tensor(torch.Tensor):
 
 
 class Whole(int):
-    """A number that a program casts."""
+    """A number that a program casts, as are its quotients and remainders."""
 
     def to(self, _: object) -> Whole:
         """Itself."""
         return self
+
+    def __floordiv__(self, by: int) -> Whole:
+        return Whole(int(self) // by)
+
+    def __mod__(self, by: int) -> Whole:
+        return Whole(int(self) % by)
 
 
 def tensor(x: torch.Tensor) -> Tensor:
@@ -247,6 +253,38 @@ class Run:
         return found if len(found) > 1 else found[0]
 
 
+class Copies:
+    """A program's copies of elements to shared memory, in groups that it waits for."""
+
+    def __init__(self, run: Run):
+        self.random = run.random
+        self.groups: list[list[Callable[[], None]]] = [[]]
+
+    def start(self, block: Shared, at: Pointer, mask: torch.Tensor | None = None) -> None:
+        """A copy: what the mask leaves out is 0."""
+        block.data.fill_(float("nan"))
+
+        def end() -> None:
+            inside = torch.ones(block.data.shape, dtype=torch.bool) if mask is None else mask.expand(block.data.shape)
+            places = torch.where(inside, at.offset, 0)
+            assert not ((places < 0) | (places >= len(at.memory))).any(), "a copy from outside of the memory"
+            block.data.copy_(torch.where(inside, at.memory[places], 0))
+        self.groups[-1].append(end)
+
+    def commit(self) -> None:
+        """The copies since the last one are a group. Some end early."""
+        for group in self.groups:
+            if group and self.random.random() < 0.3:
+                group.pop(self.random.randrange(len(group)))()
+        self.groups.append([])
+
+    def wait(self, left: int) -> None:
+        """Until all groups but the last ones have ended."""
+        while len(self.groups) - 1 > left:
+            for end in self.groups.pop(0):
+                end()
+
+
 def _language(run: Run, started: list[Callable[[], None]], number: int) -> SimpleNamespace:
     """What the kernel calls `tl`."""
     def allocate(dtype: torch.dtype, shape: Sequence[int], layout: object) -> Shared:
@@ -272,12 +310,11 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
         at.memory[at.offset] = value
 
     def store(at: Pointer, value: torch.Tensor, mask: torch.Tensor | None = None) -> None:
-        inside = slice(None) if mask is None else mask
-        at.memory[at.offset[inside]] = value[inside].to(at.memory.dtype)
+        inside = slice(None) if mask is None else mask.expand(value.shape)
+        at.memory[at.offset.expand(value.shape)[inside]] = value[inside].to(at.memory.dtype)
 
     def load(at: Pointer, mask: torch.Tensor | None = None, other: float = 0, volatile: bool = False) -> Tensor:
         if mask is None:
-            assert volatile, "another program's"
             return tensor(at.memory[at.offset])
         inside = torch.where(mask, at.offset, 0)
         return tensor(torch.where(mask, at.memory[inside], other).to(at.memory.dtype))
@@ -295,9 +332,10 @@ def _language(run: Run, started: list[Callable[[], None]], number: int) -> Simpl
         constexpr=int, int32=torch.int32, int64=torch.int64, float32=torch.float32, bfloat16=torch.bfloat16,
         float16=torch.float16, allocate_shared_memory=allocate, warp_specialize=specialize, atomic_add=atomic_add,
         atomic_xchg=exchange, store=store, load=load, barrier=ignored, max=largest, full=full, static_range=range,
-        program_id=lambda axis: number,
+        program_id=lambda axis: Whole(number),
         cdiv=lambda a, b: -(-a // b), minimum=both(torch.minimum, min), maximum=both(torch.maximum, max),
         zeros=lambda shape, dtype, layout=None: full(shape, 0, dtype), sum=lambda x, axis: x.sum(axis),
+        assume=ignored, dot_fma=lambda a, b, total: total + a @ b,
         arange=lambda a, b, layout=None: tensor(torch.arange(a, b)), exp2=torch.exp2, log2=torch.log2,
         reshape=lambda x, shape: x.reshape(*shape), permute=lambda x, order: x.permute(*order),
         split=lambda x: (x[..., 0], x[..., 1]), fma=lambda a, b, c: a * b + c, where=torch.where,
@@ -338,6 +376,9 @@ def run_gluon(kernel: KernelSource, memory: dict[Node, torch.Tensor], seed: int 
                     expect=lambda barrier, nbytes: barrier.arrive(1, -nbytes)),
                 "tma": SimpleNamespace(async_load=run.read, async_store=run.write, store_wait=run.written),
                 "warpgroup_mma": run.product, "warpgroup_mma_wait": run.products, "fence_async_shared": nothing}
+            copies = Copies(run)
+            module["async_copy"] = SimpleNamespace(async_load=copies.start, commit_group=copies.commit,
+                                                   wait_group=copies.wait)
             exec(compile(f"from __future__ import annotations\n{text}", kernel.name, "exec"), module)
             module[kernel.name](**dict(zip(names, given, strict=True)), **kernel.constexprs)
         run.start(started)

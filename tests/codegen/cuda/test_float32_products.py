@@ -42,7 +42,8 @@ def kernel(size: int = 4096) -> KernelSource:
 def test_a_kernel_rounds_as_the_setting_says(rounding: str) -> None:
     genesis.config.float32_products = rounding
     source = kernel()
-    assert f'input_precision="{rounding}"' in source.source and compile_cubin(source)
+    assert f'input_precision="{rounding}"' in source.readable and compile_cubin(source)
+    assert ("tl.dot_fma" in source.source) == (rounding == "ieee")
 
 
 def test_products_of_low_precision_have_no_rounding() -> None:

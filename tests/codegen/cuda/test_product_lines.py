@@ -51,16 +51,6 @@ def test_drawn_products(seed: int) -> None:
     check(inputs, node, tolerance=tolerance)
 
 
-@pytest.mark.parametrize("batch", [(), (3,)])
-@pytest.mark.parametrize(("rows", "depth", "columns"), [(16, 40, 70), (70, 33, 16), (64, 64, 64)])
-def test_products_of_operands_that_both_lie_across(rows: int, depth: int, columns: int, batch: tuple[int, ...]) -> None:
-    """The tile is made transposed, and stored as it should lie."""
-    inputs, node = product(rows, depth, columns, float32, "tt", batch=batch)
-    schedule = check(inputs, node, tolerance=1e-4)
-    kernel, = map(emit, schedule.groups)
-    assert "tl.trans(total)" in kernel.source and "tl.dot(b_tile, a_tile" in kernel.source
-
-
 @pytest.mark.parametrize(("rows", "depth", "layout", "narrow"), [
     (64, 64, "n", False), (64, 66, "n", False), (64, 65, "n", True), (65, 64, "n", False), (65, 64, "t", True),
     (64, 65, "t", False)])

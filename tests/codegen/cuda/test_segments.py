@@ -13,7 +13,17 @@ from genesis.config import config
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
 from genesis.ir.node import literal
-from genesis.ir.ops import grouped_rows, indexing, leaves, movement, pointwise, segments, sort_steps, sorting
+from genesis.ir.ops import (
+    block_rows,
+    grouped_rows,
+    indexing,
+    leaves,
+    movement,
+    pointwise,
+    segments,
+    sort_steps,
+    sorting,
+)
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
@@ -36,6 +46,12 @@ def texts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def sorts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No index is short enough to be looked through for each row."""
     monkeypatch.setattr(row_sums, "LONGEST", 0)
+
+
+@pytest.fixture
+def grouped(sorts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No index is short enough for its blocks to be sorted each for itself."""
+    monkeypatch.setattr(block_rows, "MOST_BLOCKS", 0)
 
 
 ROWS = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((900,), 0, (300,)), ((1, 3), 0, (300,))]
@@ -81,7 +97,7 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[i
     by_line = name == "scatter_add" and all(a == b for i, (a, b) in enumerate(zip(shape, where, strict=False))
                                             if i != axis)
     grouped = name == "index_add" and (constant or 2 * prod(where) >= shape[axis])
-    first = "rows_added" if whole_sums else "lines_summed" if by_line else "group_sums" if grouped else "sort"
+    first = "rows_added" if whole_sums else "lines_summed" if by_line else "words_by_block" if grouped else "sort"
     assert any(kernel.startswith(first) for kernel in names(schedule))
     base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
     data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
@@ -113,7 +129,7 @@ def test_sums_in_any_order_where_the_user_allows_them(monkeypatch: pytest.Monkey
     base, index, source = torch.zeros(7, 5), torch.arange(300) % 7, torch.ones(300, 5)
     found, = run_schedule(schedule, [base, index, source], most_programs=512)
     assert torch.equal(found, base.index_add(0, index, source))
-    assert "group_sums" in names(scheduled("index_add", (7, 5), 0, (3000,), "bfloat16"))
+    assert "block_sums" in names(scheduled("index_add", (7, 5), 0, (3000,), "bfloat16"))
 
 
 def test_of_equal_indices_the_last_wins() -> None:
@@ -126,7 +142,7 @@ def test_of_equal_indices_the_last_wins() -> None:
 
 def test_the_gradient_of_an_embedding_compiles_for_hopper() -> None:
     schedule = scheduled("index_add", (50304, 768), 0, (16, 1024), "bfloat16", constant=True)
-    assert names(schedule) == ["cast", "digit_counts", "digit_scatter", "group_parts", "group_sums"]
+    assert names(schedule) == ["words_by_block", "block_sums"]
     for group in schedule.groups:
         assert compile_cubin(emit(group)), group
 
@@ -167,7 +183,7 @@ def test_rows_are_added_where_they_lie_unless_they_are_the_source(monkeypatch: p
     for added in (base, source):
         graph = Graph((base, index, source), (), ((base, OPS["index_add"](base, index, added, axis=0)),))
         group = next(group for group in run_passes(graph, backend_named("h200"))[1].groups
-                     if emit(group).name in ("rows_summed", "group_sums"))
+                     if emit(group).name in ("rows_summed", "block_sums"))
         assert bool(group.in_place) == (added is source)
 
 
@@ -366,6 +382,22 @@ def test_those_who_read_an_index_once_check_it() -> None:
     assert all(node.dtype is float32 for group in schedule.groups for node in group.outputs)
 
 
+@pytest.mark.parametrize(("rows", "launches"), [(23, ["in_range_take"]), (300_000, ["in_range", "take"])])
+def test_loops_that_read_at_a_short_index_check_it(rows: int, launches: list[str]) -> None:
+    """Until each element's check takes longer than a launch: an index of the last axis is read for every row."""
+    x, index = an_input(0, (rows, 37)), an_input(1, (41,), int64)
+    shown = movement.reshape(checked(index, 37), shape=(41,))
+    schedule = run_passes(Graph((x, index), (indexing.take(x, shown, axis=1),)), backend_named("h200"))[1]
+    assert names(schedule) == launches
+
+
+def test_an_index_that_is_a_result_is_checked_once() -> None:
+    x, index = an_input(0, (23, 37)), an_input(1, (41,), int64)
+    at = checked(index, 37)
+    schedule = run_passes(Graph((x, index), (at, indexing.take(x, at, axis=1))), backend_named("h200"))[1]
+    assert names(schedule) == ["in_range", "take"]
+
+
 @pytest.mark.parametrize(("count", "wrong"), [(40, 77), (300, -75), (300, 0)])
 def test_an_index_outside_is_told_and_adds_nothing(count: int, wrong: int) -> None:
     base, index, source = an_input(0, (3, 74)), an_input(1, (3, count), int64), an_input(2, (3, count))
@@ -448,7 +480,7 @@ def test_no_two_warps_have_one_sum(shape: tuple[int, int, int], itemsize: int) -
 @pytest.mark.parametrize(("rows", "width", "count", "dtype", "short"), [
     (1500, 64, 3111, "bfloat16", True), (2013, 768, 3968, "bfloat16", True), (20439, 32, 100_000, "bfloat16", False),
     (50304, 768, 512, "bfloat16", True), (50304, 768, 16384, "bfloat16", False), (2, 768, 16385, "bfloat16", False),
-    (8440, 64, 8440, "float32", True), (2, 768, 8193, "float32", False)])
+    (8440, 64, 8192, "bfloat16", True), (8440, 64, 8440, "bfloat16", False), (618, 1024, 6144, "float32", False)])
 def test_an_index_is_looked_through_as_long_as_that_takes_little(rows: int, width: int, count: int, dtype: str,
                                                                  short: bool) -> None:
     schedule = scheduled("index_add", (rows, width), 0, (count,), dtype, constant=True)
@@ -500,7 +532,7 @@ def test_sums_of_rows_of_any_number_compile() -> None:
         assert compile_cubin(emit(group))
 
 
-@pytest.mark.usefixtures("sorts")
+@pytest.mark.usefixtures("grouped")
 @pytest.mark.parametrize(("rows", "dtype", "row"), [
     pytest.param(300, "float32", None, marks=pytest.mark.sweep), (270, "bfloat16", 269), (2, "float64", None)])
 def test_a_long_index_is_sorted_by_groups_of_rows(monkeypatch: pytest.MonkeyPatch, rows: int, dtype: str,
@@ -521,7 +553,7 @@ def test_a_long_index_is_sorted_by_groups_of_rows(monkeypatch: pytest.MonkeyPatc
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.usefixtures("sorts")
+@pytest.mark.usefixtures("grouped")
 def test_a_group_that_nothing_hits_reads_sums_that_all_threads_have_made_0() -> None:
     """Its loop over words makes no turn: none of the loop's barriers are between the writes and the reads."""
     schedule = scheduled("index_add", (600, 64), 0, (300,), "float32", constant=True)
@@ -531,7 +563,7 @@ def test_a_group_that_nothing_hits_reads_sums_that_all_threads_have_made_0() -> 
     assert compile_cubin(kernel)
 
 
-@pytest.mark.usefixtures("sorts")
+@pytest.mark.usefixtures("grouped")
 @pytest.mark.parametrize(("dtype", "skewed"), [("float32", True), ("bfloat16", False), ("float64", False)])
 def test_narrow_rows_that_are_hit_rarely_are_many_to_a_program(monkeypatch: pytest.MonkeyPatch, dtype: str,
                                                                skewed: bool) -> None:
@@ -558,6 +590,7 @@ def test_narrow_rows_that_are_hit_rarely_are_many_to_a_program(monkeypatch: pyte
     torch.testing.assert_close(found[0].double(), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.usefixtures("grouped")
 def test_an_index_that_may_be_long_is_sorted_in_two_steps_where_its_class_is_not() -> None:
     """(8, 12798): up to 15 × 16383, of which 8 × 16384 counts: no scan of 60 blocks' counts."""
     with Trace(A=8, B=12_798) as trace:
@@ -571,6 +604,7 @@ def test_an_index_that_may_be_long_is_sorted_in_two_steps_where_its_class_is_not
         assert all(compile_cubin(kernel) for kernel in kernels)
 
 
+@pytest.mark.usefixtures("grouped")
 def test_sums_of_groups_of_any_number_compile() -> None:
     with Trace(A=30_000, B=20_000) as trace:
         places, rows = trace.symbol("A"), trace.symbol("B")

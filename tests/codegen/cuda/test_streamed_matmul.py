@@ -11,17 +11,21 @@ import torch
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
-from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates import streamed_matmul
 from genesis.codegen.cuda.templates.streamed_matmul import Form
 from genesis.codegen.cuda.templates.tile import Tile
+from genesis.codegen.cuda.worker import compile_kernel
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes import structural_memo
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph.split_reductions import TILE_ROWS, splits_of_tiles
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some
@@ -122,13 +126,17 @@ def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     assert kernel.name.startswith("streamed_matmul") and kernel.plain and compile_cubin(kernel)
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "and what the gradient reads"])
+@pytest.mark.parametrize("approximate", ["tanh", "none"])
 @pytest.mark.parametrize("depth, columns", [(768, 3072), (4096, 14336)])
-def test_a_gelu_beside_sums_spills_no_registers(depth: int, columns: int) -> None:
+def test_a_gelu_beside_sums_spills_no_registers(depth: int, columns: int, approximate: str, beside: bool) -> None:
     """The L1 has no room for spilled registers beside the blocks: they would go to the L2 and back."""
     x, w, bias = inputs((16384, depth), (columns, depth), (columns,), dtype=bfloat16)
     y = matmul(x, swap_last(w)) + movement.expand(bias, shape=(16384, columns))
-    kernel = emit(fuse(decomposed(Graph((x, w, bias), (p.gelu(y, approximate="tanh"),))), gpu=H200).groups[0])
-    assert kernel.name.startswith("streamed_matmul_add_mul") and stack_bytes(compile_cubin(kernel)) == 0
+    outputs = (p.gelu(y, approximate=approximate), *([y] if beside else []))
+    kernel = emit(fuse(decomposed(Graph((x, w, bias), outputs)), gpu=H200).groups[0])
+    assert kernel.name.startswith("streamed_matmul_add_") and stack_bytes(compile_cubin(kernel)) == 0
+    assert sum(argument.__class__ is MatrixMap for argument in kernel.args) == 3 + beside
 
 
 @pytest.fixture
@@ -165,6 +173,90 @@ def test_work_on_shared_tiles_is_done_once(only_form: Callable[[Form], None]) ->
     x, w, bias = inputs((256, 768), (384, 768), (384,), dtype=bfloat16)
     y = matmul(x, swap_last(w)) + movement.expand(bias, shape=(256, 384))
     assert "parts" in check((x, w, bias), y * y).signature
+
+
+def summed(rows: int, depth: int, columns: int, *, packed: bool = False) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """Work on a product's elements that is not 0 where they are, and the sums of its columns by tiles."""
+    wide = depth + 2 if packed else depth
+    dy, w, x = inputs((rows, wide), (depth, columns), (rows, columns), dtype=bfloat16)
+    part = movement.slice(dy, starts=(0, 1), stops=(rows, depth + 1), steps=(1, 1)) if packed else dy
+    dx = matmul(part, w) * x + 1.0
+    return (dy, w, x), (dx, reduce_splits(dx, how="sum", axes=(0,), splits=splits_of_tiles(rows), multiple=TILE_ROWS))
+
+
+def check_sums(operands: tuple[Node, ...], outputs: tuple[Node, ...],
+               run: Callable[..., None] = run_source) -> KernelSource:
+    """One kernel for both, which gives torch's values."""
+    graph = decomposed(Graph(operands, outputs))
+    group, = fuse(graph, gpu=SMALL).groups
+    assert group.kind == "matmul" and len(group.outputs) == 2
+    kernel = emit(group, SMALL)
+    data = [some(x) for x in operands]
+    memory = {x: data[x["index"]].contiguous() for x in graph.nodes if x.op.name == "input"}
+    memory |= {x: empty(x) for x in group.outputs}
+    run(kernel, memory)
+    dy, w, x = (value.double() for value in data)
+    want = (dy if dy.shape[1] == len(w) else dy[:, 1:-1]) @ w * x + 1.0
+    parts = torch.stack([rows.sum(0) for rows in want.split(TILE_ROWS)])
+    for node, value in zip(graph.roots, (want, parts), strict=True):
+        found = _memory(node, memory).reshape(value.shape).double()
+        torch.testing.assert_close(found, value, rtol=0.01 if value is want else 1e-5, atol=1e-3)
+    return kernel
+
+
+@pytest.mark.parametrize("shape", [(264, 136, 400), (384, 64, 384), (260, 72, 520)], ids=str)
+@pytest.mark.parametrize("name", ["large", "turns", "small and shared"])
+def test_the_columns_of_tiles_are_summed(only_form: Callable[[Form], None], name: str,
+                                         shape: tuple[int, int, int]) -> None:
+    """The last tile's rows behind the end are no part of its sums, though what is made of them is 1."""
+    only_form(SHARED if name == "small and shared" else FORMS[name])
+    kernel = check_sums(*summed(*shape))
+    assert kernel.name.startswith("streamed_matmul_") and ("parts" in kernel.signature) == (name == "small and shared")
+
+
+def test_the_columns_of_tiles_that_are_read_by_pointers_are_summed() -> None:
+    """What the copy engine cannot read is read in tiles of as many rows."""
+    kernel = check_sums(*summed(300, 72, 400, packed=True))
+    assert kernel.name.startswith("matmul_") and kernel.constexprs["I"] == TILE_ROWS
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_threads_sum_the_columns_of_tiles(only_form: Callable[[Form], None], name: str) -> None:
+    only_form(replace(FORMS[name], tile=replace(FORMS[name].tile, j=128)))
+    check_sums(*summed(264, 264, 400), run=lambda kernel, memory: run_gluon(kernel, memory, 3, launches=2))
+
+
+def test_other_sums_are_no_part_of_a_products_kernel() -> None:
+    """Sums of other splits, of rows, other reductions; and where no tile is stored beside sums."""
+    operands, (dx, sums) = summed(264, 136, 400)
+    others = [reduce_splits(dx, how="sum", axes=(0,), splits=3, multiple=1),
+              reduce_splits(dx, how="sum", axes=(0,), splits=4, multiple=TILE_ROWS),
+              reduce_splits(dx, how="max", axes=(0,), splits=3, multiple=TILE_ROWS), r.sum(dx, axes=(1,))]
+    for other in others:
+        found = fuse(decomposed(Graph(operands, (dx, other))), gpu=SMALL)
+        assert len(found.groups) == 2 and any("whole columns" in missed.why for missed in found.missed)
+    smaller = replace(MODELS["a100"], multiprocessors=2)
+    assert len(fuse(decomposed(Graph(operands, (dx, sums))), gpu=smaller).groups) == 2
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("name", FORMS)
+def test_a_gelu_s_gradient_and_its_sums_spill_no_registers(only_form: Callable[[Form], None], name: str,
+                                                           short: bool) -> None:
+    """What a short one reads is asked for before the sums begin, in whole tiles."""
+    only_form(FORMS[name])
+    dy, w, h, b = inputs((16384, 768), (768, 3072), (16384, 3072), (3072,), dtype=bfloat16)
+    x = h + movement.expand(b, shape=(16384, 3072))
+    s = p.sigmoid(x * (x * x * 0.0713548 + 1.5957691))
+    dx = matmul(dy, w) * (s * (x * (1.0 - s) * (x * x * 0.2140645 + 1.5957691) + 1.0))
+    dx = matmul(dy, w) * h if short else dx
+    sums = reduce_splits(dx, how="sum", axes=(0,), splits=128, multiple=TILE_ROWS)
+    operands, outputs = ((dy, w, h), (dx, sums)) if short else ((dy, w, h, b), (dx, sums, x * s))
+    group, = fuse(decomposed(Graph(operands, outputs)), gpu=H200).groups
+    kernel = emit(group)
+    assert kernel.name.startswith("streamed_matmul_") and ("ahead" in kernel.source) == (short and name != "shared")
+    compiled = compile_kernel(kernel.key_parts(), 90)
+    assert stack_bytes(compiled["cubin"]) == 0 and compiled["shared_bytes"] <= H200.block_shared_memory
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node
+from genesis.ir.ops import movement
+from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import dtype_named
 from genesis.passes.graph import split_reductions as split
@@ -54,6 +56,25 @@ def test_rows_that_one_program_reads_at_once_are_whole(shape: tuple[int, ...], a
 def test_a_sum_has_as_many_programs_as_are_long_enough(shape: tuple[int, ...], splits: int) -> None:
     part, = cuts(reduced(shape, (0,) if len(shape) == 1 else (0, 1) if shape[1] == 32 else (1,)))
     assert part["splits"] == splits
+
+
+@pytest.mark.parametrize(("way", "splits", "multiple"), [
+    ("gelu's gradient", 129, 128), ("of heads", 129, 128), ("of rows that were reduced", 132, 1),
+    ("of a product of few tiles", 528, 1), ("of another axis", None, None)])
+def test_columns_of_a_product_are_summed_as_its_tiles_lie(way: str, splits: int | None, multiple: int | None) -> None:
+    rows, columns = 16400, 3072 if way != "of a product of few tiles" else 256
+    a, b, x, bias = (an_input(i, shape, dtype_named("bfloat16")) for i, shape in enumerate(
+        ((rows, 768), (768, columns), (rows, columns), (columns,))))
+    y = matmul(a, b)
+    spread = movement.expand(bias, shape=(rows, columns))
+    if way == "of rows that were reduced":
+        y = y - movement.expand(OPS["max"](y, axes=(1,), keepdims=True), shape=(rows, columns))
+    dx = y * OPS["sigmoid"](OPS["add"](x, spread))
+    if way == "of heads":
+        dx = movement.reshape(movement.reshape(dx, shape=(4100, 4, 3072)), shape=(1025, 16, 3072))
+    axes = tuple(range(dx.type.ndim - 1)) if way != "of another axis" else (1,)
+    found = [(node["splits"], node["multiple"]) for node in cuts(Graph((a, b, x, bias), (OPS["sum"](dx, axes=axes),)))]
+    assert found == ([(splits, multiple)] if splits else [])
 
 
 @pytest.mark.parametrize("shape", [(20, 20_000), (100, 20_000), (40, 12_000)])

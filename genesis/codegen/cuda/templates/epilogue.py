@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emitter import Body
-from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Statement, Store
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import gcd
+from genesis.passes.fusion.index_map import Expr
 from genesis.passes.groups import Group
 
-PRODUCT = "in0"
+PRODUCT: Final = "in0"
 """What the loop kernel calls the product."""
 
 
@@ -42,6 +43,7 @@ class Epilogue:
         args: the nodes of these parameters, in order.
         aligned: those of the parameters that are tensors.
         tiles: parameter → matrix, of results that are written a piece at a time, by `put`.
+        ahead: statements before the product is summed up: a load whose values its lines find in `ahead_pieces`.
     """
 
     lines: tuple[str, ...]
@@ -49,20 +51,31 @@ class Epilogue:
     args: tuple[Node, ...]
     aligned: tuple[str, ...]
     tiles: dict[str, Result] = field(default_factory=dict)
+    ahead: tuple[str, ...] = ()
+
+
+PLACES: Final = ("x = batch * rows + i[:, None]", "x_mask = i[:, None] < rows", "r = j[None, :]",
+                 "r_mask = j[None, :] < columns")
+"""Lines that say where the elements of rows i and columns j are."""
 
 
 def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int],
              index64: bool, by_tiles: Callable[[Node], bool] | None = None, also_put: bool = False,
-             ragged_rows: bool = False) -> Epilogue:
+             ragged_rows: bool = False, piece: int = 0, ahead: bool = False, gluon: bool = False) -> Epilogue:
     """The epilogue of a matmul group.
 
     Args:
         shape: batches, and the rows and columns of each.
-        tile: rows and columns of a block of the product, or of a piece of one.
+        tile: rows and columns of a block of the product.
         by_tiles: where blocks are streamed: of a result in memory, whether it may be written as a piece of a matrix
             like the product.
         also_put: whether the product is written so, too, after the others.
         ragged_rows: whether a tile may have fewer rows than its block though blocks divide them all.
+        piece: columns that are computed at a time; 0 for the whole tile. A tile that reaches past the end may have
+            pieces that are all behind it.
+        ahead: whether 16-bit values of the product's size are loaded before it is summed up: registers have room for
+            them beside the sums, and the load takes as long as these do.
+        gluon: whether the kernel is in Gluon, where all values of an expression lie in registers alike.
     """
     batch, rows, columns = shape
     outputs = tuple(x for x in group.outputs if x is not product)
@@ -73,7 +86,9 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
              if by_tiles is not None and x.name != PRODUCT and x.node in outputs and by_tiles(x.node)}
     stored = {s.argument: Result(tiles[s.argument], *place) for s in kernel.statements
               if isinstance(s, Store) and s.argument in tiles and (place := _tile_at(s)) is not None}
-    body = _Body(kernel, tile, index64, product in group.outputs, {x: f"{x}_map" for x in stored}, also_put)
+    body = _Body(kernel, (tile[0], piece or tile[1]), index64, product in group.outputs,
+                 {x: f"{x}_map" for x in stored}, also_put, ahead)
+    body.gluon = gluon or by_tiles is not None
     if by_tiles is not None:
         body.total, body.first = "part", "at"
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
@@ -81,11 +96,10 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
     body.ragged_x |= ragged_rows
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
     arguments = [x for x in kernel.arguments if x.name != PRODUCT and x.name in used and x.name not in body.maps]
-    lines = ["x = batch * rows + i[:, None]", "x_mask = i[:, None] < rows", "r = j[None, :]",
-             "r_mask = j[None, :] < columns", *body.lines()]
+    lines = [*PLACES, *body.lines()]
     return Epilogue(tuple(lines), {x.name: POINTER[x.node.dtype.name] for x in arguments},
                     tuple(x.node for x in arguments), tuple(x.name for x in arguments if x.role != "number"),
-                    {body.maps[name]: stored[name] for name in body.maps})
+                    {body.maps[name]: stored[name] for name in body.maps}, tuple(body.loaded_ahead))
 
 
 def _tile_at(s: Store) -> tuple[int, int] | None:
@@ -108,11 +122,23 @@ class _Body(Body):
     """Statements over a tile: the product is `total`, rounded if it is stored, too, so that all see one value."""
 
     def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool, maps: dict[str, str],
-                 also_put: bool):
+                 also_put: bool, ahead: bool):
         super().__init__(kernel, Blocks(*tile, False, 4), index64)
         self.total, self.first = "total", "tile_j * J"
         self.stored, self.maps = stored, maps
         self.puts, self.count = 0, len(maps) + also_put
+        self.gluon = False
+        self.ahead, self.loaded_ahead = ahead, list[str]()
+
+    def statement(self, s: Statement) -> list[str]:
+        return self.column_sums(s) if isinstance(s, Part) else super().statement(s)
+
+    def column_sums(self, s: Part) -> list[str]:
+        """What a tile, or a piece of one, adds to its columns' sums: a row of the result for each row of tiles."""
+        value = self.use(s.operand, s.operand.dtype)
+        inside = f"tl.where(x_mask, {value}, 0.0)" if self.ragged_x else value
+        total = f"tl.sum({inside}.to(tl.float32), 0)"
+        return [f"tl.store({s.argument} + (tile_i * columns + j), {total}, mask=j < columns)"]
 
     def store(self, s: Store) -> list[str]:
         found = self.maps.get(s.argument)
@@ -122,8 +148,19 @@ class _Body(Body):
         self.puts += 1
         return [put(found, value, self.puts - 1, self.count)]
 
+    def counts_up(self, e: Expr, by: int) -> bool:
+        return not self.gluon and super().counts_up(e, by)  # words of neighbours that are joined lie otherwise
+
     def load(self, s: Load) -> list[str]:
         if s.argument != PRODUCT:
-            return super().load(s)
+            whole = self.ahead and s.out.vars == "xr" and s.out.dtype.itemsize == 2 and not s.bounds
+            return self.load_ahead(s) if whole and not self.loaded_ahead else super().load(s)
         rounded = f"{self.total}.to({triton_type(s.out.dtype)})" if self.stored else self.total
         return [f"{s.out.name} = {rounded}.to({triton_type(held(s.out.dtype))})"]
+
+    def load_ahead(self, s: Load) -> list[str]:
+        """Take a piece of what was loaded for the whole tile."""
+        line, = super().load(s)
+        upcast = "" if held(s.out.dtype) is s.out.dtype else f".to({triton_type(held(s.out.dtype))})"
+        self.loaded_ahead = [*PLACES, line.removesuffix(upcast).replace(s.out.name, "ahead", 1)]
+        return [f"{s.out.name} = ahead_pieces[piece]{upcast}"]

@@ -73,7 +73,7 @@ def emit_group_parts(group: Group, node: Node) -> KernelSource:
     return _GroupParts(group, node).source()
 
 
-class _Words(RowSums):
+class Words(RowSums):
     """A kernel whose programs look through some words: `many` of them, first `before` from `start` on, then the others
     from `tail` on."""
 
@@ -84,13 +84,17 @@ class _Words(RowSums):
         return ["near_r = begin + tl.arange(0, RBLOCK)[None, :]",
                 "r = tl.where(near_r < before, start + near_r, tail + near_r - before)",
                 "r_mask = near_r < many",
-                *self.operands,
+                *self.words_at()]
+
+    def words_at(self) -> list[str]:
+        """What the words at r say."""
+        return [*self.operands,
                 f"word = {self.rows.names[0]}",
                 f"row = (word >> 32) & {NUMBER}",
                 "position = (word & 0xFFFFFFFF) >> 1"]
 
 
-class _GroupSums(_Words):
+class _GroupSums(Words):
     """group_sums: rows of the table."""
 
     def __init__(self, group: Group, node: Node):
@@ -145,7 +149,7 @@ class _GroupSums(_Words):
                 "    total += tl.load(from_part, mask=inside, other=0)"]
 
 
-class _GroupParts(_Words):
+class _GroupParts(Words):
     """group_parts: the sums of whole chunks."""
 
     def __init__(self, group: Group, node: Node):

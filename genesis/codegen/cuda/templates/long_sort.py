@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
@@ -151,28 +152,11 @@ def _scatter(group: Group, node: Node) -> KernelSource:
         "thread = tl.arange(0, THREADS)",
         f"first = block * BLOCK + thread // 32 * {32 * each} + thread % 32",
         *(line for k in range(each) for line in (f"at = first + {32 * k}", *d.load("at", str(k)))),
-        "shared = g_words()",
-        f"counter = tl.arange(0, {warps})[:, None] * {d.digits} + tl.arange(0, {d.digits})[None, :]",
-        "g_put_s32(shared + counter * 4, counter * 0, counter >= 0)",
-        "tl.debug_barrier()",
-        f"counters = shared + thread // 32 * {d.digits * 4}",
-        *(f"number{k} = g_ranked({d.digit(k)}, counters)" for k in range(each)),
-        "tl.debug_barrier()",
-        "many = g_get_s32(shared + counter * 4)",
-        "total = tl.sum(many, 0)",
-        "smaller = tl.cumsum(total, 0) - total",
-        "before = tl.cumsum(many, 0) - many",
-        "tl.debug_barrier()",
-        "g_put_s32(shared + counter * 4, before + smaller[None, :], counter >= 0)",
-        f"digit = tl.arange(0, {d.digits})",
-        *_starts(table, d.digits),
-        f"g_put_s32(shared + {moved} + digit * 4, start - smaller, digit >= 0)",
-        "tl.debug_barrier()",
-        *(line for four in _fours(each) for line in (
-            *(f"place{k} = number{k} + g_get_s32(counters + {d.digit(k)} * 4)" for k in four),
-            *(f"g_put_s64(shared + {placed} + place{k} * 8, word{k}, place{k} >= 0)" for k in four))),
-        "tl.debug_barrier()",
-        *(line for four in _fours(each) for line in (
+        *placed_words(warps, each, d.digit, [
+            f"digit = tl.arange(0, {d.digits})",
+            *_starts(table, d.digits),
+            f"g_put_s32(shared + {moved} + digit * 4, start - smaller, digit >= 0)"]),
+        *(line for four in fours(each) for line in (
             *(f"word{k} = g_get_s64(shared + {placed} + (thread + {k * threads}) * 8)" for k in four),
             *(f"target{k} = thread + {k * threads} + g_get_s32(shared + {moved} + {d.digit(k)} * 4)" for k in four),
             *(line for k in four for line in _written(node, outputs, k, threads))))]
@@ -181,6 +165,39 @@ def _scatter(group: Group, node: Node) -> KernelSource:
     return _kernel(group, node.op.name, lines, {"words": d.operand, "table": table}, outputs,
                    {"length": d.length, "blocks": d.blocks}, {"BLOCK": BLOCK, "THREADS": threads}, d.rows * d.blocks,
                    warps, more, REGISTERS if table.type.ndim == 1 else 0)
+
+
+def placed_words(warps: int, each: int, digit: Callable[[int], str], between: list[str]) -> list[str]:
+    """Lines that put a program's words into shared memory, behind its warps' counters, in the order of their digits.
+
+    Args:
+        each: words of a thread, `word0` and so on.
+        digit: the digit of a word by its number.
+        between: lines that go on with `total`, how often each digit occurs, and `smaller`, how many words have a
+            smaller one.
+    """
+    digits = 1 << DIGIT
+    placed = warps * digits * 4
+    return [
+        "shared = g_words()",
+        f"counter = tl.arange(0, {warps})[:, None] * {digits} + tl.arange(0, {digits})[None, :]",
+        "g_put_s32(shared + counter * 4, counter * 0, counter >= 0)",
+        "tl.debug_barrier()",
+        f"counters = shared + thread // 32 * {digits * 4}",
+        *(f"number{k} = g_ranked({digit(k)}, counters)" for k in range(each)),
+        "tl.debug_barrier()",
+        "many = g_get_s32(shared + counter * 4)",
+        "total = tl.sum(many, 0)",
+        "smaller = tl.cumsum(total, 0) - total",
+        "before = tl.cumsum(many, 0) - many",
+        "tl.debug_barrier()",
+        "g_put_s32(shared + counter * 4, before + smaller[None, :], counter >= 0)",
+        *between,
+        "tl.debug_barrier()",
+        *(line for four in fours(each) for line in (
+            *(f"place{k} = number{k} + g_get_s32(counters + {digit(k)} * 4)" for k in four),
+            *(f"g_put_s64(shared + {placed} + place{k} * 8, word{k}, place{k} >= 0)" for k in four))),
+        "tl.debug_barrier()"]
 
 
 def _written(node: Node, outputs: dict[str, Node], number: int, threads: int) -> list[str]:
@@ -212,7 +229,7 @@ def _starts(table: Node, digits: int) -> list[str]:
             first.format("earlier")]
 
 
-def _fours(count: int) -> list[range]:
+def fours(count: int) -> list[range]:
     """Numbers from 0 on by fours: reads of shared memory that wait together."""
     return [range(k, min(k + 4, count)) for k in range(0, count, 4)]
 

@@ -17,15 +17,18 @@ from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
+from genesis.codegen.cuda.templates.fma_matmul_gluon import fma_module
 from genesis.codegen.cuda.templates.operands import address, input_of, stride_of
-from genesis.codegen.cuda.templates.product_choice import Product, choose_product, fitted, shrunk, streamed_forms
-from genesis.codegen.cuda.templates.product_lines import (
-    factor_lines,
-    loaded_ahead,
-    mask_of,
-    multiplies_turned,
-    product_lines,
+from genesis.codegen.cuda.templates.product_choice import (
+    SHORT_EPILOGUE,
+    Product,
+    choose_product,
+    fitted,
+    shrunk,
+    streamed_forms,
+    with_room,
 )
+from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
     PIECE,
@@ -40,13 +43,14 @@ from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
-from genesis.ir.ops.splits import split_length
+from genesis.ir.ops.splits import reduce_splits, split_length
 from genesis.ir.size_divisors import gcd, is_multiple
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
+from genesis.passes.graph.split_reductions import TILE_ROWS
 from genesis.passes.groups import Group, Slice
 
 PRODUCTS: Final = (matmul, matmul_split_k)
@@ -66,7 +70,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     dots = dtype in (float16, bfloat16, float32)
     few = few_vectors(rows, columns) if dots and splits == 1 else None
     sizes = {"rows": rows, "columns": columns, "depth": depth}
-    ahead = loaded_ahead(a, b, dtype, sizes)
+    ahead, fma = loaded_ahead(a, b, dtype, sizes), False
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
                               *(x.whole.type.numel for x in group.slices))
     if few is not None:
@@ -77,31 +81,32 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         taken = _taken(group, a, b, product, gpu)
         if isinstance(taken, Form):
             return _streamed(group, node, a, b, gpu, index64, product, taken)
-        tile = fitted(taken, product, gpu)
+        tile, fma = fitted(taken, product, gpu), product.dot == "ieee"
+        if any(x.op is reduce_splits for x in group.nodes):  # the sums of tiles of so many rows
+            tile = with_room(replace(tile, i=TILE_ROWS), dtype, gpu)
     else:
         tile = shrunk(PLAIN, rows, columns, depth, 1)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
-    lines = [*factor_lines(a, b, sizes), *_place_of_tile(index64), *_split_bounds(node, splits, depth)]
-    turned = multiplies_turned(a, b, dtype)
-    lines += (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead, turned=turned) if few is None
-              else few_product(a, b, few, ragged, index64))
-    if splits > 1 and batches:
-        lines.append("batch = part")
+    place = [*factor_lines(a, b, sizes), *_place_of_tile(index64)]
+    bounds = _split_bounds(node, splits, depth)
+    sums = (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
+            else few_product(a, b, few, ragged, index64))
+    lines = ["batch = part"] if splits > 1 and batches else []
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": input_of(a.base, group), "b": input_of(b.base, group), **dict(zip(["out"], stored, strict=False))}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
-        more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), index64)
+        more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), index64, gluon=fma)
         lines += more.lines
     if stored:
         out = _slice_address(group, stored[0]) or "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
         inside = mask_of({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
         lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}){inside})")
-    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
+    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, **({"STAGES": tile.num_stages} if fma else {})}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
     if more:
         constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
@@ -109,11 +114,14 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     kind = "matmul_split_k" if splits > 1 else "batched_matmul" if batch > 1 else "matmul"
     name = kind + epilogue_name(group, node)
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
+    plain = module(name, signature, [*place, *_rows_and_columns(index64), *bounds, *sums, *lines])
+    text = fma_module(name, signature, (a, b), sizes, tile, ragged, index64,
+                      [*place, *bounds], lines) if fma else plain
     return KernelSource(
-        name, module(name, signature, lines), signature, constexprs,
-        (*memory.values(), *(more.args if more else ()), *sizes.values()),
+        name, text, signature, constexprs, (*memory.values(), *(more.args if more else ()), *sizes.values()),
         (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
-        grid, tile.num_warps, tile.num_stages, label=name, eights=tuple(multiples_of_8(sizes)))
+        grid, tile.num_warps, tile.num_stages, label=name, plain=plain if fma else "",
+        eights=tuple(multiples_of_8(sizes)))
 
 
 def _taken(group: Group, a: OperandView, b: OperandView, product: Product, gpu: GpuModel) -> Form | Tile:
@@ -156,11 +164,13 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
 
     lines: list[str] = []
     more, tiles = None, {}
+    ahead: tuple[str, ...] = ()
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
-        more = epilogue(own, node, (1, rows, columns), (tile.i, PIECE), index64, by_tiles,
-                        bool(stored) and by_tiles(node))
-        lines, tiles = list(more.lines), dict(more.tiles)
+        more = epilogue(own, node, (1, rows, columns), (tile.i, tile.j), index64, by_tiles,
+                        bool(stored) and by_tiles(node), piece=PIECE,
+                        ahead=not form.shared and product.ops <= SHORT_EPILOGUE)
+        lines, tiles, ahead = list(more.lines), dict(more.tiles), more.ahead
     memory = {}
     value = f"part.to({triton_type(node.dtype)})"
     if stored and by_tiles(node):
@@ -183,12 +193,12 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
                  **dict.fromkeys(constexprs, "constexpr")}
     name = "streamed_matmul" + epilogue_name(group, node)
     return KernelSource(
-        name, gluon_module(name, signature, left, right, dtype, lines, index64, form),
+        name, gluon_module(name, signature, left, right, dtype, lines, index64, form, ahead),
         signature, constexprs,
         (*maps.values(), *memory.values(), *(more.args if more else ()), *exchanged.values(), *sizes.values()),
         (*memory, *exchanged, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name,
-        plain=plain_module(name, signature, left, right, lines, index64, form))
+        plain=plain_module(name, signature, left, right, lines, index64, form, ahead))
 
 
 def _slice_address(group: Group, stored: Node) -> str:
@@ -242,6 +252,13 @@ def _place_of_tile(index64: bool) -> list[str]:
         "group_i = tl.minimum(tiles_i - first_i, 8)",
         "tile_i = first_i + program % (8 * tiles_j) % group_i",
         "tile_j = program % (8 * tiles_j) // group_i",
+    ]
+
+
+def _rows_and_columns(index64: bool) -> list[str]:
+    """Those of a program's tile."""
+    integer = ".to(tl.int64)" if index64 else ""
+    return [
         f"i = tile_i * I + tl.arange(0, I){integer}",
         f"j = tile_j * J + tl.arange(0, J){integer}",
     ]

@@ -25,7 +25,7 @@ from genesis.config import config
 from genesis.ir.place import MOST_SHARING
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, bfloat16, float16, float32
-from genesis.passes.product_times import MEASURED_AT
+from genesis.passes.product_times import BLOCKS, MEASURED_AT, fastest_block
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
 """Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
@@ -45,10 +45,23 @@ ROUNDED_TILES: Rule = (
 )
 """Those of float32 products on tensor cores, whose operands are rounded."""
 
+FMA_WARPS: Final = 4
+"""Warps of a program of multiply-adds: of 128 × 128 a thread has 128 then, and a multiprocessor two programs."""
+
+FMA_STAGES: Final = 3
+"""Blocks of 32 of such a program under way, with the one that it multiplies; of those of 16 there are twice as many."""
+
+FMA_PROGRAMS: Final = 2
+"""Programs of it that a multiprocessor should have room for: one multiplies while the other waits for its block."""
+
+MOST_SHALLOW: Final = 128
+"""Most elements of the inner dimension of which the last ones decide how large its blocks are."""
+
 MORE_TILES: Final[Mapping[str, tuple[Tile, ...]]] = {
     "half": (Tile(128, 128, 64, 4, 3), Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 4, 4), Tile(64, 256, 64, 8, 3),
              Tile(64, 64, 128, 4, 3), Tile(32, 64, 128, 4, 4), Tile(64, 32, 128, 4, 4)),
-    "ieee": (Tile(64, 128, 32, 8, 3), Tile(128, 128, 32, 8, 2), Tile(32, 64, 32, 4, 3), Tile(64, 64, 16, 4, 4)),
+    "ieee": (*(Tile(x.rows, x.columns, 32, FMA_WARPS, FMA_STAGES) for x in BLOCKS["ieee"][1:]),
+             Tile(128, 128, 16, FMA_WARPS, 2 * FMA_STAGES), Tile(128, 128, 32, 8, 3), Tile(64, 64, 32, 2, 3)),
     "tf32": (Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4), Tile(128, 128, 32, 4, 3), Tile(64, 64, 64, 4, 3)),
     "bf16x3": (Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4), Tile(128, 128, 32, 8, 2)),
 }
@@ -71,7 +84,7 @@ IEEE_SLOWER: Final = 16
 """Times as long as on tensor cores a product of float32 takes whose bits all count."""
 
 SHORT_EPILOGUE: Final = 4
-"""Ops on a product up to which its epilogue counts as short."""
+"""Ops on a product up to which its epilogue counts as short, and has registers for what is loaded ahead."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +134,7 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
         forms: those that it can be streamed in, the fastest first.
     """
     kind = "product" if product.splits == 1 else "split_product"
-    by_rule = _by_rule(product, gpu)
+    by_rule = _by_rule(product, gpu) if product.dot != "ieee" else _fma_tile(product, gpu)
 
     def tile(x: Tile) -> Candidate[Form | Tile]:
         return Candidate(x.name, x, _microseconds(x, product, gpu))
@@ -156,8 +169,8 @@ def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float
 
 def _tiles_beside(first: Tile, product: Product) -> list[Tile]:
     """The tiles that there are beside the rule's."""
-    found = dict.fromkeys([*(tile for dtypes, _, tile in _rule(product.dtype) if product.dtype in dtypes),
-                           *MORE_TILES[product.dot]])
+    rule = () if product.dot == "ieee" else _rule(product.dtype)
+    found = dict.fromkeys([*(tile for dtypes, _, tile in rule if product.dtype in dtypes), *MORE_TILES[product.dot]])
     found.pop(first, None)
     return list(found)
 
@@ -173,6 +186,17 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
                 and size >= least * enough and not (product.narrow and tile.i * tile.j > MOST_AHEAD))
 
 
+def _fma_tile(product: Product, gpu: GpuModel) -> Tile:
+    """The tile of a product of float32, all bits; blocks of 16 where those of 32 would sum up zeros instead, or would
+    not stay in registers."""
+    batch, rows, columns, depth = map(hint, (product.batch, product.rows, product.columns, product.depth))
+    block = fastest_block(batch, rows, columns, gpu.multiprocessors)
+    step = 16 if block.rows * block.columns >= 128 * 128 or (depth <= MOST_SHALLOW and -depth % 32 >= 16) else 32
+    room = gpu.shared_memory // FMA_PROGRAMS // ((block.rows + block.columns) * step * product.dtype.itemsize)
+    stages = min(FMA_STAGES * 32 // step, -(-depth // (product.splits * step)) + 1, room)
+    return Tile(block.rows, block.columns, step, FMA_WARPS, max(stages, 2))
+
+
 def _microseconds(tile: Tile, product: Product, gpu: GpuModel) -> float:
     """The model of a tile that is read by pointers."""
     product = replace(product, batch=hint(product.batch), rows=hint(product.rows), columns=hint(product.columns),
@@ -186,7 +210,7 @@ def _microseconds(tile: Tile, product: Product, gpu: GpuModel) -> float:
 
 
 def tile_by_rule(product: Product, gpu: GpuModel) -> Tile:
-    """The tile of a product that has no others to choose from, as the product needs it."""
+    """The tile of a product in Triton's language that has no others to choose from, as the product needs it."""
     return fitted(_by_rule(product, gpu), product, gpu)
 
 

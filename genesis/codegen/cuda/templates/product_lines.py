@@ -19,7 +19,6 @@ from typing import Final
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.templates.operands import address, stride_of
 from genesis.codegen.cuda.templates.tile import rounding
-from genesis.config import config
 from genesis.ir.size_divisors import divided_by, is_multiple
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.fusion.index_map import Expr
@@ -81,17 +80,15 @@ def _stride(part: Expr) -> int | None:
 
 
 def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, index64: bool,
-                  stop: str = "last", ahead: str = "", turned: bool = False) -> list[str]:
+                  stop: str = "last", ahead: str = "") -> list[str]:
     """The lines that leave Σ_k A·B of the tile in `total`, k from `first` to `last` in steps that end at `stop`.
 
     Args:
         ragged: which of "rows", "columns" and "depth" their blocks do not divide.
         ahead: the operands that are loaded a block ahead.
-        turned: blocks are loaded transposed, and the tile is Bᵀ·Aᵀ, transposed at the end (`multiplies_turned`).
     """
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     block = f"tl.arange(0, K){'.to(tl.int64)' if index64 else ''}"
-    of_rows, of_columns = ("[:, None]", "[None, :]") if not turned else ("[None, :]", "[:, None]")
 
     def start(name: str, batch: Expr, part: Expr, variable: str, axis: str) -> str:
         size = f"{variable.upper()}, 1" if axis == "[:, None]" else f"1, {variable.upper()}"
@@ -99,14 +96,13 @@ def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str]
         return f"{name}_start = {address(batch, 'batch')} + {place}"
 
     def load(name: str) -> str:
-        part, axis = (a.column, of_columns) if name == "a" else (b.row, of_rows)
+        part, axis = (a.column, "[None, :]") if name == "a" else (b.row, "[:, None]")
         step = f" + ({address(part, 'k')}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
         mask = mask_of(ENDS[name], ragged | {"depth"} if name in ahead else ragged)
-        mask = _transposed(mask) if turned else mask
         return f"tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})"
     now = [name for name in "ab" if name not in ahead]
-    lines = [start("a", a.batch, a.row, "i", of_rows), start("b", b.batch, b.column, "j", of_columns),
-             f"total = tl.zeros([{'J, I' if turned else 'I, J'}], {triton_type(held)})",
+    lines = [start("a", a.batch, a.row, "i", "[:, None]"), start("b", b.batch, b.column, "j", "[None, :]"),
+             f"total = tl.zeros([I, J], {triton_type(held)})",
              *([f"k = first + {block}"] if ahead else []),
              *(f"{name}_next = {load(name)}" for name in ahead),
              f"for start in range(first, {stop}, K):",
@@ -116,24 +112,6 @@ def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str]
              *([f"    k = start + K + {block}"] if ahead else []),
              *(f"    {name}_next = {load(name)}" for name in ahead)]
     if dots:
-        operands = "b_tile, a_tile" if turned else "a_tile, b_tile"
-        lines.append(f"    total = tl.dot({operands}, total{rounding(dtype)})")
-        return [*lines, "total = tl.trans(total)"] if turned else lines
+        return [*lines, f"    total = tl.dot(a_tile, b_tile, total{rounding(dtype)})"]
     wider = f".to({triton_type(held)})"
     return [*lines, f"    total += tl.sum(a_tile{wider}[:, :, None] * b_tile{wider}[None, :, :], 1)"]
-
-
-def multiplies_turned(a: OperandView, b: OperandView, dtype: DType) -> bool:
-    """Is a product of float32, all bits, faster as Bᵀ·Aᵀ?
-
-    A thread has few rows of the left block, which its neighbours read with it, and columns of its own of the right
-    one. Where these lie along the inner dimension, a block's row is all banks of shared memory long: neighbours wait
-    for each other.
-    """
-    return (dtype is float32 and config.float32_products == "ieee" and _stride(b.row) == 1 != _stride(b.column)
-            and _stride(a.row) == 1)
-
-
-def _transposed(text: str) -> str:
-    """A text of conditions with rows and columns exchanged."""
-    return text.replace("[:, None]", "[,]").replace("[None, :]", "[:, None]").replace("[,]", "[None, :]")

@@ -19,7 +19,7 @@ from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.loops import any_needs_int64
 from genesis.codegen.cuda.lowerings import triton_type
-from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.segments import columns_of
@@ -75,11 +75,13 @@ LOADED: Final = 48 << 10
 MOST_PROGRAMS: Final = 1024
 """Programs up to which rows are shared out that are hit often."""
 
-LONGEST: Final = 16_384
-"""Maximum positions of an index that every program looks through."""
+LONGEST: Final = 8192
+"""Maximum positions of an index that every program looks through: a step of 2048 takes it 1.2 µs, and sorting blocks of
+the index first some 3.3 µs (reckoned)."""
 
-WORST: Final = 8 << 20
-"""Maximum bytes of the source that one program adds if all positions hit one row: about half a millisecond."""
+WORST: Final = 2 << 20
+"""Maximum bytes of the source that one program adds if all positions hit one row: an eighth of a millisecond. Of more
+the rows are added by blocks of the index, which share out such a row (`block_sums.py`)."""
 
 COMPARISONS: Final = 1 << 24
 """Maximum positions times programs: about 7 µs of an H200's comparisons (predicted: 12 instructions for 32)."""
@@ -204,13 +206,19 @@ class RowSums:
                 *self.ended()]
         found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]},
                                  {"XBLOCK": 1, "RBLOCK": self.step, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
-                                  "GROUPS": tiles.groups}, self.programs * self.outer, tiles.warps, helpers)
+                                  "GROUPS": tiles.groups}, self.programs * self.outer, tiles.warps, helpers,
+                                 inputs=self.exchanged)
         return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1), registers=self.registers)
 
     @property
     def programs(self) -> int:
         """Programs for one of the outer sizes and one block of columns."""
         return -(-self.length // self.tiles.rows)
+
+    @property
+    def exchanged(self) -> dict[str, Exchange]:
+        """Arguments by which programs hand over sums."""
+        return {}
 
     def memory(self, operand: Node) -> str:
         """The argument that an operand in memory is."""
@@ -312,7 +320,8 @@ class RowSums:
             f"here_{at} = place < found",
             "place = tl.minimum(place, found - 1)",
             f"word_{at} = {self.listed_at('place')}",
-            f"from_row = {source} + ((outer * {size} + (word_{at} >> {log})) * {self.inner} + column)",
+            f"from_row = {source} + ((outer * {size} + (word_{at}.to(tl.uint32) >> {log}).to(tl.int32))"
+            f" * {self.inner} + column)",
             f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)")]
         # Below the barrier no load sinks: without it the compiler has half of them wait for the first sums.
         return [*loads, "tl.debug_barrier()", *(line for at in range(self.beside) for line in (

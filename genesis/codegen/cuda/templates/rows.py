@@ -6,6 +6,7 @@ the operand without touching memory (views, casts, numbers, random bits) is comp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from genesis.codegen.cuda.blocks import Blocks
@@ -15,7 +16,7 @@ from genesis.codegen.cuda.expressions import expression
 from genesis.codegen.cuda.loops import integer_type, module, multiples_of_8, multiples_of_16, needs_int64
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.row_edges import before_end
-from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import twos
 from genesis.passes.fusion.loop_reads import coordinates
@@ -108,13 +109,14 @@ class Rows:
 
     def source(self, name: str, lines: list[str], outputs: dict[str, Node], constexprs: dict[str, int], programs: int,
                num_warps: int, more: str = "", sizes: dict[str, int] | None = None,
-               inputs: dict[str, Node] | None = None) -> KernelSource:
+               inputs: Mapping[str, Node | Exchange] | None = None) -> KernelSource:
         """The finished kernel. `inputs` and `sizes` are arguments besides the operands and the number of rows."""
         sizes = {"x_size": self.rows, **({"r_size": self.length} if self.size == "r_size" else {}), **(sizes or {})}
         inputs = inputs or {}
-        pointers = {**{a.name: a.node for a in self.kernel.arguments if a.role == "in"}, **inputs, **outputs}
+        pointers: dict[str, Node | Exchange] = {a.name: a.node for a in self.kernel.arguments if a.role == "in"}
+        pointers |= {**inputs, **outputs}
         numbers = {a.name: a.node for a in self.kernel.arguments if a.role in ("number", "report")}
-        signature = {**{p: POINTER[node.dtype.name] for p, node in (pointers | numbers).items()},
+        signature = {**{p: POINTER[x.type.dtype.name] for p, x in (pointers | numbers).items()},
                      **{size: integer_type(value) for size, value in sizes.items()},
                      **dict.fromkeys(constexprs, "constexpr")}
         bound = "r_size" if self.inner == 1 else "x_size"  # the one that cuts vectors off

@@ -22,6 +22,8 @@ from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.block_sums import emit_block_sums
+from genesis.codegen.cuda.templates.block_words import emit_block_words
 from genesis.codegen.cuda.templates.group_sums import emit_group_parts, emit_group_sums
 from genesis.codegen.cuda.templates.line_sums import emit_line_sums
 from genesis.codegen.cuda.templates.operands import input_of
@@ -186,4 +188,5 @@ def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], c
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
              "lines_summed": emit_line_sums, "rows_summed": emit_row_sums,
-             "group_sums": emit_group_sums, "group_parts": emit_group_parts}
+             "group_sums": emit_group_sums, "group_parts": emit_group_parts,
+             "words_by_block": emit_block_words, "block_sums": emit_block_sums}

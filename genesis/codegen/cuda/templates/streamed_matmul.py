@@ -9,6 +9,7 @@ An operand is a map (`source.MatrixMap`): a matrix whose rows or columns lie sid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -185,27 +186,39 @@ def ending_lines(lines: list[str], form: Form) -> list[str]:
 
 
 def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, lines: list[str],
-                 index64: bool, form: Form) -> str:
+                 index64: bool, form: Form, ahead: Sequence[str] = ()) -> str:
     """The kernel in Triton's own language, as an interpreter runs it."""
     left = "a_map.load([start, row]).T" if a.turned else "a_map.load([row, start])"
     right = "b_map.load([column, start]).T" if b.turned else "b_map.load([start, column])"
-    sums = ["total = tl.zeros([I, J], tl.float32)",
+    sums = [*in_tile(ahead, index64),
+            "total = tl.zeros([I, J], tl.float32)",
             "for start in range(low, high, K):",
             f"    total = tl.dot({left}, {right}, total)"]
-    ends = ["out_block = None", *ending_lines(in_pieces(lines, index64), form)]
+    ends = ["out_block = None", *ending_lines(in_pieces(lines, index64, ahead=bool(ahead)), form)]
     return module(name, signature, program_lines(sums, ends, form), more="\n\n".join(
         (PLACE, _PUT, pieces_function(form.tile.j), *([ORDER, _LAYOUTS, HAND_OVER] if form.shared else []))))
 
 
-def in_pieces(lines: list[str], index64: bool, layout: str = "") -> list[str]:
+def in_tile(lines: Sequence[str], index64: bool, layout: str = "") -> list[str]:
+    """Lines for the elements of a tile, which are in rows `i` and columns `j`; see `in_pieces`."""
+    integer = ".to(tl.int64)" if index64 else ""
+    return ["batch = 0",
+            f"i = (row + tl.arange(0, I{layout.format(1)})){integer}",
+            f"j = (column + tl.arange(0, J{layout.format(0)})){integer}",
+            *lines] if lines else []
+
+
+def in_pieces(lines: list[str], index64: bool, layout: str = "", ahead: bool = False) -> list[str]:
     """Lines for each piece of a tile's sum, `part`, that begins at column `at`: registers have room for one piece's.
 
     Args:
         lines: what is done with a piece, whose elements are in rows `i` and columns `j`.
         layout: an argument of `arange`, with a place for the dimension that is not there.
+        ahead: whether values of a tile were loaded before.
     """
     integer = ".to(tl.int64)" if index64 else ""
     return ["pieces, batch = pieces_of(total), 0",
+            *(["ahead_pieces = pieces_of(ahead)"] if ahead else []),
             f"for piece in tl.static_range(J // {PIECE}):",
             f"    part, at = pieces[piece], column + piece * {PIECE}",
             f"    i = (row + tl.arange(0, I{layout.format(1)})){integer}",

@@ -16,10 +16,11 @@ an equal part of all sums, and who has the end of a tile adds what others have o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from genesis.codegen.cuda.prelude import prelude_for
-from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT
+from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, in_gluon
 from genesis.codegen.cuda.templates.streamed_matmul import (
     HAND_OVER,
     ORDER,
@@ -29,6 +30,7 @@ from genesis.codegen.cuda.templates.streamed_matmul import (
     Operand,
     ending_lines,
     in_pieces,
+    in_tile,
     pieces_function,
     program_lines,
 )
@@ -40,17 +42,14 @@ LOADING_WARPS, LOADING_REGISTERS = 4, 24
 TURN_REGISTERS: Final = 240
 """Registers of each thread of a group that takes turns with another."""
 
-_NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate",
-                 "tl.debug_barrier": "threads_meet"}
-"""What Gluon calls otherwise than Triton's language."""
-
 
 def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, dtype: DType, lines: list[str],
-                 index64: bool, form: Form) -> str:
+                 index64: bool, form: Form, ahead: Sequence[str] = ()) -> str:
     """The module that defines the kernel.
 
     Args:
         lines: what is done with a tile's sum, `total`, and what stores it.
+        ahead: what is loaded for them before a tile is summed up.
     """
     tile, groups = form.tile, form.groups
     given = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
@@ -74,15 +73,13 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
         f"tl.warp_specialize([{', '.join(started)}, (loads, ({shared}, {SIZES}{passed}))],",
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
-    products = _products(a, b, dtype, lines, index64, form, result is not None)
+    products = _products(a, b, dtype, lines, index64, form, result is not None, ahead)
     sharing = "\n\n".join((ORDER, _LAYOUTS, HAND_OVER)) if form.shared else ""
     parts = (PLACE, pieces_function(tile.j), _PUT if result else "", sharing, prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b, form)),
              _function("products", f"{shared}, turns, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
              _function(name, given, kernel))
-    text = "\n\n".join(part.strip("\n") + "\n" for part in parts if part)
-    for here, there in _NAMES.items():
-        text = text.replace(here, there)
+    text = in_gluon("\n\n".join(part.strip("\n") + "\n" for part in parts if part))
     return f"{GLUON_HEADER}\n\n{text}"
 
 
@@ -101,12 +98,13 @@ def _loads(a: Operand, b: Operand, form: Form) -> list[str]:
 
 
 def _products(a: Operand, b: Operand, dtype: DType, lines: list[str], index64: bool, form: Form,
-              stores: bool) -> list[str]:
+              stores: bool, ahead: Sequence[str]) -> list[str]:
     """What a group of multiplying warps does: every block of every tile, or of every other tile."""
     turn_a, turn_b = (".permute((1, 0))" if x.turned else "" for x in (a, b))
     step = 32 // dtype.itemsize  # bytes of an operand's row in an instruction
     turns = form.groups > 1
     sums = [
+        *in_tile(ahead, index64, ", layout=tl.SliceLayout({}, layout)"),
         "total = tl.zeros([I, J], tl.float32, layout)",
         *(["mbarrier.wait(turns.index(GROUP), (turn & 1) ^ (1 - GROUP))"] if turns else []),
         "for start in range(low, high, K):",
@@ -122,7 +120,7 @@ def _products(a: Operand, b: Operand, dtype: DType, lines: list[str], index64: b
         "total = warpgroup_mma_wait(0, deps=(total,))",
         "mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
         *(["count += steps"] if turns else [])]
-    ends = ending_lines(in_pieces(lines, index64, ", layout=tl.SliceLayout({}, part.type.layout)"), form)
+    ends = ending_lines(in_pieces(lines, index64, ", layout=tl.SliceLayout({}, part.type.layout)", bool(ahead)), form)
     return [
         WAIT,
         "layout: tl.constexpr = tl.NVMMADistributedLayout("

@@ -1,0 +1,229 @@
+"""Rows added to a table by an index whose blocks are in the order of bins (`ir/ops/block_rows.py`), in one launch.
+
+A program has some rows of a bin. A table tells it where the bin lies in each block; it looks through these pieces, one
+behind the other, for its rows, as `row_sums.py` does through all of an index.
+
+A bin that is hit so often that it fills *shares* of the sorted positions is added up by others: programs of lower
+numbers, which find the bin that their share lies in and hand over its sums. The bin's own programs have what is left,
+wait for the shares and add them in their order. So a row that every position hits is shared out like any other, and no
+bit depends on who comes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.source import Exchange, KernelSource
+from genesis.codegen.cuda.templates.group_sums import Words, narrow_tiles
+from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, tiles_of
+from genesis.ir.node import Node
+from genesis.ir.ops.sort_steps import DIGIT
+from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
+from genesis.ir.sym_int import hint, most
+from genesis.ir.types import int32, tensor_type
+from genesis.passes.groups import Group
+
+ROUNDS: Final = 16
+"""Minimum rounds of hits, of 1.2 µs each, that a share takes if all its positions hit one program's rows."""
+
+SHARED_BINS: Final = 4
+"""Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
+
+FEWEST_SHARES: Final = 4
+"""Shares that must be to be had, or bins are not shared: then so many programs have a part of each bin's rows or
+columns that a bin that everything hits keeps a GPU busy."""
+
+
+def emit_block_sums(group: Group, node: Node) -> KernelSource:
+    """The kernel of a group with a block_sums."""
+    return _BlockSums(group, node).source()
+
+
+def share_of(count: int, bins: int, programs: int, nbytes: int, least: int) -> int:
+    """Positions of a share; 0 where there are none.
+
+    Args:
+        count: positions of the index.
+        bins: that rows are in.
+        programs: that one share is for, each of which hands over so many bytes.
+        least: positions of a share, a power of two.
+
+    >>> share_of(100_000, 160, 4, 4096, 1024), share_of(100_000, 10, 1, 1024, 512), share_of(1000, 9, 4, 4096, 1024)
+    (2048, 512, 0)
+    """
+    fitting = min(EXCHANGE_FLAGS, (EXCHANGE_BYTES - 4 * EXCHANGE_FLAGS) // nbytes) // programs
+    if fitting < FEWEST_SHARES:
+        return 0
+    share, alike = least, count // bins
+    while share * fitting < count or (share < 2 * alike < 2 * SHARED_BINS * least):
+        share *= 2
+    return share if share < count else 0
+
+
+SIXTEENTHS: Final = DIGIT // 2
+"""Bits of a bin's number that a step of the search for one tells."""
+
+
+class _BlockSums(Words):
+    """One kernel.
+
+    Attributes:
+        bits, block: of `block_rows.words_by_block`.
+        several: programs that have a bin's rows.
+        share, shares: positions of a share and how many there may be; 0 where no bin is shared.
+    """
+
+    registers = REGISTERS
+
+    def __init__(self, group: Group, node: Node):
+        base, words, self.ends, source = node.inputs
+        self.bits, self.block = node["bits"], node["block"]
+        outer, rows, inner = (hint(size) for size in base.shape)
+        sizes = outer, rows, inner, hint(words.type.numel), node.dtype.itemsize
+        tiles = narrow_tiles(tiles_of(*sizes), *sizes)
+        super().__init__(group, node, base, words, source, replace(tiles, rows=min(tiles.rows, 1 << self.bits)), STEP)
+        self.many = "many"
+        self.pieces = power_of_two(most(self.ends.shape[1]))
+        self.several = (1 << self.bits) // self.tiles.rows
+        count = most(words.type.numel)
+        beside = self.several * most(self.outer) * -(-most(self.inner) // self.tiles.columns)
+        bins = -(-most(self.length) // (1 << self.bits))
+        self.share = share_of(count, bins, beside, self.tiles.rows * self.tiles.columns * self.size,
+                              ROUNDS * self.tiles.groups * BESIDE[1])
+        self.shares = count // self.share if self.share else 0
+        self.pieces_at = self.sums
+        self.sums += max(8 * self.pieces, 16)
+
+    @property
+    def helpers(self) -> int:
+        """Programs for shares, for one of the outer sizes and one block of columns."""
+        return self.shares * self.several
+
+    @property
+    def programs(self) -> int:
+        return self.helpers + super().programs
+
+    @property
+    def exchanged(self) -> dict[str, Exchange]:
+        if not self.share:
+            return {}
+        device, parts = self.node.type.device, (EXCHANGE_BYTES - 4 * EXCHANGE_FLAGS) // self.size
+        return {"flags": Exchange(0, tensor_type((EXCHANGE_FLAGS,), int32, device)),
+                "parts": Exchange(4 * EXCHANGE_FLAGS, tensor_type((parts,), self.total, device))}
+
+    def owned(self) -> list[str]:
+        """The program's rows, and which of their bin's positions it looks through: all but the whole shares."""
+        bin_of = f"bin_0 = (row_0 >> {self.bits}).to(tl.int32)"
+        if not self.share:
+            return [*super().owned(), bin_of, *self.found_pieces(), "before = hits", "tail = hits", "many = hits"]
+        return [
+            "program = tl.program_id(0) % blocks",
+            f"helps = program < {self.helpers}",
+            f"row_0 = (program - {self.helpers}){self.to_int64} * ROWS",
+            bin_of,
+            f"share_0 = program // {self.several} * {self.share}",
+            f"if helps & (share_0 + {self.share} > {self.rows.size}):",
+            "    return",
+            "if helps:",
+            *(f"    {line}" for line in self.found_bin()),
+            f"    row_0 = bin_0{self.to_int64} * {1 << self.bits} + program % {self.several} * ROWS",
+            *self.found_pieces(),
+            f"if helps & ((row_0 >= {self.length}) | (share_0 + {self.share} > start + hits)):",  # nobody waits for it
+            "    return",
+            f"chunk_0 = (start + {self.share - 1}) // {self.share}",
+            f"chunk_1 = tl.maximum((start + hits) // {self.share}, chunk_0)",
+            f"before = tl.where(chunk_0 < chunk_1, chunk_0 * {self.share} - start, hits)",
+            f"tail = tl.where(chunk_0 < chunk_1, chunk_1 * {self.share} - start, hits)",
+            "many = before + hits - tail",
+            "before = tl.where(helps, 0, before)",
+            "tail = tl.where(helps, share_0 - start, tail)",
+            f"many = tl.where(helps, {self.share}, many)",
+        ]
+
+    def found_bin(self) -> list[str]:
+        """The bin in which a share begins: the first that ends behind it, found among sixteens of bins and in one."""
+        ends, blocks = self.memory(self.ends), self.ends.shape[1]
+        several = min(self.pieces, 64)
+        return ["bin_0 = tl.full((), 0, tl.int32)",
+                f"for step in tl.static_range({SIXTEENTHS}, -1, -{SIXTEENTHS}):",
+                f"    bin = bin_0 + (tl.arange(0, {1 << SIXTEENTHS})[:, None] << step) + ((1 << step) - 1)",
+                f"    place = tl.arange(0, {several})[None, :]",
+                f"    ended = tl.zeros([{1 << SIXTEENTHS}], tl.int32)",
+                f"    for places in tl.static_range(0, {self.pieces}, {several}):",
+                f"        ended += tl.sum(tl.load({ends} + bin * {blocks} + (places + place), "
+                f"mask=places + place < {blocks}, other=0), 1)",
+                "    bin_0 += tl.sum((ended <= share_0).to(tl.int32)) << step"]
+
+    def found_pieces(self) -> list[str]:
+        """The pieces of the bin in all blocks: where the words of each end in the row of all, and where they lie."""
+        ends, blocks = self.memory(self.ends), self.ends.shape[1]
+        at = f"{ends} + (bin_0 * {blocks} + piece)"
+        return [f"piece = tl.arange(0, {self.pieces})",
+                f"ended = tl.load({at}, mask=piece < {blocks}, other=0)",
+                f"begun = tl.load({at} - {blocks}, mask=(piece < {blocks}) & (bin_0 > 0), other=0)",
+                "piece_end = tl.cumsum(ended - begun, 0)",
+                "start = tl.sum(begun)",
+                "hits = tl.sum(ended) - start",
+                f"g_put_s32(words + {self.pieces_at} + piece * 4, piece_end, piece >= 0)",
+                f"g_put_s32(words + {self.pieces_at + 4 * self.pieces} + piece * 4, "
+                f"piece * {self.block} + ended - piece_end, piece >= 0)"]
+
+    def looked_at(self) -> list[str]:
+        """The next words of the bin: each finds its piece by halves."""
+        ends = f"words + {self.pieces_at}"
+        halves = [1 << k for k in reversed(range(self.pieces.bit_length() - 1))]
+        return ["near_r = begin + tl.arange(0, RBLOCK)[None, :]",
+                "r_mask = near_r < many",
+                "near_r = tl.where(r_mask, near_r + tl.where(near_r < before, 0, tail - before), 0)",
+                "of = near_r * 0",
+                *(f"of += tl.where(g_get_s32({ends} + (of + {half - 1}) * 4) <= near_r, {half}, 0)" for half in halves),
+                f"r = near_r + g_get_s32({ends} + {4 * self.pieces} + of * 4)",
+                *self.words_at()]
+
+    def place(self) -> list[str]:
+        """Where the program's rows are; a program for a share writes none of them."""
+        found = super().place()
+        return [*found, "inside &= ~helps"] if self.share else found
+
+    def more(self) -> list[str]:
+        """What the programs for shares of the bin have added up, in their order. All have begun before this one."""
+        if not self.share:
+            return []
+        return ["shares = tl.where(helps, 0, chunk_1 - chunk_0)",
+                "if shares > 0:",
+                *(f"    {line}" for line in (
+                    f"tile = (row_0 // ROWS % {self.several}).to(tl.int32)",
+                    f"number = {self.number(f'chunk_0 * {self.several} + tile')}",
+                    f"next_share = {self.several} * tl.num_programs(1)",
+                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * WARPS)})",  # an element for every thread
+                    "flag = flags + (number + each * next_share)",
+                    "ready = tl.full((), 0, tl.int32)",
+                    "while ready < shares:",
+                    '    seen = tl.atomic_add(flag, 0, mask=each < shares, sem="acquire", scope="gpu")',
+                    "    ready = tl.sum(tl.where(each < shares, seen, 0))",
+                    "tl.debug_barrier()",
+                    'tl.atomic_xchg(flag, 0, mask=each < shares, sem="relaxed", scope="gpu")',
+                    "for s in tl.range(0, shares, loop_unroll_factor=4):",
+                    f"    total += tl.load({self.part('(number + s * next_share)')}, volatile=True)"))]
+
+    def number(self, program: str) -> str:
+        """The number of a program for a share, of this one's outer size and columns, among all."""
+        return f"((outer * {self.helpers} + {program}) * tl.num_programs(1) + tl.program_id(1)).to(tl.int32)"
+
+    @staticmethod
+    def part(number: str) -> str:
+        """Where the sums of the program for a share with this number are."""
+        return f"parts + ({number} * (ROWS * COLUMNS) + row_near * COLUMNS + near)"
+
+    def ended(self) -> list[str]:
+        """The sums go to memory, those of a share to the program that waits for them."""
+        if not self.share:
+            return super().ended()
+        return [*super().ended(),
+                "if helps:",
+                f"    number = {self.number('program')}",
+                f"    tl.store({self.part('number')}, total)",
+                "    tl.debug_barrier()",
+                '    tl.atomic_xchg(flags + number, 1, sem="release", scope="gpu")']

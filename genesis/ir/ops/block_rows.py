@@ -1,0 +1,147 @@
+"""Rows added to a table by an index of some hundred thousand positions: blocks of it are sorted, each for itself.
+
+A block's words are put in the order of their *bins*: a row's number without its lowest bits, of which there are 256. No
+block waits for another, so that one launch does it; a table says where each bin ends in each block. Who adds up a bin
+has its words block by block, in the order of their positions.
+
+Words are those of `ops/grouped_rows.py`: a row's number above 32 bits of twice its position.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.opaque import Opaque
+from genesis.ir.ops.control import item
+from genesis.ir.ops.grouped_rows import NUMBER, add_words, added_words, words_type
+from genesis.ir.ops.indexing import gather
+from genesis.ir.ops.leaves import iota
+from genesis.ir.ops.movement import expand, pad, reshape, take_range
+from genesis.ir.ops.pointwise import bitwise_and, bitwise_or, cast, le, left_shift, right_shift
+from genesis.ir.ops.reduction import sum
+from genesis.ir.ops.samples import NUMERIC, Values, ascending, case, cases, forward_only, integers, np, reals
+from genesis.ir.ops.sort_steps import DIGIT
+from genesis.ir.sym_int import most
+from genesis.ir.types import TensorType, int32, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+BLOCKS: Final = (1024, 2048, 4096)
+"""Positions of a block: as few as leave no more than `MOST_BLOCKS`, so that many programs share the sorting."""
+
+MOST_BLOCKS: Final = 64
+"""Maximum blocks: whoever adds up a bin reads of each of them where the bin lies there."""
+
+LOW_BITS: Final = 9
+"""Maximum bits of a row's number within its bin: each of a bin's programs looks through all of the bin's words, and has
+a flag for each share of them."""
+
+
+def block_of(count: int) -> int:
+    """Positions of a block of an index of so many; 0 where blocks would be too many.
+
+    >>> block_of(100), block_of(100_000), block_of(262_145)
+    (1024, 2048, 0)
+    """
+    return next((block for block in BLOCKS if most(count) <= block * MOST_BLOCKS), 0)
+
+
+def bin_bits(rows: int) -> int:
+    """Bits of a row's number within its bin.
+
+    >>> bin_bits(200), bin_bits(20439)
+    (0, 7)
+    """
+    return max(max(most(rows) - 1, 1).bit_length() - DIGIT, 0)
+
+
+def _words_type(index: TensorType, bits: int, block: int) -> tuple[TensorType, TensorType]:
+    if index.ndim != 1 or index.dtype.kind != "int":
+        raise RuntimeError(f"an index in one dimension has integers, not {index}")
+    count, = index.shape
+    return (index.with_dtype(int64).with_shape((1, count)),
+            index.with_dtype(int32).with_shape((1 << DIGIT, -(-count // block))))
+
+
+def _in_blocks(index: Node, bits: int, block: int) -> tuple[Node, Node]:
+    from genesis.ir.ops.sorting import sort
+    count, = index.type.shape
+    blocks = -(-count // block)
+    row = bitwise_and(cast(index, dtype=int64), literal(NUMBER))
+    place = iota(shape=(count,), axis=0, dtype=int64, device=index.type.device)
+    words = bitwise_or(left_shift(row, literal(32)), left_shift(place, literal(1)))
+    bins = bitwise_and(right_shift(row, literal(bits)), literal((1 << DIGIT) - 1))
+    words, bins = (reshape(pad(x, low=(0,), high=(blocks * block - count,), value=past), shape=(blocks, block))
+                   for x, past in ((words, -1), (bins, 1 << DIGIT)))
+    order = item(sort(cast(bins, dtype=int32), axis=1), index=1)
+    found = reshape(gather(words, order, axis=1), shape=(1, blocks * block))
+    shape = (1 << DIGIT, blocks, block)
+    ended = le(expand(reshape(bins, shape=(1, blocks, block)), shape=shape),
+               iota(shape=shape, axis=0, dtype=int64, device=index.type.device))
+    return take_range(found, 1, 0, count), sum(cast(ended, dtype=int32), axes=(2,))
+
+
+def _reference_blocks(index: ndarray, bits: int, block: int) -> tuple[ndarray, ndarray]:
+    row = index.astype("int64") & NUMBER
+    words, bins = (row << 32) | (2 * np.arange(row.size)), (row >> bits) & ((1 << DIGIT) - 1)
+    starts = range(0, row.size, block)
+    found = [words[s:s + block][np.argsort(bins[s:s + block], kind="stable")] for s in starts]
+    ends = [np.cumsum(np.bincount(bins[s:s + block], minlength=1 << DIGIT)) for s in starts]
+    return np.concatenate(found)[None], np.array(ends, "int32").T
+
+
+words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "block"), decompose=_in_blocks,
+                        differentiable=False, opaque=Opaque("scatter", elementwise=1),
+                        doc="Rows' numbers as words (1, positions), each block of them in the order of its bins, and "
+                            "where each bin ends in each block: (bins, blocks), int32. A bin is a row's number "
+                            "without its lowest bits.",
+                        samples=cases(*(case(integers(0, high, dtype).of(n), bits=bits, block=16)
+                                        for n, high, bits, dtype in ((37, 900, 2, int64), (16, 5, 0, int32))),
+                                      kinds=("bool",)), reference=_reference_blocks)
+
+
+def _sums_type(base: TensorType, words: TensorType, ends: TensorType, source: TensorType, bits: int,
+               block: int) -> TensorType:
+    words_type(source, words)
+    if ends.dtype is not int32 or ends.shape != (1 << DIGIT, -(-words.shape[1] // block)):
+        raise RuntimeError(f"{ends} does not tell where bins end in blocks of {block} of {words}")
+    if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:
+        raise RuntimeError(f"rows of {source} do not fit {base}")
+    return base
+
+
+def _sums(base: Node, words: Node, ends: Node, source: Node, bits: int, block: int) -> Node:
+    return add_words(base, words, source)
+
+
+def _reference_sums(base: ndarray, words: ndarray, ends: ndarray, source: ndarray, bits: int, block: int) -> ndarray:
+    return added_words(base, words, source)
+
+
+block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block"), decompose=_sums, ulp=4,
+                    differentiable=False, opaque=Opaque("scatter", constant_base=True, over_base=True),
+                    doc="base with the source's rows added by the words and bins' ends that `words_by_block` gives.",
+                    samples=cases(*(forward_only(case(reals().of(s, rows, 3), ascending(0, 2 * n - 1, int64).of(1, n),
+                                                      Values(n, n, int32).of(1 << DIGIT, 1), reals().of(s, n, 3),
+                                                      bits=1, block=64))
+                                    for s, rows, n in ((1, 5, 37), (2, 4, 16))), kinds=NUMERIC, scale=8),
+                    reference=_reference_sums)
+
+
+def fits_blocks(base: Node, index: Node) -> bool:
+    """May rows of such a table be added by blocks of such an index?"""
+    rows, count = base.type.shape[1], prod(index.type.shape)
+    return bool(block_of(count)) and bin_bits(rows) <= LOW_BITS
+
+
+def rows_by_block(base: Node, index: Node, source: Node) -> Node:
+    """base with the source's rows added, by sorting blocks of the index by bins."""
+    bits, block = bin_bits(base.type.shape[1]), block_of(prod(index.type.shape))
+    found = words_by_block(index, bits=bits, block=block)
+    return block_sums(base, item(found, index=0), item(found, index=1), source, bits=bits, block=block)
+
+
+__all__ = ["bin_bits", "block_of", "block_sums", "fits_blocks", "rows_by_block", "words_by_block"]

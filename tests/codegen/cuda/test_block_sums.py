@@ -1,0 +1,167 @@
+"""Rows added by an index whose blocks are sorted, each for itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.templates import block_sums, block_words, group_sums, long_sort, row_sums
+from genesis.engine.backends import backend_named
+from genesis.ir import Graph, Node
+from genesis.ir.node import literal
+from genesis.ir.ops import block_rows, indexing, leaves
+from genesis.ir.ops.row_number import in_range, report
+from genesis.ir.size_trace import Trace
+from genesis.ir.types import dtype_named, int64
+from genesis.passes import structural_memo
+from genesis.passes.groups import Schedule
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.programs import GPU, an_input
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_source
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indices of some hundred positions have several blocks, and bins several shares."""
+    monkeypatch.setattr(structural_memo, "_closed", {})
+    monkeypatch.setattr(row_sums, "LONGEST", 0)
+    monkeypatch.setattr(block_rows, "BLOCKS", (256, 512))
+    monkeypatch.setattr(block_sums, "ROUNDS", 1)
+    for where in (row_sums, group_sums):
+        monkeypatch.setattr(where, "ENOUGH", 2)
+    for where in (block_rows, block_words, long_sort):
+        monkeypatch.setattr(where, "DIGIT", 4)
+    monkeypatch.setattr(block_words, "BINS", 16)
+    monkeypatch.setattr(block_sums, "SIXTEENTHS", 2)
+
+
+def scheduled(shape: tuple[int, ...], axis: int, count: int, dtype: str, constant: bool) -> Schedule:
+    """The kernels of an index_add onto an input or onto zeros, with a check of its index."""
+    kind = dtype_named(dtype)
+    base, index = an_input(0, shape, kind), an_input(1, (count,), int64)
+    source = an_input(2, (*shape[:axis], count, *shape[axis + 1:]), kind)
+    at = in_range(index, size=shape[axis], dim=0, negative=True, ignored=None, name="index_add", line="")
+    onto = leaves.full(shape, 0, kind, GPU) if constant else base
+    return run_passes(Graph((base, index, source), (indexing.index_add(onto, at, source, axis=axis),)),
+                      backend_named("h200"))[1]
+
+
+def run(schedule: Schedule, index: torch.Tensor, wrong: int | None = None) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The kernels' result, what float64 makes of it, and what the check told."""
+    base, _, source = schedule.graph.inputs
+    axis, kind = source.shape.index(len(index)), getattr(torch, source.dtype.name)
+    random = torch.Generator().manual_seed(1)
+    data = [torch.randn(x.shape, generator=random).to(kind) for x in (base, source)]
+    word = torch.zeros(1, dtype=torch.int64)
+    memory: dict[Node, torch.Tensor] = {base: data[0], schedule.graph.inputs[1]: index, source: data[1],
+                                        literal(0): word}
+    for group in schedule.groups:
+        kernel = emit(group)
+        told = torch.tensor([word.data_ptr(), 1000])
+        memory |= {x: told for x in kernel.args if isinstance(x, Node) and x.op is report}
+        for node in group.outputs:
+            memory[node] = torch.full(node.shape, 77, dtype=getattr(torch, node.dtype.name))
+        run_source(kernel, memory, most_programs=8192)
+    rows = base.shape[axis]
+    inside = (index >= -rows) & (index < rows)
+    places = inside.nonzero()[:, 0]
+    constant = all(x is not base for group in schedule.groups for x in group.inputs)
+    onto = torch.zeros_like(data[0]) if constant else data[0]
+    want = onto.double().index_add(axis, index[places] % rows, data[1].double().index_select(axis, places))
+    return memory[schedule.graph.roots[0]], want, int(word.item())
+
+
+INDICES = {
+    "alike": lambda rows, count, random: torch.randint(-rows, rows, (count,), generator=random),
+    "one row": lambda rows, count, random: torch.full((count,), rows - 1),
+    "half of them one row": lambda rows, count, random: torch.where(
+        torch.arange(count) % 2 == 0, rows // 3, torch.randint(0, rows, (count,), generator=random)),
+    "few rows": lambda rows, count, random: torch.randint(0, min(rows, 3), (count,), generator=random),
+    "Zipf": lambda rows, count, random: (rows ** torch.rand(count, generator=random)).long().clamp(1, rows) - 1,
+}
+
+
+@pytest.mark.parametrize(("shape", "axis", "count", "dtype", "constant"), [
+    ((300, 3), 0, 700, "float32", True), ((2, 90, 70), 1, 600, "float32", False),
+    ((500, 20), 0, 1300, "bfloat16", True), ((2, 9), 0, 520, "float64", False), ((999, 5), 0, 600, "float16", True)])
+@pytest.mark.parametrize("kind", INDICES)
+def test_any_index_gives_the_same_bits_each_time(shape: tuple[int, ...], axis: int, count: int, dtype: str,
+                                                 constant: bool, kind: str) -> None:
+    schedule = scheduled(shape, axis, count, dtype, constant)
+    assert [emit(group).name for group in schedule.groups] == ["words_by_block", "block_sums"]
+    index = INDICES[kind](shape[axis], count, torch.Generator().manual_seed(0))
+    found, want, told = run(schedule, index)
+    again, *_ = run(schedule, index)
+    assert torch.equal(found, again) and not told
+    tolerance = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-5)
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(50, True), (-51, True), ((1 << 40) + 3, True), (-50, False)])
+def test_an_index_outside_is_told_and_adds_nothing(wrong: int, told: bool) -> None:
+    index = torch.randint(-50, 50, (300,), generator=torch.Generator().manual_seed(0))
+    index[290] = wrong
+    found, want, word = run(scheduled((50, 8), 0, 300, "float32", True), index)
+    assert word == (1000 + wrong if told else 0)
+    torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_for_shares_leave_all_flags_0() -> None:
+    """Each share that is handed over has one program that waits for it, also in the last bin's rows past the end."""
+    schedule = scheduled((259, 3), 0, 700, "float32", True)
+    flags: list[torch.Tensor] = []
+    zeros = torch.zeros
+
+    def kept(*shape: object, **named: object) -> torch.Tensor:
+        found = zeros(*shape, **named)
+        flags.append(found)
+        return found
+
+    index = torch.full((700,), 258)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "zeros", kept)
+        found, want, _ = run(schedule, index)
+    torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-5)
+    exchanged = [x for x in flags if x.dtype is torch.int32 and x.numel() == 1024]
+    assert exchanged and not any(x.any() for x in exchanged)
+
+
+@pytest.mark.parametrize(("shape", "count", "dtype"), [
+    ((20439, 32), 100_000, "bfloat16"), ((3, 4096), 20_000, "float32"), ((120_000, 1), 200_000, "float64")])
+def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], count: int,
+                                           dtype: str) -> None:
+    monkeypatch.undo()
+    for group in scheduled(shape, 0, count, dtype, True).groups:
+        assert compile_cubin(emit(group))
+
+
+def test_sums_by_blocks_of_any_number_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with Trace(A=30_000, B=20_000) as trace:
+        places, rows = trace.symbol("A"), trace.symbol("B")
+        index, source = an_input(0, (places,), int64), an_input(1, (places, 64))
+        found = indexing.index_add(leaves.full((rows, 64), 0, source.dtype, GPU), index, source, axis=0)
+        schedule = run_passes(Graph((index, source), (found,)), backend_named("h200"))[1]
+        kernels = [emit(group) for group in schedule.groups]
+        assert [kernel.name for kernel in kernels] == ["words_by_block", "block_sums"]
+        assert all(compile_cubin(kernel) for kernel in kernels)
+
+
+def test_shares_have_a_flag_each_and_room() -> None:
+    for count in (3000, 100_000, 262_144):
+        for programs in (1, 8, 100, 400):
+            for nbytes in (4, 4096, 65536):
+                for bins in (1, 160, 256):
+                    share = block_sums.share_of(count, bins, programs, nbytes, 256)
+                    shares = count // share if share else 0
+                    assert shares * programs <= 1024 and shares * programs * nbytes <= 160 * 128 * 256 * 4
+                    assert not share or share >= 2 * count // bins or count // bins >= 4 * 256
+    assert block_sums.share_of(100_000, 160, 400, 4096, 256) == 0
+
+
+def test_blocks_are_few_and_bins_not_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    index, table = an_input(0, (300_000,), int64), an_input(1, (1, 3 << 20, 4))
+    assert not block_rows.fits_blocks(table, an_input(0, (1000,), int64))
+    assert not block_rows.fits_blocks(an_input(1, (1, 9, 4)), index)

@@ -1,0 +1,205 @@
+"""Products of float32 whose bits all count: values, which numbers a thread has, machine code, tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.choice_table import Key, Row, Rows
+from genesis.codegen.cuda.choices import deciding
+from genesis.codegen.cuda.compile import compile_sources
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.fma_matmul_gluon import Laid, threads_of
+from genesis.codegen.cuda.templates.product_choice import MORE_TILES
+from genesis.codegen.cuda.templates.tile import Tile
+from genesis.ir import Graph
+from genesis.ir.node import Node
+from genesis.ir.ops import movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops.contraction import matmul, matmul_split_k
+from genesis.ir.types import DType, float32, float64
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.product_times import BLOCKS, Block, fastest_block
+from tests.codegen.cuda import run_interpreted
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.gluon_threads import run_gluon
+from tests.codegen.cuda.gpus import GPUS
+from tests.codegen.cuda.programs import inputs, some
+from tests.codegen.cuda.test_machine_code import ptx_of, remarks
+from tests.codegen.cuda.test_product_lines import product
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+
+Program = tuple[tuple[Node, ...], tuple[Node, ...]]
+"""Operands and results."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[KernelSource]:
+    """Kernels that have run: those in Gluon as they are, others in Triton's interpreter."""
+    kernels, interpreted = [], run_interpreted.run_source
+
+    def run(kernel: KernelSource, memory: dict[Node, torch.Tensor]) -> None:
+        kernels.append(kernel)
+        (run_gluon if "dot_fma" in kernel.source else interpreted)(kernel, memory)
+    monkeypatch.setattr(run_interpreted, "run_source", run)
+    return kernels
+
+
+def check(program: Callable[[DType], Program]) -> None:
+    """A program in float32 gives its values in float64, to what rounding takes of sums of some hundred terms."""
+    (operands, outputs), (same, exact) = program(float32), program(float64)
+    graph, reference = (decomposed(Graph(*x)) for x in ((operands, outputs), (same, exact)))
+    data = [some(x) for x in operands]
+    found = run_interpreted.run_schedule(fuse(graph), data)
+    for got, want in zip(found, evaluate(reference, [x.double() for x in data]), strict=True):
+        torch.testing.assert_close(got.reshape(want.shape).double(), want, rtol=1e-6, atol=1e-4)
+
+
+def one_product(rows: int, depth: int, columns: int, *args: object) -> Callable[[DType], Program]:
+    """A program that is a product; the arguments are those of `product` after the dtype."""
+    def program(dtype: DType) -> Program:
+        operands, node = product(rows, depth, columns, dtype, *args)  # type: ignore[arg-type]
+        return operands, (node,)
+    return program
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_drawn_products(seed: int, made: list[KernelSource]) -> None:
+    rng = Random(seed)
+    rows, columns = (rng.choice((5, 16, 17, 19, 24, 36, 64, 70, 101, 136, 257)) for _ in range(2))
+    depth = rng.choice((1, 2, 3, 7, 16, 17, 31, 33, 64, 100, 129, 300))
+    cuts, batch = (rng.choice((0, 0, 1, 2, 4)), rng.choice((0, 0, 3, 8))), rng.choice(((), (), (3,), (2, 2)))
+    check(one_product(rows, depth, columns, LAYOUTS[seed % 4], cuts, batch))
+    assert "dot_fma" in made[-1].source
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("depth", [32, 64, 96, 128, 421])
+def test_blocks_take_turns_in_shared_memory(layout: str, depth: int, made: list[KernelSource]) -> None:
+    check(one_product(40, depth, 33, layout))
+    assert made[-1].constexprs["STAGES"] <= depth // 16 + 2
+
+
+@pytest.mark.parametrize("tile", MORE_TILES["ieee"], ids=lambda x: x.name)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_tile(tile: Tile, layout: str, made: list[KernelSource]) -> None:
+    with deciding(Rows([Row(Key("product", ""), tile.name)])):
+        check(one_product(139, 77, 134, layout))
+    assert (made[-1].constexprs["I"], made[-1].constexprs["J"]) == (tile.i, tile.j)
+
+
+@pytest.mark.parametrize(("depth", "splits", "multiple"), [(512, 4, 64), (500, 3, 64), (130, 3, 64), (64, 3, 64)])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_parts_of_sums(depth: int, splits: int, multiple: int, batch: tuple[int, ...],
+                       made: list[KernelSource]) -> None:
+    def program(dtype: DType) -> Program:
+        operands, node = product(40, depth, 24, dtype, "tn", batch=batch)
+        return operands, (matmul_split_k(*node.inputs, splits=splits, multiple=multiple),)
+    check(program)
+    assert made[-1].name == "matmul_split_k" and "dot_fma" in made[-1].source
+
+
+def with_bias(dtype: DType) -> Program:
+    x, w, bias = inputs((70, 40), (40, 50), (50,), dtype=dtype)
+    y = matmul(x, w)
+    return (x, w, bias), (p.gelu(y + movement.expand(bias, shape=(70, 50))), p.abs(y))
+
+
+def with_gradient(dtype: DType) -> Program:
+    """A weight's gradient, added to what there is."""
+    x, y, sum_ = inputs((37, 70), (37, 50), (70, 50), dtype=dtype)
+    return (x, y, sum_), (p.add(sum_, matmul(movement.permute(x, axes=(1, 0)), y)),)
+
+
+def with_batches(dtype: DType) -> Program:
+    x, w, row = inputs((2, 3, 35, 20), (2, 3, 20, 33), (2, 3, 35, 1), dtype=dtype)
+    return (x, w, row), (p.mul(matmul(x, w), movement.expand(row, shape=(2, 3, 35, 33))),)
+
+
+def with_a_place_of_its_own(dtype: DType) -> Program:
+    """A product and its neighbour in one memory."""
+    x, w, y = inputs((35, 20), (20, 48), (35, 33), dtype=dtype)
+    return (x, w, y), (movement.concat(y, matmul(x, w), axis=1),)
+
+
+@pytest.mark.parametrize("program", [with_bias, with_gradient, with_batches, with_a_place_of_its_own],
+                         ids=lambda x: x.__name__)
+def test_what_is_done_to_a_product(program: Callable[[DType], Program], made: list[KernelSource]) -> None:
+    check(program)
+    assert any("dot_fma" in x.source for x in made)
+
+
+def kernel_of(operands: tuple[Node, ...], *outputs: Node, architecture: int = 90) -> KernelSource:
+    """The kernel of a graph that is one."""
+    group, = fuse(decomposed(Graph(operands, outputs))).groups
+    return emit(group, GPUS[architecture])
+
+
+def loop_of(ptx: str) -> list[str]:
+    """The instructions from a block's wait to the next one's, without those that ask for blocks to come."""
+    lines = [line.strip() for line in ptx.splitlines() if line.rstrip().endswith(";") and "@" not in line]
+    sums = [at for at, line in enumerate(lines) if "fma.rn.f32" in line]
+    first = max(at for at, line in enumerate(lines[:sums[0]]) if line.startswith("bar.sync"))
+    return lines[first:sums[-1] + 1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("rows", "depth", "columns", "each"), [
+    (4096, 4096, 4096, 21), (4001, 4099, 4097, 21), (256, 512, 384, 4), (199, 847, 24, 4)])
+def test_machine_code(rows: int, depth: int, columns: int, each: int, layout: str, tmp_path: Path) -> None:
+    """Nothing of the loop is kept in memory. Shared memory is read four numbers at a time (two where a thread has but
+    two rows), each for so many multiply-adds and more."""
+    operands, node = product(rows, depth, columns, float32, layout)
+    text = ptx_of(kernel_of(operands, node))
+    said = remarks(text, tmp_path)
+    assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
+    loop = loop_of(text)
+    reads = [line for line in loop if "ld.shared" in line]
+    assert reads and all(f"ld.shared.v{4 if each > 8 else ''}" in line for line in reads)
+    sums = sum("fma.rn.f32" in line for line in loop)
+    assert sums >= each * len(reads) and sums > 0.6 * len(loop)
+
+
+@pytest.mark.parametrize("tile", MORE_TILES["ieee"], ids=lambda x: x.name)
+def test_every_tile_has_registers(tile: Tile, tmp_path: Path) -> None:
+    operands, node = product(4096, 4096, 4096, float32, "nt")
+    with deciding(Rows([Row(Key("product", ""), tile.name)])):
+        said = remarks(ptx_of(kernel_of(operands, node)), tmp_path)
+    assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
+
+
+@pytest.mark.parametrize("architecture", GPUS)
+@pytest.mark.parametrize("rows", [300, 4096])
+def test_every_gpu(architecture: int, rows: int) -> None:
+    gpu = GPUS[architecture]
+    operands, node = product(rows, 1030, 4097, float32, "nt")
+    image, = compile_sources([kernel_of(operands, node, architecture=architecture)], gpu=gpu)
+    assert 2 * image.shared_bytes <= gpu.shared_memory and image.shared_bytes <= gpu.block_shared_memory
+
+
+@pytest.mark.parametrize("block", BLOCKS["ieee"], ids=lambda x: f"{x.rows}x{x.columns}")
+@pytest.mark.parametrize("along", [(True, True), (True, False), (False, True), (False, False)])
+def test_all_threads_have_a_part_of_the_tile(block: Block, along: tuple[bool, bool]) -> None:
+    tile = Tile(block.rows, block.columns, 32, 4, 3)
+    threads = threads_of(tile, *(Laid(x, 4) for x in along))
+    for axis, size in enumerate((tile.i, tile.j)):
+        held = size // (threads.lanes[axis] * threads.warps[axis])
+        assert held >= threads.beside[axis] == (1 if along[axis] else min(4, held))
+    assert threads.lanes[0] * threads.lanes[1] == 32 and threads.warps[0] * threads.warps[1] == 4
+
+
+@pytest.mark.parametrize(("batch", "rows", "columns", "tile"), [
+    (1, 4096, 4096, (128, 128)), (96, 66, 89, (64, 64)), (96, 199, 24, (128, 32)), (1, 72, 1200, (32, 32)),
+    (1, 512, 512, (32, 64)),
+    (1, 1024, 1024, (64, 64)), (1, 40, 4096, (32, 64))])
+def test_the_tile_wastes_little_and_keeps_the_gpu_busy(batch: int, rows: int, columns: int,
+                                                       tile: tuple[int, int]) -> None:
+    found = fastest_block(batch, rows, columns, H200.multiprocessors)
+    assert (found.rows, found.columns) == tile

@@ -1,0 +1,48 @@
+"""What is done to a product in a kernel in Gluon compiles: its values have to lie in registers alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from genesis.codegen.cuda.emit import emit
+from genesis.ir import OPS, Graph, literal
+from genesis.ir.node import Node
+from genesis.ir.ops import leaves
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.types import DType, bfloat16, bool_, float32, int64
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.evaluate import decomposed
+from tests.codegen.cuda.programs import an_input, inputs
+from tests.codegen.cuda.run_interpreted import compile_cubin
+
+DTYPES = [float32, bfloat16]
+"""A product of multiply-adds, and one whose blocks are streamed."""
+
+
+def compiles(operands: tuple[Node, ...], result: Node, numbers: int = 0) -> None:
+    """A product and what follows it are one kernel in Gluon, which a GPU can run."""
+    group, = fuse(decomposed(Graph(operands, (result,), numbers=numbers))).groups
+    kernel = emit(group)
+    assert kernel.plain and compile_cubin(kernel)
+
+
+def product(dtype: DType) -> tuple[tuple[Node, Node], Node]:
+    x, w = inputs((2048, 256), (4096, 256), dtype=dtype)
+    return (x, w), matmul(x, swap_last(w))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dropout(dtype: DType) -> None:
+    """A program's neighbours share a draw where they lie in order: joined, they would lie otherwise than the tile."""
+    operands, y = product(dtype)
+    threshold, scale, seed, draw = (leaves.scalar(index=i, type=literal(x).type) for i, x in enumerate((1, 0.5, 1, 1)))
+    compiles(operands, OPS["dropout"](y, threshold, scale, seed, draw), numbers=4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_masks_and_numbers_of_other_dtypes(dtype: DType) -> None:
+    operands, y = product(dtype)
+    mask, index = an_input(2, (2048, 4096), bool_), an_input(3, (2048, 4096), int64)
+    moved = p.add(y, p.cast(p.cast(index, dtype=float32), dtype=dtype))
+    compiles((*operands, mask, index), p.where(mask, moved, p.abs(y)))
