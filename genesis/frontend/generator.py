@@ -125,6 +125,16 @@ class Generator:
             self._draws = draw + 1
             return self._seed if self._seed < 2**63 else self._seed - 2**64, draw
 
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """A context after which the generator stands where it stood before."""
+        seed, draws = self._seed, self._draws
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._seed, self._draws = seed, draws
+
     def ahead(self, moved: dict[Any, Any]) -> tuple[tuple[int, int], list[Change], list[Expected]]:
         """What `next_draw` gives next; see `session.ahead_of`."""
         with self._lock:

@@ -120,6 +120,11 @@ class Storage:
         return found if found is not None else self._leaf()
 
     @property
+    def queued(self) -> int:
+        """The number that its pending content was noted by, 0 for none."""
+        return self._queued
+
+    @property
     def version(self) -> int:
         """The number of writes so far, for people: nothing depends on it."""
         return self.writes + sum(count for count, in self.replays)

@@ -22,6 +22,7 @@ from genesis.frontend.view_geometry import strides_in
 from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure, kind_of, not_a_tensor
 from genesis.ir.ops import leaves
+from genesis.ir.sym_int import RUNNING, as_seen
 from genesis.ir.types import Device, DType
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the dimensions."""
-        return Size(self.spec.shape)
+        shape = self.spec.shape
+        return Size(shape) if not RUNNING else Size(map(as_seen, shape))
 
     @property
     def dtype(self) -> DType:
@@ -82,12 +84,12 @@ class Tensor(_Methods, metaclass=WatchedClass):
     @property
     def strides(self) -> tuple[int, ...]:
         """The number of elements to skip for the next one along each dimension."""
-        return strides_in(self.spec, self.part)
+        return self.stride()
 
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
-        return self.spec.nbytes
+        return as_seen(self.spec.nbytes)
 
     @property
     def itemsize(self) -> int:
@@ -109,11 +111,13 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def stride(self, dim: int | None = None) -> Any:
         """The strides in elements, or the stride of one dimension."""
         strides = strides_in(self.spec, self.part)
+        if RUNNING:
+            strides = tuple(map(as_seen, strides))
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
         """The number of elements before the first one in the storage."""
-        return 0 if self.part is None else self.part.offset
+        return 0 if self.part is None else as_seen(self.part.offset)
 
     # Gradients
 

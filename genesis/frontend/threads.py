@@ -25,6 +25,9 @@ _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "host_numbe
 _PROGRAMS: Final = _HOME + "cli" + os.sep
 """Where programs are that use Genesis as a user's would."""
 
+_LOOKING_ON: Final = frozenset({("tqdm._monitor", "TMonitor")})
+"""Classes of threads that run none of the user's functions: a progress bar's, which most training loops have."""
+
 _READER: Final = (_HOME, threading.__file__)
 """Where the functions are between an op that asks for a value and the wait for it."""
 
@@ -43,6 +46,14 @@ def others_record() -> bool:
     mine = threading.get_ident()
     return any(_records(frame, _READING) for thread, frame in sys._current_frames().items()
                if thread != mine and thread not in RUNNING)
+
+
+def others_may_read() -> bool:
+    """Does another thread run that may read any attribute or variable of the program's at any time?"""
+    if not others():
+        return False
+    looking_on = {x.ident for x in threading.enumerate() if (type(x).__module__, type(x).__name__) in _LOOKING_ON}
+    return not sys._current_frames().keys() - {threading.get_ident()} <= RUNNING | looking_on
 
 
 def interrupts_op() -> bool:

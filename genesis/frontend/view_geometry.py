@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import index
 from typing import Any, Final, TypeVar, cast
 
 from genesis.frontend.views import STRIDED, View, ViewStep
 from genesis.ir.errors import failure
 from genesis.ir.memos import MEMOS, MemoFigures
 from genesis.ir.ops import movement as m
+from genesis.ir.sym_int import as_size
 from genesis.ir.types import TensorType, row_major, tensor_type
 
 Shown = tuple[TensorType, View]
@@ -190,7 +190,7 @@ def reshaped(kind: TensorType, part: View | None, shape: tuple[int, ...]) -> Sho
 @remembered_by_type
 def viewed(kind: TensorType, part: View | None, *sizes: Any) -> Shown | None:
     """`reshaped` to these sizes, one of which may be -1, as `view` takes them; TypeError where one is no integer."""
-    return reshaped(kind, part, filled("view", kind, tuple(map(index, sizes))))
+    return reshaped(kind, part, filled("view", kind, tuple(map(as_size, sizes))))
 
 
 @remembered

@@ -34,7 +34,7 @@ class _OnStandIns(Context):
         return leaving((state.rewriting.calls.pop,))
 
 
-_on_stand_ins: Final = _OnStandIns()
+on_stand_ins: Final = _OnStandIns()
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error",
@@ -129,7 +129,7 @@ def _over(name: str, func: Callable[..., Any], flat: list[Any], build: Any, dims
     front = [x if d is None else movedim(x, d, 0) for x, d in zip(flat, dims, strict=True)]
     mapped = [d is not None for d in dims]
     try:
-        with _on_stand_ins:
+        with on_stand_ins:
             result, places = _rewritten(name, func, front, mapped, build, kwargs, size, randomness, out_dims)
     except NotBatchable:
         result, places = _looped(name, func, front, mapped, build, kwargs, size, out_dims)

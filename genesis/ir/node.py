@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from genesis.ir.memos import counted
 from genesis.ir.opaque import Opaque
 from genesis.ir.source import Source, TextSource
-from genesis.ir.sym_int import value_of
+from genesis.ir.sym_int import RUNNING, value_of
 from genesis.ir.types import (
     DType,
     TensorType,
     bool_,
     cpu,
     float64,
-    forget_symbolic_types,
-    has_sym_int,
+    forget_types_of,
+    has_size_of,
     int64,
     tensor_type,
 )
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from genesis.ir.graph import Graph
     from genesis.ir.ops.samples import Samples
+    from genesis.ir.size_trace import Trace
     from genesis.ir.types import Device
 
     Attr: TypeAlias = Number | str | DType | Device | TensorType | Graph | tuple["Attr", ...] | None
@@ -234,11 +235,12 @@ def forget_equal(nodes: Iterable[Node]) -> None:
             _table.pop(key, None)
 
 
-def forget_symbolic() -> None:
-    """Drop what the tables know of types with symbolic sizes: the trace that these belong to is over."""
-    forget_symbolic_types()
-    for key in [key for key in list(_result_types) if any(map(has_sym_int, key[2:]))]:
-        del _result_types[key]
+def forget_sizes_of(trace: Trace) -> None:
+    """Drop what the tables know of types with sizes of this trace, which is over; other threads' traces go on."""
+    forget_types_of(trace)
+    for key in list(_result_types):
+        if has_size_of(key[2:], trace):
+            _result_types.pop(key, None)
 
 
 _operand_class: type | None = None
@@ -359,7 +361,8 @@ def number(value: bool | int | float) -> Node:
     """A number of the user's: an input of the plan, so that another value compiles nothing."""
     kind = NUMBER_TYPES.get(type(value))
     if kind is None:
-        return number(_plain(value))
+        traced = RUNNING[-1].node_of(value) if RUNNING else None
+        return number(_plain(value)) if traced is None else traced
     attrs = (value, kind)
     if value == 0 or _apart:  # signed zeros are equal keys, and must stay two values
         return unique(OPS["number"], (), attrs, attrs[1])

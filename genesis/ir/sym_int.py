@@ -30,11 +30,12 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex, TypeAlias, TypeGuard, overload
 
 from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Terms
 
 if TYPE_CHECKING:
+    from genesis.ir.node import Node
     from genesis.ir.size_ranges import Range
     from genesis.ir.size_trace import Trace
 
@@ -323,6 +324,34 @@ def value_of(size: float) -> float: ...
 def value_of(size: Size | float) -> float:
     """The number that a size is in the run at hand."""
     return size.value if isinstance(size, SymInt) else size
+
+
+class Seen(Protocol):
+    """How a run on stand-ins shows sizes to the program's own code (`frontend/traced_number.py`)."""
+
+    def of_size(self, size: SymInt) -> int:
+        """What the code sees of a size."""
+
+    def size_of(self, x: object) -> int | None:
+        """The size that the code saw as `x`; None for anything else."""
+
+    def node_of(self, x: object) -> Node | None:
+        """The node of a number that the code saw; None for anything else."""
+
+
+RUNNING: Final[list[Seen]] = []
+"""The runs on stand-ins that are going on, the innermost last."""
+
+
+def as_seen(size: Size) -> int:
+    """A size as a program's own code sees it."""
+    return RUNNING[-1].of_size(size) if RUNNING and isinstance(size, SymInt) else size  # type: ignore[return-value]
+
+
+def as_size(x: SupportsIndex) -> int:
+    """`operator.index(x)`; a size itself, and the size that a program's own code saw as x."""
+    size = x if isinstance(x, SymInt) else RUNNING[-1].size_of(x) if RUNNING else None
+    return operator.index(x) if size is None else size  # type: ignore[return-value]
 
 
 def rounds(size: Size, block: int) -> int:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from genesis.ir.size_trace import Trace
+
 __all__ = ["bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 
 
@@ -337,7 +339,7 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
         for size in shape:
             numel *= size
         found.numel = numel
-        _types[key] = found
+        return _types.setdefault(key, found)  # another thread may have made it meanwhile
     return found
 
 
@@ -348,10 +350,18 @@ def has_sym_int(type: TensorType | tuple[TensorType, ...]) -> bool:
     return any(size.__class__ is not int for size in type.shape)
 
 
-def forget_symbolic_types() -> None:
-    """Drop the types with symbolic sizes from the table: the trace that these belong to is over."""
-    for key in [key for key, type in list(_types.items()) if has_sym_int(type)]:
-        del _types[key]
+def has_size_of(type: TensorType | tuple[TensorType, ...], trace: Trace) -> bool:
+    """Whether some size of a type, or of one of several types, belongs to this trace."""
+    if isinstance(type, tuple):
+        return any(has_size_of(x, trace) for x in type)
+    return any(size.__class__ is not int and getattr(size, "trace", None) is trace for size in type.shape)
+
+
+def forget_types_of(trace: Trace) -> None:
+    """Drop the types with sizes of this trace, which is over, from the table; other threads' traces go on."""
+    for key, type in list(_types.items()):
+        if has_size_of(type, trace):
+            _types.pop(key, None)
 
 
 def parse_type(text: str) -> TensorType:

@@ -18,6 +18,7 @@ from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
 from genesis.ir.ops.require_all import require_all
+from genesis.ir.sym_int import RUNNING, as_size
 from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, has_sym_int, promote_types, tensor_type
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def shape_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     """
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
         args = tuple(args[0])
-    return tuple(map(operator.index, args))
+    return tuple(map(as_size if RUNNING else operator.index, args))
 
 
 __all__ = ["Cell", "TensorType", "axes_in", "axis_in", "broadcast", "cast", "expand", "operands", "pointwise_op",

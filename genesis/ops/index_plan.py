@@ -20,6 +20,7 @@ from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.source import here
+from genesis.ir.sym_int import RUNNING, as_size
 from genesis.ir.types import bool_, cpu, int32, int64, uint8
 from genesis.ops.parts import select
 from genesis.ops.shape import broadcast_tensors, reshape, shown, strides_of, unsqueeze
@@ -303,16 +304,27 @@ def take_slice(view: Tensor, axis: int, item: slice) -> Tensor:
     if item.step is not None and operator.index(item.step) <= 0:
         raise failure("indexing", "step must be greater than zero", [("input", view)], hint="use flip",
                       error=ValueError)
-    start, stop, step = item.indices(size)
+    start, stop, step = item.indices(size) if not RUNNING else _bounds(item, size)
     if start == 0 and step == 1 and stop == size:
         return view
     return shown(view, view_geometry.cut(view.spec, view.part, axis, start, stop if stop > start else start, step))
 
 
+def _bounds(item: slice, size: int) -> tuple[int, int, int]:
+    """`item.indices(size)` of a forward slice, where sizes may be symbolic."""
+    def within(bound: Any, missing: int) -> int:
+        if bound is None:
+            return missing
+        at = as_size(bound)
+        at = at + size if at < 0 else at
+        return 0 if at < 0 else size if at > size else at
+    return within(item.start, 0), within(item.stop, size), 1 if item.step is None else operator.index(item.step)
+
+
 def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:
     """view[:, ..., item] with the number at the axis; `input` is what the user indexed."""
     try:
-        index = operator.index(item)
+        index = as_size(item)
     except TypeError:
         if is_foreign(item):
             raise not_a_tensor(item) from None

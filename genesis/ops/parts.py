@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from genesis.frontend.views import View
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make
 from genesis.ir.ops import movement as m
+from genesis.ir.sym_int import as_size
 from genesis.ir.types import TensorType
 from genesis.ops.common import axis_in, cast, result_type
 from genesis.ops.out import into
@@ -36,7 +36,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
         raise failure("narrow", "narrow() cannot be applied to a 0-dim tensor", [("input", input)])
     if isinstance(start, TensorBase) and (start.spec.ndim or start.spec.dtype.kind != "int"):
         raise failure("narrow", "start must be an 0-dim integral Tensor.", [("start", start)])
-    start, length = operator.index(start), operator.index(length)
+    start, length = as_size(start), as_size(length)
     axis = axis_in("narrow", dim, len(shape))
     if not -shape[axis] <= start <= shape[axis]:
         raise failure("narrow",
@@ -53,12 +53,12 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of one position along `dim`, without that dimension."""
     if dim.__class__ is not int:
         dim = axis_in("select", dim, input.spec.ndim)
-    return shown(input, _selected(input.spec, input.part, dim, index if index.__class__ is int else _whole(index)))
+    return shown(input, _selected(input.spec, input.part, dim, index if type(index) is int else _whole(index)))
 
 
 def _whole(index: Any) -> int:
     """A number, or a tensor of one integer, as Python's int."""
-    return operator.index(index)
+    return as_size(index)
 
 
 @view_geometry.remembered
@@ -77,12 +77,12 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
     axis = axis_in("split", dim, input.spec.ndim)
     size = input.spec.shape[axis]
     if isinstance(split_size_or_sections, int):
-        step = split_size_or_sections
+        step = as_size(split_size_or_sections)
         if step < 1 and size:
             raise failure("split", f"the size of a part must be positive, not {step}", [("input", input)])
         sections = [min(step, size - at) for at in range(0, size, step)] if size else [0]
     else:
-        sections = list(split_size_or_sections)
+        sections = list(map(as_size, split_size_or_sections))
         if sum(sections) != size:
             raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}",
                           [("input", input)])

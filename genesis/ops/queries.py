@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
+from genesis.ir.sym_int import as_seen
 from genesis.ir.types import cpu, uint8
 from genesis.ops.common import axis_in
 from genesis.ops.formats import MemoryFormat, strided
@@ -86,7 +87,7 @@ def numel(input: Tensor) -> int:
     >>> genesis.numel(genesis.ones(2, 3))
     6
     """
-    return input.spec.numel
+    return as_seen(input.spec.numel)
 
 
 def get_device(input: Tensor) -> int:
@@ -114,7 +115,7 @@ class QueryMethods(TensorBase):
 
     def size(self: Any, dim: int | None = None) -> Any:
         """Sizes, or the size of one dimension."""
-        return self.shape if dim is None else self.spec.shape[axis_in("size", dim, self.spec.ndim)]
+        return self.shape if dim is None else as_seen(self.spec.shape[axis_in("size", dim, self.spec.ndim)])
 
     @property
     def layout(self) -> MemoryFormat:

@@ -15,6 +15,7 @@ from genesis.ir.numbers import as_number
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r
+from genesis.ir.sym_int import as_size
 from genesis.ir.types import DType, as_dtype, bool_, float64, int64
 from genesis.ops.creation import DeviceLike, device_from, finish
 from genesis.ops.out import into, made_like
@@ -38,7 +39,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = 
     named = [("start", start), ("end", end), ("step", step)]
     if step == 0:
         raise failure("arange", "step must be nonzero", named)
-    if not all(map(math.isfinite, (start, end, step))):
+    if not all(isinstance(x, int) or math.isfinite(x) for x in (start, end, step)):
         raise failure("arange", f"unsupported range: {start} -> {end}", named)
     if (end - start) * step < 0:
         raise failure("arange", "upper bound and lower bound inconsistent with step sign", named)
@@ -50,11 +51,12 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = 
         start, end, step = int(start), int(end), int(step)
         if step == 0:
             raise failure("arange", "step must be nonzero as an integer", named, error=ValueError)
-    count = max(-((start - end) // step) if isinstance(step, int) and isinstance(end - start, int)
+    count = max(as_size(-((start - end) // step)) if isinstance(step, int) and isinstance(end - start, int)
                 else math.ceil((end - start) / step), 0)
     place = device_from(device)
     if kind.kind == "int":
-        node = _stepped(make(leaves.iota, (), ((count,), 0, kind, place)), int(start), int(step))
+        whole_number = operator.pos if whole else int
+        node = _stepped(make(leaves.iota, (), ((count,), 0, kind, place)), whole_number(start), whole_number(step))
     else:
         index = make(leaves.iota, (), ((count,), 0, int64, place))
         node = make(p.cast, (_stepped(make(p.cast, (index,), (float64,)), float(start), float(step)),), (kind,))

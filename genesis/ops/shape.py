@@ -25,6 +25,7 @@ from genesis.frontend.views import View
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops import movement as m
+from genesis.ir.sym_int import RUNNING
 from genesis.ir.types import DType, TensorType, as_dtype, not_a_dtype
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
@@ -94,7 +95,8 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
         return viewed_as(input, as_dtype(shape[0] if dtype is None else dtype))
     try:
         sizes = shape if size is None else (size,)
-        found = view_geometry.viewed(input.spec, input.part, *(sizes if len(sizes) > 1 else shape_of(sizes)))
+        found = view_geometry.viewed(input.spec, input.part, *(
+            sizes if len(sizes) > 1 and not RUNNING else shape_of(sizes)))
     except TypeError:
         raise _not_a_shape(input, shape) from None
     if found is None:
@@ -336,7 +338,7 @@ class ShapeMethods(TensorBase):
         """The same memory in another shape; see `view` of this module, which has the rest and the errors."""
         if len(shape) > 1 and not options:  # 0.7 µs (benchmarks/recording.py)
             try:
-                found = view_geometry.viewed(self.spec, self.part, *shape)
+                found = view_geometry.viewed(self.spec, self.part, *(shape if not RUNNING else shape_of(shape)))
             except TypeError:
                 raise _not_a_shape(self, shape) from None
             if found is not None:

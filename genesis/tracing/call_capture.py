@@ -14,6 +14,7 @@ from genesis.frontend import session
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
 from genesis.runtime.contexts import uncollected
+from genesis.tracing.checks import Difference
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
 from genesis.tracing.reached import is_always_reached
@@ -37,11 +38,15 @@ class CallCapture:
     """A call that is run under a tracer, so that calls like it can be replayed: `run`, then `kept` or `refused`.
 
     Attributes:
+        args, kwargs, tensors: the arguments, and those of them that are tensors.
+        entered: the state before the call.
+        effects: what it did besides making nodes.
         reached_again: the line that rules out a replay is one that the next call comes to as well.
     """
 
     def __init__(self, roots: Sequence[Any], known: dict[CodeType, dict[str, Any]], key: Any, tensors: list[Any],
-                 args: tuple, kwargs: dict[str, Any], copied: Copied | None):
+                 args: tuple, kwargs: dict[str, Any], copied: Copied | None,
+                 numbers: Sequence[Difference] = ()):
         """Compute what is pending, and note what the call finds.
 
         Args:
@@ -49,9 +54,11 @@ class CallCapture:
             known: `globals` of an earlier capture.
             key, tensors: the signature of the call.
             copied: the copies that the call is made on, if its arguments are views.
+            numbers: places of numbers that others change from call to call.
         """
-        self._roots, self._key, self._tensors, self._args, self._kwargs = roots, key, tensors, args, kwargs
-        entered = self._entered = Entered(*roots)
+        self._roots, self._key, self.tensors, self.args, self.kwargs = roots, key, tensors, args, kwargs
+        self._numbers = numbers
+        entered = self.entered = Entered(*roots)
         entered.look_up(known)
         self._before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
@@ -60,13 +67,14 @@ class CallCapture:
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
         entered.note_contents(there)
-        self._effects, self._values = Session(), LastValues(_entrance)
-        self._tracer = Tracer(entered.enter, self._effects.give_up)
-        self._effects.refused = self._stop
+        self.effects, self._values = Session(), LastValues(_entrance)
+        enter = entered.enter if copied is None else copied.watching(entered.enter)
+        self._tracer = Tracer(enter, self.effects.give_up)
+        self.effects.refused = self._stop
         self.reached_again = False
-        self._effects.last_values = self._values.stand_in
+        self.effects.last_values = self._values.stand_in
         if copied is not None:
-            copied.mirror(self._effects)
+            copied.mirror(self.effects)
 
     def _stop(self) -> None:
         """The call does what no replay does: nothing is followed from there on."""
@@ -80,11 +88,11 @@ class CallCapture:
 
     def run(self, function: Callable[..., Any]) -> Any:
         """Call the function; its result may hold stand-ins for values that are read last, until `settle`."""
-        effects, tracer = self._effects, self._tracer
+        effects, tracer = self.effects, self._tracer
         failed = True
         try:  # a collection may call the user's callbacks, which are no part of the function
             with uncollected, session.running(effects), tracer:
-                result = function(*self._args, **self._kwargs)
+                result = function(*self.args, **self.kwargs)
             failed = False
         except BaseException:
             effects.refusal = effects.refusal or "it raised"
@@ -110,15 +118,15 @@ class CallCapture:
             NotReplayable: calls like it have to be recorded one by one, and why.
         """
         self._check()
-        entered, effects, values = self._entered, self._effects, self._values
-        effects.forget_made({id(x) for x in (*self._tensors, *entered.world.tensors)})
+        entered, effects, values = self.entered, self.effects, self._values
+        effects.forget_made({id(x) for x in (*self.tensors, *entered.world.tensors)})
         guards, slots = self._guards()
-        known = {id(x) for x in _containers((*self._args, *self._kwargs.values()))}
-        made, given = result, self._tensors
+        known = {id(x) for x in _containers((*self.args, *self.kwargs.values()))}
+        made, given = result, self.tensors
         if slots is not None:
             if effects.repeats_own_code:  # a replay runs that before it writes to the slots
                 raise NotReplayable("it changes Python's objects around a schedule that calls a function of yours")
-            made, given = (result, results_of(slots, guards)), slots.tensors
+            made, given = (result, results_of(slots.after, slots.tensors, guards)), slots.tensors
         shape = Result(made, given, lambda x: guards.knows(x) or id(x) in known or x in entered.world, values.of)
         if slots is not None:
             slots.hold(shape)
@@ -132,33 +140,34 @@ class CallCapture:
 
     def _check(self) -> None:
         """Raise NotReplayable if the call did what no replay does."""
-        attributes, refusal = self._entered.world.attributes, self._effects.refusal or self._tracer.refusal
+        attributes, refusal = self.entered.world.attributes, self.effects.refusal or self._tracer.refusal
         if refusal:
             raise NotReplayable(refusal)
-        if self._before_call != [_state(x) for x in self._tensors]:
+        if self._before_call != [_state(x) for x in self.tensors]:
             raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
-        if any(_differs(attributes[id(x)], set_by_the_user(x)) for x in self._entered.world.tensors):
+        if any(_differs(attributes[id(x)], set_by_the_user(x)) for x in self.entered.world.tensors):
             raise NotReplayable("it sets an attribute of a tensor")
 
     def _guards(self) -> tuple[Guards, Slots | None]:
         """The guards of the call, which hold, and the places that it writes to."""
-        roots, entered, tracer = self._roots, self._entered, self._tracer
+        roots, entered, tracer = self._roots, self.entered, self._tracer
         guards = Guards(roots, entered, tracer)
         if entered.uncomputed:
             raise Unsettled("it reads a tensor that was not computed yet")
-        key_now, tensors_now = signature(self._args, self._kwargs)
-        if without_copies(self._key) != key_now or not all(map(is_, self._tensors, tensors_now)):
+        key_now, tensors_now = signature(self.args, self.kwargs)
+        if without_copies(self._key) != key_now or not all(map(is_, self.tensors, tensors_now)):
             raise Unsettled("it changes an argument, or a mode that it runs in")
-        if guards.hold():
+        numbers = () if self.effects.repeats_own_code else self._numbers
+        if guards.hold() and not numbers:
             return guards, None
-        return find_slots(guards, entered, self._tensors,
-                          lambda slots, given: Guards(roots, entered, tracer, slots, given))
+        return find_slots(guards, entered, self.tensors,
+                          lambda slots, given: Guards(roots, entered, tracer, slots, given), numbers)
 
     def refused(self) -> None:
         """Run what the call left to its replay: the end of its step, and values that were not computed before it."""
-        if self._effects.refusal is None and self._effects.ended:
-            _end_step(self._effects)
-        later = [x for x in self._entered.uncomputed if x.storage.error is None]
+        if self.effects.refusal is None and self.effects.ended:
+            _end_step(self.effects)
+        later = [x for x in self.entered.uncomputed if x.storage.error is None]
         if later:
             with suppress(Exception):  # a failed value raises when it is read
                 engine.materialize(later)
@@ -176,6 +185,12 @@ class Kept:
     def __init__(self, guards: Guards, replay: Replay, slots: Slots | None):
         self.guards, self.replay, self.slots = guards, replay, slots
         self._storages = replay.storages.union([x.storage for x in guards.tensors])
+
+    def with_replay(self, replay: Any) -> Kept:
+        """The same call with a replay for other sizes or numbers, which reads and writes the same storages."""
+        found = object.__new__(Kept)
+        found.guards, found.replay, found.slots, found._storages = self.guards, replay, replay.slots, self._storages
+        return found
 
     def shares(self, tensors: Sequence[Any]) -> bool:
         """Whether an argument shows memory that the function also knows otherwise, so that writes reach both."""

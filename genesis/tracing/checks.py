@@ -8,7 +8,7 @@ module's attributes, which memory a tensor looks at) is looked at only when an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter, call, getitem, is_, itemgetter
@@ -30,7 +30,7 @@ class Difference:
     """A place whose value is not what it was.
 
     Attributes:
-        owner: the dictionary, list, cell or object with slots that the place is in.
+        owner: the dictionary, list, cell, class or object with slots that the place is in.
         key: which place of it: a key, an index, an attribute's name, APPENDED, or None for a cell.
         name: the name that a program knows it by.
         before: the value that it had, a tuple of appended items being none; MISSING for none.
@@ -56,6 +56,7 @@ class Checks:
     def __init__(self, slots: frozenset[tuple[int, Any]] = frozenset()) -> None:
         self._slots = slots
         self._places: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
+        self._classes: dict[int, type] = {}
         self._attributes: list[tuple[Any, dict[str, Any]]] = []
         self._absent: list[tuple[Any, frozenset[str]]] = []
         self._slowly_absent: list[tuple[Any, frozenset[str]]] = []
@@ -79,6 +80,12 @@ class Checks:
             values = self._without(space, values)
         if values:
             self._places.setdefault(id(space), (space, {}))[1].update(values)
+
+    def class_entries(self, kind: type, values: dict[str, Any]) -> None:
+        """Check that a class has these values of its own."""
+        space = vars(kind)  # a new view of it each time
+        self._classes[id(space)] = kind
+        self._places[id(space)] = space, self._without(kind, values)
 
     def absent(self, space: Mapping[str, Any], names: Iterable[str], slowly: bool = False) -> None:
         """Check that none of these keys is there; `slowly` for a module's attributes."""
@@ -137,6 +144,11 @@ class Checks:
         """Check that a function under `functools.lru_cache` still keeps these results; and, when it is checked first,
         right after the capture, that the call computed none: a replay would compute that again, for itself alone."""
         self._more.append(_Kept(cached, misses, pairs))
+
+    @property
+    def has_caches(self) -> bool:
+        """Whether there is a function under `functools.lru_cache` among them."""
+        return any(isinstance(check, _Kept) for check in self._more)
 
     def length(self, value: Any, length: int) -> None:
         """Check that the collection has so many entries: otherwise a class has got or lost a name."""
@@ -241,8 +253,9 @@ class Checks:
 
     def differences(self) -> Iterator[Difference]:
         """What is not as it was, as far as that is known place by place."""
-        for space, values in self._places.values():
-            yield from _entries_differ(space, values)
+        for number, (space, values) in self._places.items():
+            for x in _entries_differ(space, values):
+                yield x if number not in self._classes else replace(x, owner=self._classes[number])
         for space, values, _ in self._slow:
             yield from _entries_differ(space, {k: v for k, v in values.items() if v is not ANY}, slowly=True)
         for cell, value, name in self._cells:

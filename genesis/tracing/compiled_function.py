@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -28,8 +28,10 @@ from genesis.ir.source import Source
 from genesis.tracing import stance
 from genesis.tracing.attempts import Attempts
 from genesis.tracing.call_capture import CallCapture, Kept
+from genesis.tracing.call_templates import CallTemplates
 from genesis.tracing.explanation import CallShape, Explanation, Recapture, value_text
 from genesis.tracing.signature import signature
+from genesis.tracing.slots import changed_numbers
 from genesis.tracing.snapshot import CompiledBase, NotReplayable, Unsettled
 from genesis.tracing.view_copies import Copied, ViewCopies
 
@@ -64,7 +66,7 @@ class CompiledFunction(CompiledBase):
     def reset(self) -> None:
         """Forget all captures, and what was learned of the calls."""
         self._entries: dict[Any, list[Kept]] = {}
-        self._attempts, self._views = Attempts(), ViewCopies()
+        self._attempts, self._views, self._templates = Attempts(), ViewCopies(), CallTemplates()
         self._notes: dict[str, None] = {}
         self._ran: dict[CodeType, dict[str, Any]] = {}
         self._latest: CallShape | None = None
@@ -90,12 +92,7 @@ class CompiledFunction(CompiledBase):
                     return copied.watched(lambda: self.function(*args, **kwargs))
             key, tensors = copied.key, copied.tensors
         with self._lock:
-            for entry in self._entries.get(key, ()):
-                given: Any = tensors
-                if entry.slots is not None:
-                    given = entry.slots.read(tensors)
-                    if given is None or (entry.shares(given) and not entry.shares(tensors)):
-                        continue
+            for entry, given in self._candidates(key, tensors):
                 if entry.shares(given) or (copied is not None and entry.shares(copied.originals)):
                     return self._plainly("an argument shares memory with a tensor that it knows", args, kwargs)
                 if entry.replay.ready(given) and entry.guards.hold():
@@ -113,6 +110,18 @@ class CompiledFunction(CompiledBase):
                 return self._capture_copies(copied)
             return self._capture(key, tensors, args, kwargs)
 
+    def _candidates(self, key: Any, tensors: list[Any]) -> Iterator[tuple[Kept, list[Any]]]:
+        """The captured calls that one with this key may be replayed by, and the tensors that their replays take."""
+        for entry in self._entries.get(key, ()):
+            given: Any = tensors
+            if entry.slots is not None:
+                given = entry.slots.read(tensors)
+                if given is None or (entry.shares(given) and not entry.shares(tensors)):
+                    continue
+            yield entry, given
+        if self._templates:
+            yield from self._templates.find(key, tensors)
+
     def _capture_copies(self, copied: Copied) -> Any:
         """Capture a call on copies of the views among its arguments."""
         try:
@@ -123,6 +132,7 @@ class CompiledFunction(CompiledBase):
         clean = copied.captured(result, self._ran)
         if copied.kept() or not clean:
             self._entries.pop(copied.key, None)
+            self._templates.forget(copied.key)
         return result
 
     def _plainly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -182,7 +192,9 @@ class CompiledFunction(CompiledBase):
         roots = [self.function, *(part.value for part in key if isinstance(part, Held)),
                  *(held.value for _, held in patches.replaced)]
         again = self._failed_guard(key)
-        capture = CallCapture(roots, self._ran, key, tensors, args, kwargs, copied)
+        before = self._templates.latest(key)
+        numbers = [] if before is None else changed_numbers(before.guards, before.slots)
+        capture = CallCapture(roots, self._ran, key, tensors, args, kwargs, copied, numbers)
         result = capture.run(self.function)
         self._ran = capture.globals
         try:
@@ -191,6 +203,7 @@ class CompiledFunction(CompiledBase):
             self._recaptures += again or self._other_call(shape)
             self._latest = shape
             self._keep(key, kept)
+            self._templates.captured(key, capture, kept, self.function)
         except NotReplayable as refusal:
             reason = self._located(str(refusal))
             settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled), capture.reached_again)

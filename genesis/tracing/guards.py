@@ -266,7 +266,7 @@ class Guards:
             ours = is_own_module(each.__module__)
             named = {k: v for k, v in copy.items() if k in _CALLED or (not ours and k not in _DATA and (
                 k in self._names or self._computed or isinstance(v, types.FunctionType)))}
-            self.checks.entries(vars(each), named)
+            self.checks.class_entries(each, named)
             self.checks.absent(vars(each), (below | self._uncertain) - copy.keys() - set(_DATA))
             if not ours:
                 self.checks.length(vars(each), len(copy))

@@ -60,7 +60,7 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
     if any(s.cell is not None and s not in allowed for s in effects.writes):
         raise NotReplayable("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
-    with _computing_anew([s.node for s in made], entered.contents):
+    with computing_anew([s.node for s in made], entered.contents):
         if effects.ended or _steps_by_itself(effects) or _advances_state(effects, shape):
             return StepReplay(effects, shape, tensors, allowed, slots)
         if effects.grads:
@@ -85,7 +85,7 @@ def _advances_state(effects: Session, shape: Result) -> bool:
 
 
 @contextmanager
-def _computing_anew(roots: Iterable[Node], known: set[Node]) -> Iterator[None]:
+def computing_anew(roots: Iterable[Node], known: set[Node]) -> Iterator[None]:
     """Inside, nodes that the call recorded and that are in memory, because an equal one was computed before, have
     to be computed: another call has other memory below them."""
     seen: set[Node] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
 from genesis.ir.node import Node
+from genesis.tracing.checks import same
 from genesis.tracing.snapshot import MISSING, SIMPLE, NotReplayable, attributes, set_by_the_user
 
 
@@ -124,6 +126,29 @@ class Result:
         detached = None if x.detached is None else id(x.detached)
         return _Out(None, self.fresh.index(storage), x.spec, x.part, x.leaf, detached, x.is_view)
 
+    def mapped(self, value: Callable[[Any], Any]) -> Result:
+        """The same structure with other types, views and plain values in it."""
+        found = copy.copy(self)
+        found.tree = _mapped(self.tree, value)
+        found._outs = [replace(out, type=value(out.type), part=value(out.part)) for out in self._outs]
+        return found
+
+    def has(self, kind: type) -> bool:
+        """Whether there is a value of this type in it, in what `mapped` looks at."""
+        found: set[type] = set()
+
+        def note(x: Any) -> Any:
+            found.add(type(x))
+            return x
+        self.mapped(note)
+        return kind in found
+
+    def same_as(self, other: Result) -> bool:
+        """Whether both give the same over the same memory."""
+        return (_same_tree(self.tree, other.tree) and self._inference == other._inference
+                and self._single == other._single and len(self.fresh) == len(other.fresh)
+                and list(map(_comparable, self._outs)) == list(map(_comparable, other._outs)))
+
     def free(self, is_freed: Callable[[Node], bool]) -> None:
         """Cut the results from their graph: they are those of a step, which has no node for a backward to go through.
 
@@ -174,6 +199,38 @@ class Result:
             return kind.of({k: self.part(x, made) for k, x in parts.items()})
         built = [self.part(x, made) for x in parts]
         return kind(*built) if hasattr(kind, "_fields") else kind(built)
+
+
+def _mapped(tree: Any, value: Callable[[Any], Any]) -> Any:
+    if tree.__class__ is int:
+        return tree
+    kind, parts = tree
+    if kind == "constant":
+        return kind, value(parts)
+    if kind.__class__ is _Read:
+        return tree
+    return kind, {k: _mapped(x, value) for k, x in parts.items()} if isinstance(parts, dict) else [
+        _mapped(x, value) for x in parts]
+
+
+def _same_tree(a: Any, b: Any) -> bool:
+    if a.__class__ is int or b.__class__ is int:
+        return bool(a == b)
+    (kind, parts), (other, others) = a, b
+    if kind != other or kind.__class__ is _Read or len(a) != len(b):
+        return False
+    if kind == "constant":
+        return same(parts, others)
+    if isinstance(parts, dict):
+        return list(parts) == list(others) and all(_same_tree(x, others[k]) for k, x in parts.items())
+    return len(parts) == len(others) and all(map(_same_tree, parts, others))
+
+
+def _comparable(out: _Out) -> tuple[Any, ...]:
+    """What two equal returned tensors have in common."""
+    part = out.part
+    view = part and (type(part), part.strides, part.offset, part.steps, part.leaf_steps)
+    return out.argument, out.fresh, out.type, view, out.leaf, out.detached is None, out.is_view
 
 
 def reads(tree: Any) -> bool:

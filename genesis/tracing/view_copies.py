@@ -23,6 +23,7 @@ from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Tensor
 from genesis.frontend.views import Layout
 from genesis.runtime.contexts import uncollected
+from genesis.tracing.erased_signature import Places, erased
 from genesis.tracing.signature import signature
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user
 from genesis.tracing.tracer import Tracer
@@ -54,6 +55,7 @@ class Copied:
     Attributes:
         args, kwargs: the arguments, with copies.
         key, tensors: their signature.
+        kind: the signature apart from sizes and numbers.
         originals: the views.
     """
 
@@ -68,7 +70,8 @@ class Copied:
         whole = [x.storage for i, x in enumerate(self.tensors) if i not in places]
         if any(x.storage is storage for x in self.originals for storage in whole):
             raise NotReplayable("two arguments share memory")
-        self.key = (*key, COPIES, (places, tuple([x.stride() for x in self.originals])))
+        self.key = (*key, COPIES, Places(places, tuple([x.stride() for x in self.originals])))
+        self.kind = erased(self.key).key
 
     def _replaced(self, value: Any) -> Any:
         if value.__class__ is tuple:
@@ -85,7 +88,7 @@ class Copied:
     @property
     def allowed(self) -> bool:
         """Was the function seen to read such arguments only?"""
-        return self._views.seen.get(self.key, 0) >= WATCHED
+        return self._views.seen.get(self.kind, 0) >= WATCHED
 
     def watched(self, call: Callable[[], Any]) -> Any:
         """What the function gives, called as it is, and note what it did to the memory that the views show."""
@@ -119,6 +122,18 @@ class Copied:
                 copy.copy_(view)
         self.mirror(session)
 
+    def watching(self, entered: Callable[..., str | None]) -> Callable[[CodeType, dict[str, Any]], str | None]:
+        """`Entered.enter` for a capture on copies: code that asks how an argument lies finds the views themselves."""
+        def enter(code: CodeType, namespace: dict[str, Any]) -> str | None:
+            if not _asks_how_it_lies((code,)):
+                return entered(code, namespace)
+            self._note(False)
+            pairs, self._made = list(self._made.values()), {}
+            for view, copy in pairs:
+                _show_memory(view, copy.stride(), copy.storage)
+            return "it asks how an argument that is a view of other memory lies there"
+        return enter
+
     def captured(self, result: Any, ran: Iterable[CodeType]) -> bool:
         """Whether a captured call returned no copy and did not ask how one lies; `ran` is the user's code that ran."""
         clean = (not _shows(result, [copy.storage for _, copy in self._made.values()])
@@ -138,33 +153,29 @@ class Copied:
             memory = storage()
             if copy() is None and memory is None:
                 continue
-            for holder in [x for x in get_referrers(memory) if isinstance(x, Tensor)]:
-                found = True
-                part = _same_part(holder, strides, view)
-                if part is not None:
-                    holder.data = part
+            found = _show_memory(view, strides, memory) or found
         if found:
             self._note(False)
         return found
 
     def watch_again(self) -> None:
         """The function goes on otherwise than in the calls that were captured: it is seen anew what it does."""
-        if self._views.seen.get(self.key) != REFUSED:
-            self._views.seen[self.key] = 0
+        if self._views.seen.get(self.kind) != REFUSED:
+            self._views.seen[self.kind] = 0
 
     def _note(self, only_reads: bool) -> None:
         seen = self._views.seen
         if len(seen) > KEPT:
             del seen[next(iter(seen))]
-        count = seen.get(self.key, 0)
-        seen[self.key] = REFUSED if not only_reads or count == REFUSED else count + 1
+        count = seen.get(self.kind, 0)
+        seen[self.kind] = REFUSED if not only_reads or count == REFUSED else count + 1
 
 
 class ViewCopies:
     """What was seen of a function's calls with views.
 
     Attributes:
-        seen: key → how many calls only read; REFUSED once one did more.
+        seen: kind of arguments → how many calls only read; REFUSED once one did more.
     """
 
     def __init__(self) -> None:
@@ -176,7 +187,17 @@ class ViewCopies:
             found = Copied(self, args, kwargs)
         except NotReplayable:
             return None
-        return found if found.originals and self.seen.get(found.key) != REFUSED else None
+        return found if found.originals and self.seen.get(found.kind) != REFUSED else None
+
+
+def _show_memory(view: Any, strides: Sequence[int], memory: Storage | None) -> bool:
+    """Let all tensors over a view's copy, which has these strides, show the view's memory. Whether there are any."""
+    holders = [x for x in get_referrers(memory) if isinstance(x, Tensor)]
+    for holder in holders:
+        part = _same_part(holder, strides, view)
+        if part is not None:
+            holder.data = part
+    return bool(holders)
 
 
 def _same_part(x: Any, strides: Sequence[int], view: Any) -> Any:
@@ -186,6 +207,8 @@ def _same_part(x: Any, strides: Sequence[int], view: Any) -> Any:
         """The element of the view's memory that is at this offset in the copy."""
         return view.storage_offset() + sum(offset // stride % size * there for size, stride, there in zip(
             view.shape, strides, view.stride(), strict=True))
+    if not view.numel():
+        return None
     first = x.storage_offset()
     begin = place(first)
     steps = [place(first + step) - begin if size > 1 else 0 for size, step in zip(x.shape, x.stride(), strict=True)]

@@ -270,3 +270,13 @@ def test_programs_over_symbolic_sizes_are_verified_too(cuda: Any, monkeypatch: p
     check(rows, numbers(5, 6))
     check(rows, numbers(7, 6))
     assert engine.last_plan().origin == "other size"
+
+
+def test_rows_added_at_fewer_places_have_the_kernels_of_their_class(compiled: list[str]) -> None:
+    """And no more shares of a row that most places are than these fill."""
+    for count in (31_001, 17_001, 20_003):
+        index = np.random.default_rng(count).integers(0, 40, count)
+        index[np.arange(count) % 8 != 0] = 39
+        check(lambda x, i: genesis.zeros(40, 3, device=x.device).index_add(0, i, x), numbers(count, 3), index,
+              tolerance=1e-4)
+    assert origin() == "other size" and compiled.count("block_sums") == 1

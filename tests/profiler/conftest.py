@@ -1,15 +1,16 @@
 """A pretended GPU for the tests here."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from genesis.runtime.cuda import cuda_python_driver
+from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
 
 
 @pytest.fixture
-def host_driver():
-    """The host driver in place of CUDA."""
+def host_driver() -> Iterator[HostDriver]:
+    """The host driver in place of CUDA, and kernels as its interpreter takes them."""
     driver = HostDriver()
-    cuda_python_driver.install(driver)
-    yield driver
-    cuda_python_driver.install(None)
+    with FakeCUDABackend(driver):
+        yield driver

@@ -26,6 +26,12 @@ def values(result: Any) -> Any:
     return result
 
 
+def counts(function: Any) -> tuple[int, int]:
+    """How many captures of a compiled function there are, and how many replays there were."""
+    explained = genesis.explain(function)
+    return explained.captures, explained.hits
+
+
 class Pair:
     """A function and its compiled form. `same(...)` calls both with the same arguments and compares."""
 

@@ -106,7 +106,7 @@ def test_a_step_that_overwrites_what_a_backward_will_read() -> None:
 
 def test_captures_of_arguments_that_never_come_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("genesis.tracing.compiled_function._SIGNATURES", 16)
-    pair = Pair(lambda x, n: x * n)
+    pair = Pair(lambda x, n: (x * 2, str(n)))
     for n in range(20):
         pair.same(ramp(3), n)
         pair.same(ramp(3), n)

@@ -20,7 +20,7 @@ from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.symbolic_program import FixedSizes
 from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
-from genesis.ir.node import forget_symbolic
+from genesis.ir.node import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, TensorType, dtype_named, tensor_type
@@ -57,7 +57,7 @@ class CallTemplate(Template):
                 passed = run_passes(graph, backend_of(device), last="lower")
                 self._write(plan_of(graph, device, passed), passed.memory, numbers)
         finally:
-            forget_symbolic()
+            forget_sizes_of(trace)
         self.made_for = trace.values
 
     def _write(self, plan: Plan, memory: MemoryPlan, numbers: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from genesis.engine.compilation import plan_of
 from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
-from genesis.ir.node import forget_symbolic
+from genesis.ir.node import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
@@ -55,7 +55,7 @@ class PlanTemplate(Template):
                     plan, numbers, trace, guards, moving,
                     [nbytes for _, nbytes in memory.requests if nbytes is not None])
         finally:
-            forget_symbolic()
+            forget_sizes_of(trace)
         self.made_for = trace.values
         self._requests = [(value, nbytes is None) for value, nbytes in memory.requests]
         self._lent = memory.lent

@@ -249,14 +249,14 @@ def _share(whole: Size, sizes: list[int]) -> list[Size]:
     return list(sizes)
 
 
-def concrete(graph: Graph) -> Graph:
-    """The graph with every symbolic size replaced by its value in the run at hand."""
+def concrete(graph: Graph, number: Callable[..., float] = value_of) -> Graph:
+    """The graph with every symbolic size replaced by its `number`: its value in the run at hand."""
     def value(x: Any) -> Any:
         if x.__class__ is tuple:
             return tuple(map(value, x))
         if isinstance(x, TensorType):
             return x.with_shape(value(x.shape)) if not x.weak else x
-        return concrete(x) if isinstance(x, Graph) else value_of(x)
+        return concrete(x, number) if isinstance(x, Graph) else number(x)
 
     made: dict[Node, Node] = {}
     for node in graph.nodes:

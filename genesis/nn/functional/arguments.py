@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.sym_int import as_size
 
 Ints = int | Sequence[int]
 
@@ -20,8 +20,8 @@ def each(op: str, name: str, value: Any, count: int) -> tuple[int, ...]:
     """
     try:
         if not isinstance(value, (tuple, list)):
-            return (operator.index(value),) * count
-        found = tuple(operator.index(x) for x in value)
+            return (as_size(value),) * count
+        found = tuple(as_size(x) for x in value)
     except TypeError:
         raise failure(op, f"{name} must be an int or a tuple of {count} ints, not {value!r}",
                       error=TypeError) from None

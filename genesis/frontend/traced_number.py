@@ -1,0 +1,255 @@
+"""Traced numbers: what a program's own code sees of a size, or of a number among its arguments, that may change.
+
+`genesis.compile` runs a function once more, on stand-ins, to learn what it does for other sizes and numbers
+(`tracing/stand_ins.py`). There `x.shape[0]` and a loop's index are traced numbers. One computes like the Python number
+that it is in the call at hand, and remembers the *formula*: the same Python operations, done again with the numbers of
+another call. Where the code goes on by what a number is (a comparison, an index, a key of a dictionary, text) that
+becomes a *guard*: what was learned holds for calls whose numbers give the same answer.
+
+    rows = x.shape[0]       # 7, a formula of the symbol n0
+    rows * 2 + 1            # 15, the formula n0 * 2 + 1
+    rows > 5                # True; guard: n0 > 5 is True
+    range(rows)             # guard: n0 is 7
+
+To `isinstance` it is an int or a float, as its `__class__` says so. What asks for the number in C gets it from
+`__index__`, `__float__` or `__hash__`, each of which notes a guard: nothing takes it by accident. Only `type(x)` tells.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.ir.node import NUMBER_TYPES, Node, unique
+from genesis.ir.ops import leaves
+from genesis.ir.size_ranges import COMPARISONS
+from genesis.ir.sym_int import RUNNING, SymInt, as_size, value_at
+from genesis.runtime.contexts import Context, leaving
+
+if TYPE_CHECKING:
+    from genesis.ir.size_trace import Trace
+
+Values = Mapping[str, Any]
+"""Symbol → its number in a call."""
+
+
+class NumberTrace(Context):
+    """What is known of the traced numbers of one run, and what was asked of them.
+
+    Args:
+        sizes: the trace of the sizes among them.
+
+    Attributes:
+        guards: each a formula, and its value in the run at hand.
+    """
+
+    def __init__(self, sizes: Trace):
+        self.sizes = sizes
+        self.guards: list[tuple[TracedNumber, Any]] = []
+        self._known: dict[tuple[Any, ...], TracedNumber] = {}
+
+    def _entering(self) -> Callable[[], object]:
+        return partial(RUNNING.append, self)  # its sizes' trace is not entered: other threads may run passes
+
+    def _leaving(self) -> Callable[..., object]:
+        return leaving((RUNNING.pop,))
+
+    @property
+    def running(self) -> bool:
+        """Whether the run goes on. A number that somebody kept from one that is over is its value."""
+        return self in RUNNING
+
+    def symbol(self, name: str, value: float) -> TracedNumber:
+        """The number with this name, of which any int, or any float, is a value."""
+        return self._made((name,), value, None)
+
+    def of_size(self, size: Any) -> Any:
+        """A size as the program's code sees it."""
+        return self._made((size,), size.value, size) if isinstance(size, SymInt) else size
+
+    @staticmethod
+    def size_of(x: Any) -> Any:
+        """What a traced number is as a size; None for anything else."""
+        return x.size if type(x) is TracedNumber else None
+
+    @staticmethod
+    def node_of(x: Any) -> Node | None:
+        """The node of a number that may be another in other calls: one, however often it is an operand."""
+        if type(x) is not TracedNumber:
+            return None
+        if x.node is None:
+            kind = NUMBER_TYPES[x.value.__class__]
+            x.node = unique(leaves.number, (), (x, kind), kind)
+        return x.node
+
+    def compute(self, name: str, *operands: Any) -> Any:
+        """The Python operation on these numbers; NotImplemented where Python has none for them."""
+        plain = [value_in_run(x) for x in operands]
+        value = OPERATIONS[name](*plain)
+        if value.__class__ not in _KINDS or not self.running:
+            for x in operands:
+                plain_number(x)
+            return value
+        size = None
+        if name in _OF_SIZES and all(map(_is_size, operands)):
+            size = OPERATIONS[name](*map(as_size, operands))
+        return self._made((name, *operands), value, size)
+
+    def compare(self, name: str, a: Any, b: Any) -> bool:
+        """The answer for the numbers at hand; a guard, unless it is the same for all sizes."""
+        if not self.running:
+            return bool(COMPARISONS[name](value_in_run(a), value_in_run(b)))
+        if _is_size(a) and _is_size(b):
+            return bool(COMPARISONS[name](as_size(a), as_size(b)))
+        answer = bool(COMPARISONS[name](value_in_run(a), value_in_run(b)))
+        self.guards.append((self._made((name, a, b), answer, None), answer))
+        return answer
+
+    def specialize(self, x: TracedNumber) -> Any:
+        """The number itself, which a guard demands from now on."""
+        if self.running and isinstance(x.size, SymInt):
+            return self.sizes.specialize(x.size)
+        if self.running:
+            self.guards.append((x, x.value))
+        return x.value
+
+    def hold(self, values: Values) -> bool:
+        """Whether these numbers give the answers that those of the run at hand gave."""
+        known: dict[TracedNumber, Any] = {}
+        try:
+            return all(alike(_evaluated(x, values, known), value) for x, value in self.guards)
+        except (ArithmeticError, ValueError):
+            return False
+
+    def _made(self, formula: tuple[Any, ...], value: Any, size: Any) -> TracedNumber:
+        key = tuple([x if x.__class__ is str else id(x) if type(x) in (TracedNumber, SymInt) else (x.__class__, repr(x))
+                     for x in formula])
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = TracedNumber(self, formula, value, size)
+        return found
+
+
+class TracedNumber:
+    """A Python number of a run on stand-ins. Equal formulas of a run are one object.
+
+    Attributes:
+        formula: (symbol,), (size,) or (operation, operands).
+        value: the number in the run at hand.
+        size: the formula as a size of the trace, None where it is none.
+        node: the `number` node that stands for it, once there is one.
+    """
+
+    __slots__ = ("formula", "node", "size", "trace", "value")
+
+    def __init__(self, trace: NumberTrace, formula: tuple[Any, ...], value: Any, size: Any):
+        self.trace, self.formula, self.value, self.size = trace, formula, value, size
+        self.node: Node | None = None
+
+    @property  # type: ignore[misc]  # `isinstance` asks it
+    def __class__(self) -> type:
+        return self.value.__class__  # type: ignore[no-any-return]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.trace.specialize(self), name)
+
+    def __hash__(self) -> int:
+        return hash(self.trace.specialize(self))
+
+    def __bool__(self) -> bool:
+        return self.trace.compare("!=", self, 0)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.trace.specialize(self).__reduce_ex__(protocol)
+
+
+def plain_number(x: Any) -> Any:
+    """The number of a call that a plan is made for, of a traced number by a guard; anything else as it is."""
+    return x.trace.specialize(x) if type(x) is TracedNumber else x
+
+
+def value_in_run(x: Any) -> Any:
+    """The number of the run at hand, without a guard."""
+    return x.value if type(x) is TracedNumber else x
+
+
+def evaluated(x: Any, values: Values) -> Any:
+    """The number that a traced number or a size is in a call with these symbols; anything else as it is."""
+    return _evaluated(x, values, {})
+
+
+def _evaluated(x: Any, values: Values, known: dict[TracedNumber, Any]) -> Any:
+    kind = type(x)
+    if kind is SymInt:
+        return value_at(x, values)  # type: ignore[arg-type]
+    if kind is not TracedNumber:
+        return x
+    key: Any = id(x)
+    if key not in known:
+        head, *operands = x.formula
+        known[key] = (_evaluated(head, values, known) if head.__class__ is SymInt else
+                      values[head] if not operands else
+                      _DONE[head](*[_evaluated(y, values, known) for y in operands]))
+    return known[key]
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether both are the same number of one class; 0.0 and -0.0 are two, nan is itself."""
+    return a.__class__ is b.__class__ and (a == b if a.__class__ is not float else repr(a) == repr(b))
+
+
+def _is_size(x: Any) -> bool:
+    return x.size is not None if type(x) is TracedNumber else x.__class__ is int
+
+
+_KINDS: Final = (bool, int, float)
+_OF_SIZES: Final = frozenset({"+", "-", "*", "//", "%", "neg", "pos"})
+OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "/": operator.truediv, "**": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs}
+"""Operations that formulas are made of, as Python does them."""
+_DONE: Final = {**OPERATIONS, **COMPARISONS}
+_LOOKS: Final = ("__index__", "__int__", "__float__", "__str__", "__repr__", "__format__", "__round__", "__trunc__",
+                 "__floor__", "__ceil__", "__complex__", "__divmod__", "__rdivmod__", "__lshift__", "__rlshift__",
+                 "__rshift__", "__rrshift__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__",
+                 "__invert__")
+"""Methods that a number has, which ask for the number itself."""
+
+
+def _operation(name: str, turned: bool) -> Callable[..., Any]:
+    def operation(self: TracedNumber, other: Any) -> Any:
+        if other.__class__ not in _KINDS:
+            return NotImplemented
+        return self.trace.compute(name, *((other, self) if turned else (self, other)))
+    return operation
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    def comparison(self: TracedNumber, other: Any) -> Any:
+        return self.trace.compare(name, self, other) if other.__class__ in _KINDS else NotImplemented
+    return comparison
+
+
+def _look(name: str) -> Callable[..., Any]:
+    def look(self: TracedNumber, *given: Any) -> Any:
+        number = self.trace.specialize(self)
+        method = getattr(number, name, None)
+        return NotImplemented if method is None else method(*map(plain_number, given))
+    return look
+
+
+def _give_methods(pairs: Sequence[tuple[str, Callable[..., Any]]]) -> None:
+    for name, method in pairs:
+        setattr(TracedNumber, name, method)
+
+
+_BINARY: Final = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/", "pow": "**"}
+_COMPARED: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_give_methods([(f"__{turned * 'r'}{word}__", _operation(name, turned))
+               for word, name in _BINARY.items() for turned in (False, True)])
+_give_methods([(f"__{word}__", _comparison(name)) for word, name in _COMPARED.items()])
+_give_methods([(f"__{name}__", lambda self, name=name: self.trace.compute(name, self))
+               for name in ("neg", "pos", "abs")])
+_give_methods([(name, _look(name)) for name in _LOOKS])

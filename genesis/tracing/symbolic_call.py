@@ -1,0 +1,213 @@
+"""A captured call over symbolic sizes and numbers: the replays of all calls that differ in nothing else.
+
+When a call comes with a second size, the function runs once more, on stand-ins (`stand_ins.py`), and its program is
+taken over symbols. What the function, or an op's own rule, asks of a size or a number is answered by its value and
+becomes a guard. A call whose numbers give the same answers gets its replay from here: the captured one, with its graph,
+results and numbers filled in. It is the replay that a capture of that call would make; where the stand-ins' program is
+not exactly that of a captured call, filled in, nothing is kept.
+
+    seen with 7 and 9 tokens    linear(%0: f32[n0, 8], …)      guard: n0 > 5
+    a call with 12              linear(%0: f32[12, 8], …)
+    a call with 3               is captured itself
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from operator import call as run
+from typing import Any
+
+from genesis.engine.symbolic.symbolic_program import concrete
+from genesis.frontend import session
+from genesis.frontend.generator import default_generator
+from genesis.frontend.session import Session
+from genesis.frontend.storage import live_pending, next_number
+from genesis.frontend.threads import others_may_read
+from genesis.frontend.traced_number import TracedNumber, evaluated
+from genesis.frontend.views import View
+from genesis.func.vectorize import on_stand_ins
+from genesis.ir.errors import failure
+from genesis.ir.graph import Graph
+from genesis.ir.node import forget_sizes_of
+from genesis.ir.size_ranges import COMPARISONS
+from genesis.ir.sym_int import SymInt, value_at
+from genesis.ir.types import TensorType, has_sym_int
+from genesis.runtime.contexts import uncollected
+from genesis.tracing.code_reads import reads
+from genesis.tracing.erased_signature import Erased
+from genesis.tracing.replay import computing_anew
+from genesis.tracing.replay_call import CallReplay
+from genesis.tracing.results import Result
+from genesis.tracing.slots import Slots, putting_back, results_of
+from genesis.tracing.snapshot import NotReplayable
+from genesis.tracing.stand_ins import StandIns, Symbols
+
+MOST_ENTRIES = 64
+"""Replays of a template that are kept, for as many sizes; others are filled in again."""
+
+
+class SymbolicCall:
+    """A captured call over symbols.
+
+    Attributes:
+        kept: the capture that it was made beside, whose guards hold for it.
+
+    Args:
+        capture: a call that was captured last.
+        kept: what was kept of it.
+        function: what it called.
+        symbols: those of its sizes and numbers.
+
+    Raises:
+        NotReplayable: it cannot be taken over symbols, and why.
+    """
+
+    def __init__(self, capture: Any, kept: Any, function: Callable[..., Any], symbols: Symbols):
+        self.kept, self._symbols = kept, symbols
+        self._entries: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        first = next_number()
+        try:
+            with uncollected, default_generator.standing():
+                self._take_over(capture, function)
+        finally:
+            _give_up_pending(first)
+            forget_sizes_of(symbols.trace.sizes)
+
+    def _take_over(self, capture: Any, function: Callable[..., Any]) -> None:
+        """Run the function on stand-ins, and make its replay."""
+        _check(capture, self.kept)
+        stand_ins, slots, effects = StandIns(self._symbols), self.kept.slots, Session()
+        args, kwargs = stand_ins.of(capture.args), stand_ins.of(capture.kwargs)
+        given = [] if slots is None else [stand_ins.of(x) for x in slots.given_values()]
+        with _undone(self.kept.guards, slots):
+            try:
+                with session.running(effects), on_stand_ins, self._symbols.trace:
+                    if slots is not None:
+                        slots.put(given)
+                    result = function(*args, **kwargs)
+                    after = None if slots is None else slots.values_now()
+            except Exception as error:  # of the user's function, which may raise anything where it expects values
+                raise NotReplayable(f"on stand-ins it raises {type(error).__name__}") from None
+        if effects.refusal or effects.numbers or effects.grads or effects.ended:
+            raise NotReplayable(effects.refusal or "on stand-ins it does something else")
+        with self._symbols.trace:
+            self._describe(capture, effects, stand_ins, result, after)
+
+    def _describe(self, capture: Any, effects: Session, stand_ins: StandIns, result: Any, after: Any) -> None:
+        """Make the symbolic replay of what the function did on stand-ins."""
+        guards, tensors, entered = self.kept.guards, stand_ins.tensors, capture.entered
+        slots = self.kept.slots
+        made = result if after is None else (result, results_of(after, tensors, guards))
+        shape = Result(made, tensors, lambda x: guards.knows(x) or x in entered.world)
+        own = {x.storage for x in tensors}
+        allowed = own.union([x.storage for x in entered.world.tensors], session.own_storages)
+        if any(s.cell is not None for s in effects.writes):
+            raise NotReplayable("it writes to what stays")
+        known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
+        with computing_anew([s.node for s in shape.fresh], entered.contents):
+            self._replay = CallReplay(effects, shape, tensors, allowed, known, slots)
+        shape.fresh = [None] * len(shape.fresh)  # type: ignore[list-item]  # nobody looks at these any more
+        self._shape, self._strides = shape, tuple(stand_ins.strides)
+        self._changing, self._results_change = any(self._symbols.number_names), shape.has(TracedNumber)
+
+    def same_as(self, call: Erased, kept: Any) -> bool:
+        """Whether this makes the replay of a captured call; True for one that it makes none for."""
+        values = self._symbols.values(call)
+        if values is None or not self._admits(values):
+            return True
+        made = self._filled(kept, values)
+        return made.replay.same_as(kept.replay)
+
+    def entry(self, call: Erased) -> Any:
+        """The replay of a call; None where a guard does not hold."""
+        found, values = self._entries.get((call.sizes, call.strides)), None
+        if found is None:
+            values = self._symbols.values(call)
+            if values is None or not self._admits(values) or call.strides != tuple(
+                    [tuple([evaluated(x, values) for x in strides]) for strides in self._strides]):
+                return None
+            found = self._entries[call.sizes, call.strides] = self._filled(self.kept, values)
+            if len(self._entries) > MOST_ENTRIES:
+                self._entries.popitem(last=False)
+        elif not self._changing:
+            return found if self._symbols.number_values(call) is not None else None
+        else:
+            values = self._symbols.values(call)
+            if values is None or not self._symbols.trace.hold(values):
+                return None
+        return self._renumbered(found, values) if self._changing else found
+
+    def _renumbered(self, found: Any, values: dict[str, Any]) -> Any:
+        """The replay of a call of the same sizes with these numbers."""
+        return found.with_replay(found.replay.with_numbers(
+            [evaluated(x, values) for x in self._replay.numbers],
+            self._shape_for(values) if self._results_change else None))
+
+    def _admits(self, values: dict[str, Any]) -> bool:
+        trace = self._symbols.trace.sizes
+        return all(values[name] in kind for name, kind in trace.classes.items()) and all(
+            COMPARISONS[name](value_at(size, values), 0) for name, size in trace.guards) and (
+            self._symbols.trace.hold(values))
+
+    def _filled(self, kept: Any, values: dict[str, Any]) -> Any:
+        """The capture of a call with these numbers."""
+        def value(x: Any) -> Any:
+            return evaluated(x, values)
+        replay = self._replay.filled(lambda graph: concrete(graph, value), [value(x) for x in self._replay.numbers],
+                                     self._shape_for(values))
+        return kept.with_replay(replay)
+
+    def _shape_for(self, values: dict[str, Any]) -> Result:
+        return self._shape.mapped(lambda x: in_call(x, values))
+
+
+def _check(capture: Any, kept: Any) -> None:
+    """Raise NotReplayable if the function cannot run once more without an effect that stays."""
+    effects, slots = capture.effects, kept.slots
+    if kept.replay.__class__ is not CallReplay or effects.numbers or effects.grads or effects.entry_grads or (
+            any(s.cell is not None for s in effects.writes)):
+        raise NotReplayable("it does more than compute")
+    if kept.guards.checks.has_caches:
+        raise NotReplayable("it calls a function that keeps its results")
+    if any(chain[0] == "type" for code in kept.guards.ran for chain in reads(code).chains):
+        raise NotReplayable("it may ask for the class of a number")
+    if slots is not None and slots.numbers and others_may_read():
+        raise NotReplayable("another thread may read a number that a stand-in takes the place of")
+    if kept.replay.reads or (slots is not None and not slots.can_run_twice):
+        raise NotReplayable("it changes what cannot be put back")
+
+
+@contextmanager
+def _undone(guards: Any, slots: Slots | None) -> Iterator[None]:
+    """A context after which all that a call read, or wrote to, is as it was before."""
+    try:
+        with nullcontext() if slots is None else slots.kept():
+            yield
+    finally:
+        if not guards.hold():
+            for x in list(guards.checks.differences()):
+                run(*putting_back(x))
+
+
+def _give_up_pending(first: int) -> None:
+    """Nobody can compute what was recorded over symbols since this number, if anybody still holds it."""
+    for storage in live_pending():
+        if storage.queued >= first and has_sym_int(storage.type):
+            storage.fail(failure("compile", "a stand-in of genesis.compile has no value"))
+
+
+def in_call(x: Any, values: dict[str, Any]) -> Any:
+    """A value with symbols in it, in a call with these numbers."""
+    kind = type(x)
+    if kind is SymInt or kind is TracedNumber:
+        return evaluated(x, values)
+    if kind is tuple:
+        return tuple([in_call(y, values) for y in x])
+    if kind is TensorType:
+        return x if x.weak or not has_sym_int(x) else x.with_shape(in_call(x.shape, values))
+    if isinstance(x, View):
+        return type(x)(in_call(x.strides, values), evaluated(x.offset, values), in_call(x.steps, values), x.leaf_steps,
+                       in_call(x.shapes, values))
+    return concrete(x, lambda y: evaluated(y, values)) if kind is Graph else x

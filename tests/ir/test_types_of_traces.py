@@ -1,0 +1,58 @@
+"""Types with symbolic sizes: they stay as long as their trace, whatever other threads' traces do."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from genesis.ir.node import forget_sizes_of
+from genesis.ir.size_trace import Trace
+from genesis.ir.types import float32, tensor_type
+
+
+@pytest.fixture(autouse=True)
+def _often_another_thread(monkeypatch: pytest.MonkeyPatch):
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_a_trace_that_ends_leaves_another_s_types() -> None:
+    with Trace(True, n=7) as outer:
+        size = outer.symbol("n")
+        kept = tensor_type((size, 3), float32)
+        with Trace(True, n=9) as inner:
+            gone = tensor_type((inner.symbol("n"), 3), float32)
+            forget_sizes_of(inner)
+            assert tensor_type((inner.symbol("n"), 3), float32) is not gone
+        assert tensor_type((size, 3), float32) is kept
+        forget_sizes_of(outer)
+        assert tensor_type((size, 3), float32) is not kept
+        forget_sizes_of(outer)
+
+
+def test_threads_whose_traces_end_at_once() -> None:
+    failures: list[BaseException] = []
+    together = threading.Barrier(3)
+
+    def work() -> None:
+        try:
+            for _ in range(100):
+                with Trace(True, n=7) as trace:
+                    sizes = [trace.symbol("n") + i for i in range(20)]
+                    kept = [tensor_type((size,), float32) for size in sizes]
+                    assert all(tensor_type((size,), float32) is x for size, x in zip(sizes, kept, strict=True))
+                together.wait()
+                forget_sizes_of(trace)
+        except BaseException as error:
+            failures.append(error)
+            together.abort()
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
