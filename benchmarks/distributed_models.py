@@ -6,7 +6,9 @@ Parts, each in processes of their own, one a GPU:
              take of a GPU, and without any reduction, which is what the rest of the step costs;
   decode     tokens a second of the 8B shape, batch 1: on one GPU, and as parts on all (`parallelize_module`);
   llama      ms a step and peak memory of the Llama-3.2-1B shape under fully_shard, bf16;
-  torch_llama  the same shape, torch.compile a block, FSDP2 (transformers has the model).
+  torch_llama  the same shape, torch.compile a block, FSDP2 (transformers has the model);
+  eight      the same of the Llama-3.1-8B shape, each layer's activations recomputed in backward;
+  torch_eight  torch's, with its checkpoint wrapper around each block.
 
     python benchmarks/distributed_models.py --gpus 2 --parts variants,decode --out
 """
@@ -18,6 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -40,15 +43,20 @@ LLAMA: Final[dict[str, Any]] = {
     "max_position_embeddings": 4096, "rope_theta": 500000.0}
 """Fields of Llama-3.2-1B's config."""
 
+EIGHT: Final[dict[str, Any]] = {
+    **LLAMA, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "head_dim": 128,
+    "tie_word_embeddings": False}
+"""Fields of Llama-3.1-8B's config."""
+
 ROWS, LENGTH = 4, 2048
-"""Samples a GPU of the Llama, and their tokens."""
+"""Samples a GPU of the Llamas, and their tokens."""
 
 
 def main() -> None:
     """Run the parts, print what they found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--parts", default="variants,decode,llama,torch_llama")
+    parser.add_argument("--parts", default="variants,decode,llama,torch_llama,eight,torch_eight")
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=20)
@@ -58,7 +66,8 @@ def main() -> None:
     record.add_out(parser)
     args = parser.parse_args()
     if args.layers:
-        LLAMA["num_hidden_layers"] = SHAPES["8B"]["num_hidden_layers"] = args.layers
+        for shape in (LLAMA, EIGHT, SHAPES["8B"]):
+            shape["num_hidden_layers"] = args.layers
     if args.rank_of:
         found = PARTS[args.rank_of](args)
         if int(os.environ["RANK"]) == 0:
@@ -127,6 +136,15 @@ def decode(args: argparse.Namespace) -> dict[str, Any]:
 
 def llama(args: argparse.Namespace) -> dict[str, Any]:
     """The step of a sharded Llama: ms, and the most memory that was held."""
+    return _sharded(LLAMA, recompute=False)
+
+
+def eight(args: argparse.Namespace) -> dict[str, Any]:
+    """The same of the 8B shape, each layer's activations recomputed."""
+    return _sharded(EIGHT, recompute=True)
+
+
+def _sharded(fields: dict[str, Any], recompute: bool) -> dict[str, Any]:
     import genesis
     from genesis import cuda
     from genesis import distributed as dist
@@ -135,11 +153,14 @@ def llama(args: argparse.Namespace) -> dict[str, Any]:
     rank, size = _join()
     genesis.set_default_device("cuda")
     genesis.manual_seed(0)
-    model: Any = AutoModelForCausalLM.from_config(config_for("llama", **LLAMA))
+    model: Any = AutoModelForCausalLM.from_config(config_for("llama", **fields))
     policy = MixedPrecisionPolicy(param_dtype=genesis.bfloat16, reduce_dtype=genesis.float32)
-    if size > 1:
-        for layer in model.model.layers:
+    for layer in model.model.layers:
+        if recompute:
+            layer.forward = partial(genesis.checkpoint, layer.forward, use_reentrant=False)
+        if size > 1:
             fully_shard(layer, mp_policy=policy)
+    if size > 1:
         fully_shard(model, mp_policy=policy)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
 
@@ -153,7 +174,8 @@ def llama(args: argparse.Namespace) -> dict[str, Any]:
 
     data = [genesis.randint(0, 1000, (ROWS, LENGTH), generator=genesis.Generator("cuda").manual_seed(7 * rank + i))
             for i in range(4)]
-    return _timed(step, data, cuda, dist, lambda x: x.item())
+    found = _timed(step, data, cuda, dist, lambda x: x.item())
+    return {**found, "told": str(genesis.explain(step))}
 
 
 def _timed(step: Callable[..., Any], data: list[Any], cuda: Any, dist: Any, read: Callable[[Any], float]) -> dict[
@@ -169,19 +191,32 @@ def _timed(step: Callable[..., Any], data: list[Any], cuda: Any, dist: Any, read
 
 def torch_llama(args: argparse.Namespace) -> dict[str, Any]:
     """The same of torch's: transformers' model, FSDP2, blocks under torch.compile."""
+    return _torch_sharded(LLAMA, recompute=False)
+
+
+def torch_eight(args: argparse.Namespace) -> dict[str, Any]:
+    """The same of the 8B shape, blocks within torch's checkpoint wrapper."""
+    return _torch_sharded(EIGHT, recompute=True)
+
+
+def _torch_sharded(fields: dict[str, Any], recompute: bool) -> dict[str, Any]:
     import torch
     from torch import distributed as dist
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from transformers import LlamaConfig, LlamaForCausalLM
     rank, _ = _join_torch()
     torch.manual_seed(0)
-    fields = dict(LLAMA)
-    rope = {"rope_type": "default", "rope_theta": fields.pop("rope_theta")}
+    rest = dict(fields)
+    rope = {"rope_type": "default", "rope_theta": rest.pop("rope_theta")}
     with torch.device("cuda"):
-        model: Any = LlamaForCausalLM(LlamaConfig(**fields, rope_parameters=rope, attn_implementation="sdpa"))
+        model: Any = LlamaForCausalLM(LlamaConfig(**rest, rope_parameters=rope, attn_implementation="sdpa"))
     model.train()
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for layer in model.model.layers:
+    layers = model.model.layers
+    for i, layer in enumerate(layers):
+        if recompute:
+            layers[i] = layer = checkpoint_wrapper(layer, preserve_rng_state=False)
         layer.compile()
         fully_shard(layer, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
@@ -200,7 +235,8 @@ def torch_llama(args: argparse.Namespace) -> dict[str, Any]:
 
 
 PARTS: Final[dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
-    "variants": variants, "decode": decode, "llama": llama, "torch_llama": torch_llama}
+    "variants": variants, "decode": decode, "llama": llama, "torch_llama": torch_llama,
+    "eight": eight, "torch_eight": torch_eight}
 
 if __name__ == "__main__":
     main()
