@@ -20,7 +20,10 @@ from genesis.tracing.stance import untraced
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARY = str(Path(types.__file__).resolve().parent)
-_NUMERIC = ("-packages/numpy/", "-packages/torch/")  # libraries that Genesis itself calls
+_CALLED_BY_GENESIS = tuple(f"-packages/{name}/" for name in ("numpy", "torch", "triton", "cuda", "nccl"))
+"""Libraries that Genesis itself calls, maybe in the middle of a captured call: a group's first collective makes its
+communicator there."""
+
 _SITE = (f"{_LIBRARY}/site-packages", f"{_LIBRARY}/dist-packages")
 
 PURE_MODULES = frozenset({
@@ -171,7 +174,7 @@ def is_user_code(code: types.CodeType) -> bool:
         return name.startswith(f"{_PACKAGE}/models/")
     if _is_generated(code):
         return False
-    if any(part in name for part in _NUMERIC):
+    if any(part in name for part in _CALLED_BY_GENESIS):
         return False
     return not name.startswith("<frozen") and (not name.startswith(_LIBRARY) or name.startswith(_SITE))
 

@@ -16,7 +16,9 @@ from genesis.runtime.collectives import POINT_TO_POINT, DistBackendError, ledger
 from genesis.runtime.cuda import nccl
 from genesis.runtime.cuda.staged_transport import StagedTransport
 from genesis.runtime.fake_cuda.driver import HostDriver
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, on_the_host
+
+pytestmark = on_the_host("a process has the pretended GPU or a real one")
 
 
 def steps_of(model: Any, rank: int, device: str, count: int) -> tuple[list[float], Any]:

@@ -231,3 +231,12 @@ def test_the_default_device_and_dtype() -> None:
         pair.settle(ramp(2))
     finally:
         genesis.config.fuse = True
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "triton", "cuda/bindings", "nccl/bindings"])
+def test_what_genesis_calls_is_no_code_of_the_user_s(library: str) -> None:
+    """A group's first collective makes a communicator in the middle of the call, by functions of cuda.bindings."""
+    def inside(folder: str) -> bool:
+        return tracer.is_user_code(compile("1", f"/usr/lib/python3/dist-packages/{folder}/enums.py", "exec"))
+    assert not inside(library)
+    assert inside("somebodys")
