@@ -20,6 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, Final
@@ -32,8 +33,8 @@ from gpu_rounds import gpu_rounds, step_of
 VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("defaults", {}, 25), ("no reduction", {}, 0), ("16 blocks", {"max_ctas": 16}, 25),
     ("8 blocks", {"max_ctas": 8}, 25),
-    ("first", {"high": True}, 25), ("first, 16 blocks", {"high": True, "max_ctas": 16}, 25),
-    ("buckets of 100 MiB", {}, 100), ("16 blocks, 100 MiB", {"max_ctas": 16}, 100), ("4 blocks", {"max_ctas": 4}, 25),
+    ("first", {"high": True}, 25), ("first and 16 blocks", {"high": True, "max_ctas": 16}, 25),
+    ("buckets of 100 MiB", {}, 100), ("16 blocks and 100 MiB", {"max_ctas": 16}, 100), ("4 blocks", {"max_ctas": 4}, 25),
     ("buckets of 10 MiB", {}, 10))
 """(name, what NCCL may take, MiB of a bucket; 0: gradients are not reduced)."""
 
@@ -63,11 +64,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--limit", type=float, default=120, help="seconds a part may take")
     parser.add_argument("--layers", type=int, default=0, help="of the 8B shape and the Llama: a few fill caches")
+    parser.add_argument("--variants", default=",".join(name for name, _, _ in VARIANTS), help="comma-separated")
+    parser.add_argument("--multiprocessors", type=int, help="that kernels are made for: the others are left to NCCL")
     record.add_out(parser)
     args = parser.parse_args()
     if args.layers:
         for shape in (LLAMA, EIGHT, SHAPES["8B"]):
             shape["num_hidden_layers"] = args.layers
+    if args.multiprocessors:
+        _leave_to_nccl(args.multiprocessors)
     if args.rank_of:
         found = PARTS[args.rank_of](args)
         if int(os.environ["RANK"]) == 0:
@@ -76,13 +81,21 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in args.parts.split(","):
         begun = time.monotonic()
-        more = ["--limit", str(args.limit), "--layers", str(args.layers)]
+        more = ["--limit", str(args.limit), "--layers", str(args.layers), "--variants", args.variants]
+        more += ["--multiprocessors", str(args.multiprocessors)] if args.multiprocessors else []
         found = results[name] = run(name, args.gpus, args, __file__, args.limit, more)
         print(f"{name} ({time.monotonic() - begun:.0f} s)")
         for key, value in (found or {}).items():
             print(f"  {key:24} {value}", flush=True)
     if args.out:
         record.write(args.out, f"distributed_models_{args.gpus}", results=results)
+
+
+def _leave_to_nccl(multiprocessors: int) -> None:
+    """Make kernels as if the GPU had so many."""
+    from genesis.codegen.cuda import gpu_model
+    whole = gpu_model.model_of
+    gpu_model.model_of = lambda properties: replace(whole(properties), multiprocessors=multiprocessors)
 
 
 def variants(args: argparse.Namespace) -> dict[str, Any]:
@@ -96,6 +109,8 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
     data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
             for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
     for name, nccl, cap in VARIANTS:
+        if name not in args.variants.split(","):
+            continue
         late = genesis.tensor([time.monotonic() - begun > 0.75 * args.limit], device="cuda").to(genesis.int32)
         dist.all_reduce(late, dist.ReduceOp.MAX)
         if late.item():
