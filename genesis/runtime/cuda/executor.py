@@ -150,7 +150,8 @@ class _PlanOnStream:
         self._outputs_stamp = object()  # another one when an output is
         self._unheld = [HELD_ONCE] * len(plan.outputs)
         self._bound: BoundPlan | None = None
-        self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
+        self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None: to be bound anew
+        self._binding = True  # until memory is allocated and bound; also after a failure of that
         self._stamp: object = None  # the stamp of the `Memories` that have these addresses
         self._exchanged = EXCHANGE_BYTES if steps.exchanges else 0
         self._without_graph = len(steps.steps) <= STEPS_WITHOUT_GRAPH
@@ -228,6 +229,7 @@ class _PlanOnStream:
 
     def _prepare(self, inputs: Sequence[CUDAStorage], again: Rewritten | None) -> None:
         """Allocate the memory that the run needs, and bind the plan to the addresses of everything."""
+        self._binding = True  # first
         before, self._inputs, self._stamp = self._inputs, None, None  # until the end: what follows may fail half-way
         addresses = list(map(_addresses_of, inputs))
         if addresses != before:
@@ -250,6 +252,7 @@ class _PlanOnStream:
             self._bound = bound
         self._inputs = addresses
         self._stamp = inputs.stamp if isinstance(inputs, Memories) else None
+        self._binding = False
 
     def _replace_held_outputs(self, again: Rewritten | None) -> None:
         """Replace outputs of earlier runs that somebody holds by fresh memory; the holders keep them."""
@@ -284,8 +287,12 @@ class _PlanOnStream:
                 and sum(memory.nbytes for memory in self._outputs) >= KEPT)
 
     def let_go(self) -> None:
-        """Give back the outputs that nobody holds, unless a run is under way; the next run allocates others."""
-        if self._inputs is None:
+        """Give back the outputs that nobody holds, unless memory is being bound; the next run allocates others.
+
+        What is held now is given back by a later call: parameters that are drawn whole and then shared out, one layer
+        after another.
+        """
+        if self._binding:
             return
         with (attempt := Attempt(self._arena.lock)):
             if attempt.taken == [False]:

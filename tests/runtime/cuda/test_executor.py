@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -460,3 +461,20 @@ def test_a_plan_that_gave_its_outputs_back_runs_over_the_same_inputs_again(monke
     out, = first.run(inputs, [2])
     assert np.array_equal(values_of(out), X + 2 * Y)
     assert all(np.array_equal(values_of(memory), X) for memory in held)
+
+
+def test_outputs_that_somebody_holds_are_given_back_by_a_later_call(host_driver, monkeypatch):
+    """Parameters are drawn whole by one program and shared out one after another: the second program that runs twice
+    found some of them held, and none was given back from then on."""
+    monkeypatch.setattr(executor_cuda, "KEPT", 0)
+    first = CudaExecutor(add_plan())
+    held = first.run([memory_of(X), memory_of(Y)], [2])
+    inside = weakref.ref(held[0])
+    for _ in range(2):
+        other = CudaExecutor(add_plan())
+        for _ in range(2):
+            other.run([memory_of(X), memory_of(Y)], [3])
+        if held:
+            assert inside() is not None
+            held.clear()
+    assert inside() is None
