@@ -7,7 +7,7 @@ import random
 import pytest
 
 from genesis.ir.types import Device, float32, tensor_type
-from genesis.runtime.plan import Copy, KernelImage, Launch, Place, Table
+from genesis.runtime.plan import Collective, Copy, KernelImage, Launch, Place, Table
 from genesis.runtime.plan_edges import edges_of
 
 KERNEL = KernelImage("kernel", b"", 4, 0)
@@ -52,6 +52,22 @@ def test_parts_of_one_value_do_not_wait_for_each_other():
     steps = [launch([], [A]), launch([A], [B]),  # what was there before
              launch([C], [], (A,)), launch([D], [], (A,)), launch([A], [C]), launch([A], [D])]
     assert edges_of(steps) == ((), (0,), (1,), (1,), (2, 3), (2, 3))
+
+
+def reduction(of: Place) -> Collective:
+    return Collective("all_reduce", "all", (of, ORDER), (of, ORDER))
+
+
+ORDER = part(90, 91)
+
+
+def test_what_comes_behind_a_collective_waits_for_what_it_reduces():
+    """A layer's gradients of its weight and of its input, twice; updates wait for their bucket alone."""
+    weight, other = part(40, 50), part(50, 60)
+    steps = [launch([A], [B]), launch([A], [weight]), reduction(weight), launch([B], [C]), launch([B], [other]),
+             reduction(other), launch([C], [D]), launch([weight], [part(60, 70)]), launch([other], [part(70, 80)])]
+    assert edges_of(steps) == ((), (), (1,), (0, 1), (0, 1), (2, 4), (3, 4), (2,), (5,))
+    assert edges_of([x for x in steps if not isinstance(x, Collective)])[2:5] == ((0,), (0,), (2,)), "nothing without"
 
 
 def test_what_was_read_is_another_value():
