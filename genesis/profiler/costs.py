@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from genesis.ir.flops import PRODUCTS, flops_of_nodes
-from genesis.runtime.plan import Copy, Launch, MatrixMap, Place, Table
+from genesis.runtime.plan import Collective, Copy, Launch, MatrixMap, Place, Table
 
 VECTOR_FLOPS: Final = 256
 """Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
@@ -74,10 +74,12 @@ def _least(work: Any) -> float:
 
 # Bytes
 
-def bytes_of_step(step: Launch | Copy) -> int:
+def bytes_of_step(step: Launch | Copy | Collective) -> int:
     """Bytes that a step of a GPU's plan reads and writes, if it reads and writes all of each value once."""
     if isinstance(step, Copy):
         return 2 * step.destination.type.nbytes
+    if isinstance(step, Collective):
+        return sum(place.type.nbytes for place in (*step.operands, *step.results))
     return sum(place.type.nbytes for place in set(_places(step.args)))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from genesis.profiler.costs import bytes_of_step, flops_by_step
 from genesis.profiler.recorder import Kernel, Recorder, now
-from genesis.runtime.plan import Call, Launch
+from genesis.runtime.plan import Call, Collective, Launch
 
 Replaced = list[tuple[Any, str, Any]]
 """(owner, name, what it was)."""
@@ -189,8 +189,6 @@ class Hooks:
         self._replace(CUDAStorage, "__init__", self._device_memory)
 
     def _launched_last(self, original: Any) -> Any:
-        from genesis.runtime.cuda.driver import DeviceCopy
-
         def launched_last(bound: Any, stream: Any) -> Any:
             steps, gpu = bound._steps, bound._gpu
             if not steps.steps:
@@ -206,10 +204,8 @@ class Hooks:
             bound._started = started
             told: list[Any] = []
             for number in range(first, len(steps.steps)):
-                work = bound._work(number)
                 told += [partial(gpu.record_event, events[number], stream), partial(started.append, number),
-                         partial(gpu.copy, *work, stream) if isinstance(work, DeviceCopy)
-                         else partial(gpu.launch, work, stream)]
+                         partial(bound._start(bound._work(number)), stream)]
             told.append(partial(gpu.record_event, events[-1], stream))
             self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events))
             return told
@@ -273,6 +269,8 @@ def name_and_line(step: Any) -> tuple[str, str]:
     if isinstance(step, Call):
         name, _, line = step.label.partition("  # ")
         return name or "call", line
+    if isinstance(step, Collective):
+        return step.op, step.origin
     return step.label, ""
 
 

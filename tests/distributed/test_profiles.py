@@ -6,12 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import genesis
 from genesis import distributed as dist
+from genesis.engine.backends import FakeCUDABackend
 from genesis.profiler import profile
 from genesis.profiler.ranks import row_of, table
 from genesis.profiler.recorder import Kernel, Recorder
-from tests.distributed.ranks import Ranks
+from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.distributed.ranks import Ranks, on_the_host
 
 
 def profiled(rank: int, size: int, folder: str) -> dict[str, Any]:
@@ -29,8 +33,15 @@ def profiled(rank: int, size: int, folder: str) -> dict[str, Any]:
     return {"rows": rows, "text": text}
 
 
-def test_a_row_a_rank(two: Ranks, tmp_path: Path) -> None:
-    first, second = two(profiled, str(tmp_path))
+def profiled_on_gpu(rank: int, size: int, folder: str) -> dict[str, Any]:
+    """The same with the driver of a GPU that is none."""
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)), genesis.device("cuda"):
+        return profiled(rank, size, folder)
+
+
+@pytest.mark.parametrize("how", [profiled, pytest.param(profiled_on_gpu, marks=on_the_host("it has one"))])
+def test_a_row_a_rank(two: Ranks, tmp_path: Path, how: Any) -> None:
+    first, second = two(how, str(tmp_path))
     assert first == second, "all get all rows"
     early, late = first["rows"]
     assert (early.rank, late.rank, early.calls, late.calls) == (0, 1, 3, 3)
