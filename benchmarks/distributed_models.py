@@ -34,8 +34,9 @@ VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("defaults", {}, 25), ("no reduction", {}, 0), ("16 blocks", {"max_ctas": 16}, 25),
     ("8 blocks", {"max_ctas": 8}, 25),
     ("first", {"high": True}, 25), ("first and 16 blocks", {"high": True, "max_ctas": 16}, 25),
-    ("buckets of 100 MiB", {}, 100), ("16 blocks and 100 MiB", {"max_ctas": 16}, 100), ("4 blocks", {"max_ctas": 4}, 25),
-    ("buckets of 10 MiB", {}, 10))
+    ("buckets of 100 MiB", {}, 100), ("16 blocks and 100 MiB", {"max_ctas": 16}, 100),
+    ("4 blocks", {"max_ctas": 4}, 25),
+    ("buckets of 10 MiB", {}, 10), ("32 blocks", {"min_ctas": 32, "max_ctas": 32}, 25))
 """(name, what NCCL may take, MiB of a bucket; 0: gradients are not reduced)."""
 
 LLAMA: Final[dict[str, Any]] = {
@@ -116,7 +117,7 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
         if late.item():
             break
         options = dist.ProcessGroupNCCL.Options(nccl.get("high", False))
-        options.config.max_ctas = nccl.get("max_ctas")
+        options.config.min_ctas, options.config.max_ctas = nccl.get("min_ctas"), nccl.get("max_ctas")
         group = dist.new_group(pg_options=options)
         genesis.manual_seed(0)
         model: Any = GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda")
