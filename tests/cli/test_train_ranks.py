@@ -15,10 +15,13 @@ from genesis.cli import train
 from genesis.cli.ranks import Ranks, sizes_of
 from genesis.models.data import write_tokens
 from genesis.models.text import byte_tokenizer, write_byte_tokenizer
+from tests.distributed.ranks import VARIABLE
 
 pytest.importorskip("tokenizers")
 
 ROOT = Path(train.__file__).parents[2]
+
+DEVICE = "cuda" if os.environ.get(VARIABLE) == "cuda" else "cpu"
 
 
 def written(folder: Path, name: str, batch: int = 4, steps: int = 6) -> Path:
@@ -27,8 +30,9 @@ def written(folder: Path, name: str, batch: int = 4, steps: int = 6) -> Path:
     if not data.exists():
         write_tokens([f"{n} squared is {n * n}; " * (n % 7 + 1) for n in range(20)], byte_tokenizer(), data)
         write_byte_tokenizer(data, end=False)
-    lines = [f'out = "{folder / name}"', f"steps = {steps}", f"batch = {batch}", "accumulate = 2", 'device = "cpu"',
-             "[data]", f'train = "{data}"', f'validation = "{data}"', "context = 12", "[model]", 'family = "gpt2"',
+    lines = [f'out = "{folder / name}"', f"steps = {steps}", f"batch = {batch}", "accumulate = 2",
+             f'device = "{DEVICE}"', 'precision = "float32"', "[data]", f'train = "{data}"',
+             f'validation = "{data}"', "context = 12", "[model]", 'family = "gpt2"',
              "n_embd = 16", "n_layer = 1", "n_head = 2", "embd_pdrop = 0.1", "resid_pdrop = 0.1", "attn_pdrop = 0.1",
              "[evaluation]", "every = 2", "batches = 1", "[checkpoints]", "every = 2", "[log]", "every = 1",
              "[schedule]", 'decay = "constant"', "[samples]", "every = 6", "tokens = 4", "temperature = 0.0"]
