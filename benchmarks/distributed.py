@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--counts", help="numbers of GPUs that the part gpt runs on (1 and --gpus)")
+    parser.add_argument("--contestants", default="genesis,torch", help="of the part gpt")
     record.add_out(parser)
     args = parser.parse_args()
     if args.rank_of:
@@ -144,7 +145,8 @@ def _bandwidth(args: argparse.Namespace, results: dict[str, Any]) -> None:
 
 def _gpt(args: argparse.Namespace, results: dict[str, Any]) -> None:
     counts = [int(x) for x in args.counts.split(",")] if args.counts else [1, args.gpus]
-    rows = {f"{name} on {count}": run(part, count, args) for name, part in (("genesis", "gpt"), ("torch", "torch_gpt"))
+    parts = {"genesis": "gpt", "torch": "torch_gpt"}
+    rows = {f"{name} on {count}": run(parts[name], count, args) for name in args.contestants.split(",")
             for count in counts}
     results["gpt"] = rows
     print(f"GPT-2 124M, {args.batch} × {CONTEXT} a GPU, bf16: tokens/s, efficiency, ms a step")
@@ -154,7 +156,7 @@ def _gpt(args: argparse.Namespace, results: dict[str, Any]) -> None:
             share = row["tokens"] / (int(name.split()[-1]) * alone["tokens"]) if alone else 0.0
             print(f"  {name:14}{row['tokens']:12.0f}{share:8.3f}{row['ms']:9.2f}", flush=True)
     for count in counts:
-        ours, theirs = rows[f"genesis on {count}"], rows[f"torch on {count}"]
+        ours, theirs = rows.get(f"genesis on {count}"), rows.get(f"torch on {count}")
         if ours and theirs:
             print(f"  genesis / torch on {count}: {ours['tokens'] / theirs['tokens']:.3f}", flush=True)
 
