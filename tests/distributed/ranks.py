@@ -9,9 +9,11 @@ Tensors are on the CPU. With GENESIS_TEST_DEVICE=cuda each rank has a GPU and NC
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -77,6 +79,7 @@ def on_the_host(reason: str) -> pytest.MarkDecorator:
 def _serve(rank: int, size: int, port: int, connection: Connection) -> None:
     from genesis import distributed as dist
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.register(signal.SIGUSR1)
     join(rank, size, port)
     while True:
         asked = connection.recv()
@@ -95,28 +98,50 @@ class Ranks:
 
     def __init__(self, size: int):
         self.size = size
+        self._start()
+
+    def _start(self) -> None:
         self.store = StoreServer(0)
         context = forked()
         self._connections: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        for rank in range(size):
+        for rank in range(self.size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, size, self.store.port, theirs), daemon=True)
+            process = context.Process(target=_serve, args=(rank, self.size, self.store.port, theirs), daemon=True)
             process.start()
+            theirs.close()
             self._connections.append(ours)
             self._processes.append(process)
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """function(rank, size, *args) of each rank; an exception of one fails the test with its traceback."""
+        """function(rank, size, *args) of each rank; an exception of one fails the test with its traceback.
+
+        If one does not answer, all print where they are, and others take their places.
+        """
         for connection in self._connections:
             connection.send((function, args))
         answers = []
         for rank, connection in enumerate(self._connections):
-            assert connection.poll(LIMIT), f"rank {rank} of {self.size} does not answer"
-            answers.append(connection.recv())
+            try:
+                assert connection.poll(LIMIT), f"rank {rank} of {self.size} does not answer"
+                answers.append(connection.recv())
+            except (AssertionError, EOFError, ConnectionError) as error:
+                self._start_again()
+                raise AssertionError(f"rank {rank} of {self.size}: {error!r}") from error
         wrong = [f"rank {rank}:\n{answer}" for rank, (fine, answer) in enumerate(answers) if not fine]
         assert not wrong, "\n".join(wrong)
         return [answer for _, answer in answers]
+
+    def _start_again(self) -> None:
+        for process in self._processes:
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGUSR1)
+        time.sleep(1)
+        for process in self._processes:
+            process.kill()
+            process.join(LIMIT)
+        self.store.close()
+        self._start()
 
     def close(self) -> None:
         """End the processes."""
