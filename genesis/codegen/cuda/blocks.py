@@ -15,7 +15,7 @@ from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random,
 from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.ops.splits import SPREADS, split_length
 from genesis.ir.size_divisors import is_multiple
-from genesis.ir.sym_int import as_written, hint, literal_value, most
+from genesis.ir.sym_int import SymInt, as_written, hint, literal_value, most
 from genesis.passes.fusion.index_map import Atom
 from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
 
@@ -40,6 +40,10 @@ SHORT_ROWS: Final = 64
 MANY_ROWS: Final = 256
 """Elements of a block of a row up to which a program takes as many rows as make `PROGRAM_BYTES`, also where it stores
 them: longer ones are many bytes anyway, and wait in registers."""
+
+WIDE: Final = 4
+"""How many times as large as the least size of a class a block for all of them may be, without guards: a class of one
+size reaches over a factor of two, that of an area over four."""
 
 PIPELINE_SHARE: Final = (40, 57)
 """(numerator, denominator): part of a multiprocessor's shared memory for pipelined loads, 160 of an H200's 228 KiB."""
@@ -135,6 +139,28 @@ def power_of_two(n: int) -> int:
     return 1 << max(room_for(n) - 1, 0).bit_length()
 
 
+def reach_of(n: int) -> tuple[int, int]:
+    """(the least, the most) that a size can be in a kernel.
+
+    A class may hold sizes that are many times as large as others, as that of the area of an image 2 to 15 wide does:
+    then guards say between which powers of two n lies, so that a block for all of them has few idle lanes.
+    """
+    if not isinstance(n, SymInt) or literal_value(n) is not None:
+        return room_for(n), room_for(n)
+    least, largest = n.trace.range(as_written(n))[0] or 0, room_for(n)
+    block = power_of_two(n)
+    while WIDE * least < block and block > 1:
+        if not n <= block // 2:
+            return block // 2 + 1, largest
+        block = largest = block // 2
+    return least, largest
+
+
+def block_of(n: int) -> int:
+    """The smallest power of two ≥ n, and ≥ all that n can be by `reach_of`."""
+    return power_of_two(reach_of(n)[1])
+
+
 def block_for(n: int, largest: int) -> int:
     """`power_of_two` of n, at most `largest`, which is one."""
     return min(power_of_two(n), largest)
@@ -142,7 +168,11 @@ def block_for(n: int, largest: int) -> int:
 
 def batch_block(n: int, largest: int) -> int:
     """The smallest block of `BATCH_BLOCKS` that holds n elements of a batch, at most `largest`."""
-    return min(next((block for block in BATCH_BLOCKS if block >= room_for(n)), largest), largest)
+    return _batch_block(room_for(n), largest)
+
+
+def _batch_block(room: int, largest: int) -> int:
+    return min(next((block for block in BATCH_BLOCKS if block >= room), largest), largest)
 
 
 def _between(low: int, n: int, high: int) -> int:
@@ -165,7 +195,9 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if columns or turned(kernel):
         return _columns(kernel, _column_block(kernel, gpu), gpu)
     of_batch = kernel.r_leads and literal_value(kernel.r_size) is None
-    r_block = batch_block(kernel.r_size, PERSISTENT) if of_batch else power_of_two(kernel.r_size)
+    r_block = block_of(kernel.r_size)
+    if of_batch:
+        r_block = _batch_block(r_block, PERSISTENT)
     return _rows(kernel, r_block, gpu)
 
 

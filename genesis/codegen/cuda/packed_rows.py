@@ -17,7 +17,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import VECTOR, Blocks, about, flat_blocks, power_of_two
+from genesis.codegen.cuda.blocks import VECTOR, Blocks, about, flat_blocks, power_of_two, reach_of
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.expressions import divided, expression
 from genesis.codegen.cuda.gpu_model import GpuModel
@@ -60,8 +60,9 @@ def packed(kernel: Kernel, flat: Kernel, wasteful: bool, gpu: GpuModel) -> Block
         flat: the same over one coordinate.
         wasteful: no block of whole rows fits these.
     """
-    length = literal_value(kernel.r_size)
-    if length is None or not SHORTEST <= length <= LONGEST or kernel.folds or kernel.indices:
+    number = literal_value(kernel.r_size)
+    length = kernel.r_size if number is None else number
+    if kernel.folds or kernel.indices:
         return None
     moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, (Load, Store)) and _vars(s) == "xr"]
     shared = [*kernel.loads("x"), *kernel.loads("r")]
@@ -70,12 +71,16 @@ def packed(kernel: Kernel, flat: Kernel, wasteful: bool, gpu: GpuModel) -> Block
         return None
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
     narrowest = min(dtypes[s.argument].itemsize for s in moved)
-    single = length * narrowest % VECTOR and (narrowest <= SINGLE_BYTES or len(kernel.loads("x")) >= TABLES)
-    if not (wasteful or single):
+    few = narrowest > SINGLE_BYTES and len(kernel.loads("x")) < TABLES
+    if not wasteful and (few or is_multiple(length * narrowest, VECTOR)):
+        return None
+    if not SHORTEST <= length <= LONGEST:
         return None
     blocks = flat_blocks(about(flat.x_size), flat.bytes_each, gpu)
-    rows = (length + blocks.x - 2) // length + 1
-    return replace(blocks, x=power_of_two(rows), r=power_of_two(length), packed=blocks.x)
+    shortest, longest = reach_of(length)
+    shortest = max(shortest, SHORTEST)
+    rows = (shortest + blocks.x - 2) // shortest + 1
+    return replace(blocks, x=power_of_two(rows), r=power_of_two(longest), packed=blocks.x)
 
 
 def _vars(s: Load | Store) -> str:
@@ -105,9 +110,8 @@ class PackedRows(Body):
 
     @property
     def row(self) -> int:
-        """Elements of a row."""
-        assert self.length is not None
-        return self.length
+        """Elements of a row, as a kernel's text names them."""
+        return self.kernel.r_size if self.length is None else self.length
 
     def program_lines(self) -> list[str]:
         """The kernel's lines: where the program is, then its statements, twice where masks would cut vectors."""
@@ -126,14 +130,12 @@ class PackedRows(Body):
     def _places(self, text: str) -> list[str]:
         """Lines that say where the program's elements, rows and places in them are, as far as the text needs them."""
         packed, row = self.blocks.packed, self.row
-        near = divided("near", row + packed - 2, row)
-        assert near is not None
         program = "tl.program_id(0).to(tl.int64)" if self.index_type is int64 else "tl.program_id(0)"
         small = ".to(tl.int32)" if self.index_type is int64 else ""
         lines = [f"first = {program} * {packed}", f"element = first + tl.arange(0, {packed})",
                  f"inside = element < x_size * {row}", f"row = first // {row}", "x = row + tl.arange(0, XBLOCK)",
                  "x_mask = x < x_size", "r = tl.arange(0, RBLOCK)", f"r_mask = r < {row}",
-                 f"near = (first - row * {row}){small} + tl.arange(0, {packed})", f"row_near = {near}",
+                 f"near = (first - row * {row}){small} + tl.arange(0, {packed})", f"row_near = {self._row_near()}",
                  f"r_each = near - row_near * {row}", "x_each = row + row_near"]
         found: list[str] = []
         for line in reversed(lines):
@@ -142,6 +144,19 @@ class PackedRows(Body):
                 found.insert(0, line)
                 text += f"\n{line.partition(' = ')[2]}"
         return found
+
+    def _row_near(self) -> str:
+        """The row that an element lies in, counted from the program's first.
+
+        A length that is an argument divides by its reciprocal, which is an argument, too: of 32 bits, rounded up, it is
+        exact as long as near · length < 2^32.
+        """
+        if self.length is not None:
+            found = divided("near", self.length + self.blocks.packed - 2, self.length)
+            assert found is not None
+            return found
+        reciprocal = (2**32 - 1) // self.kernel.r_size + 1
+        return f"tl.umulhi(near.to(tl.uint32), tl.full((), {reciprocal}, tl.uint32)).to(tl.int32)"
 
     def statement(self, s: Statement) -> list[str]:
         """The lines of one statement, behind those that spread what it takes of rows and places."""

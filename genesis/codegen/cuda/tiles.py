@@ -15,7 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from genesis.codegen.cuda.blocks import Blocks, about, enough_programs, flat_block, power_of_two, room_for, windows
+from genesis.codegen.cuda.blocks import (
+    Blocks,
+    about,
+    block_of,
+    enough_programs,
+    flat_block,
+    power_of_two,
+    reach_of,
+    room_for,
+    windows,
+)
 from genesis.codegen.cuda.build_kernel import over
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store
@@ -64,7 +74,8 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
         r_block = _row_block(columns)
         if columns and not kernel.folds:
             in_rows = build(group, ((kernel.x_size // columns, "x"), (columns, "r")))
-            blocks_of_elements = packed(in_rows, kernel, not r_block, gpu)
+            wasteful = not r_block or _wasted(r_block, sum(reach_of(columns)) // 2) > WASTE
+            blocks_of_elements = packed(in_rows, kernel, wasteful, gpu)
             if blocks_of_elements is not None:
                 return in_rows, blocks_of_elements
         if not r_block:
@@ -99,7 +110,7 @@ def _row_block(columns: int) -> int:
     if isinstance(columns, SymInt):  # the shortest of its class is to waste few
         shortest = columns.trace.range(columns)[0] or 0
         long = [block for block in blocks if shortest + block <= WASTE * shortest]
-        found = max(long[0] if long else 0, min(256, power_of_two(columns)))
+        found = max(long[0] if long else 0, min(256, block_of(columns)) if shortest < 256 else 256)
         if number is None or _wasted(found, number) <= WASTE:
             return found
     fitting = [block for block in blocks if _wasted(block, columns if number is None else number) <= WASTE]
