@@ -12,6 +12,7 @@ from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Store
+from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.ops.splits import SPREADS, split_length
 from genesis.ir.size_divisors import is_multiple
@@ -24,6 +25,9 @@ PERSISTENT: Final = 16384
 
 HELD: Final = 65536
 """Maximum elements of a row that registers hold in its dtype in memory and convert again for each use."""
+
+FEW_HALVES: Final = 10
+"""Blocks of four elements a thread below which half a block of eight is a tenth of a row or more."""
 
 TILE: Final = 8192
 """Maximum elements of a block of columns that needs no loop over r."""
@@ -283,9 +287,10 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             whole = is_multiple(kernel.r_size, 16) and kernel.r_size % 4096 == 0
             counts = not whole or any(isinstance(s, Position) for s in kernel.statements)
             warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
-            return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps,
-                          kept_bytes=gpu.registers * 2 * r_block // HELD)  # in half of a multiprocessor's registers
-        return Blocks(1, 8192, True, 32)  # two programs a multiprocessor: L1 has room for their rows
+            kept_bytes = gpu.registers * 2 * r_block // HELD  # in half of a multiprocessor's registers
+            if not _read_less_often_in_loops(kernel, kept_bytes):
+                return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps, kept_bytes=kept_bytes)
+        return Blocks(1, _loop_block(kernel), True, 32)  # two programs a multiprocessor: L1 has room for their rows
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
@@ -303,6 +308,24 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         vector = VECTOR // min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
         warps = max(warps, min(x_block * r_block // (32 * vector), ALONE_WARPS))
     return choose_rows(Blocks(x_block, r_block, False, warps), kernel, gpu)
+
+
+def _loop_block(kernel: Kernel) -> int:
+    """Elements that a loop over a long row goes on by: eight a thread, or four where these are a vector and the last
+    block of eight would be half empty (kl_div of rows of 20,080 float32 is bound by arithmetic, of which that is a
+    fifth)."""
+    narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=1)
+    length = about(kernel.r_size)
+    halves = -(-length // 4096)
+    return 4096 if 4 * narrowest >= VECTOR and halves % 2 and halves < FEW_HALVES else 8192
+
+
+def _read_less_often_in_loops(kernel: Kernel, kept_bytes: int) -> bool:
+    """Whether registers have no room for any operand of a row (of 32-bit values they never have), and reductions that
+    wait for each other share a loop where they keep none: a softmax of 20,000 float32 is read twice, not thrice."""
+    narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=0)
+    shared = sums_of_exponentials(kernel.statements) or sums_of_squares(kernel.statements, kernel.r_size)
+    return bool(shared) and room_for(kernel.r_size) * narrowest > kept_bytes
 
 
 def _column_block(kernel: Kernel, gpu: GpuModel) -> int:

@@ -29,9 +29,9 @@ from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import literal_value, rounds
 from genesis.ir.types import bool_, int64
 
-LANES: Final = 8
-"""Elements of a row that share a running maximum: as many as a thread loads at once. Of columns every lane has its own:
-neighbours along r are in other threads; and so of rows that are not read in vectors."""
+LANES, FEWEST_LANES = 8, 4
+"""The most and the fewest elements of a row that share a running maximum: as many as a thread loads at once, or has.
+Of columns every lane has its own: neighbours along r are in other threads; and so of rows not read in vectors."""
 
 
 MASKED: Final = 1024
@@ -84,7 +84,8 @@ class Program(Body):
         self.ragged_r = self.ragged_r or self.vector > 0
         of_rows = bool(kernel.space) and kernel.space[-1][1] == "r" and not kernel.r_leads
         in_vectors = of_rows and in_rows_of_vectors(kernel) and not turned(kernel)
-        self.lanes = LANES if self.vector or in_vectors else 1
+        each = max(blocks.x * blocks.r // (32 * blocks.num_warps), FEWEST_LANES)
+        self.lanes = min(LANES, each) if self.vector or in_vectors else 1
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""

@@ -235,6 +235,16 @@ def test_long_rows_are_held_as_memory_has_them() -> None:
     assert emit_loop(group).source.count("tl.load(in0") == 2
 
 
+@pytest.mark.parametrize(("columns", "block"), [(20080, 4096), (24000, 8192), (50256, 8192)])
+def test_long_rows_that_registers_have_no_room_for_are_read_twice(columns: int, block: int) -> None:
+    """Of float32 they have none: a softmax was three loops in 255 registers, and spilled beside another row's."""
+    x = an_input(0, (264, columns))
+    group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=1),)))).groups
+    kernel = emit_loop(group)
+    assert kernel.source.count("tl.load(in0") == 2 and kernel.constexprs["RBLOCK"] == block
+    assert "-float(\"inf\"), tl.float32)), " + str(block // 1024) in kernel.source, "as a thread has elements"
+
+
 @pytest.mark.parametrize("shape, x_block", [((432, 1), 64), ((300, 4), 16), ((100, 20), 2), ((3, 4), 4),
                                             ((300, 100), 1)])
 def test_a_program_of_few_short_rows_has_two_elements_a_lane(shape: tuple[int, int], x_block: int) -> None:

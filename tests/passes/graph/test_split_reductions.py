@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -15,9 +16,11 @@ from genesis.ir.ops import movement
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import dtype_named
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph import split_reductions as split
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
 
@@ -116,3 +119,45 @@ def test_batch_norm_takes_few_kernels_that_read_in_vectors(shape: tuple[int, ...
     kernels = [emit(group) for group in schedule.groups]
     assert all(compile_cubin(kernel) for kernel in kernels)
     assert "% 49) +" not in kernels[0].source
+
+
+def divergence(rows: int, columns: int, dtype: str = "float32") -> Graph:
+    """The sum of a softmax's elements times another's logarithms, as `kl_div` has it."""
+    x, y = (an_input(i, (rows, columns), dtype_named(dtype)) for i in (0, 1))
+    product = OPS["softmax"](y, axis=1) * OPS["log_softmax"](x, axis=1)
+    return decomposed(Graph((x, y), (OPS["sum"](product, axes=(0, 1)),)))
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype"), [(1794, 20080, "float32"), (7672, 449, "bfloat16"),
+                                                        (300_000, 24, "float16"), (2048, 128, "bfloat16")])
+def test_a_sum_of_what_waits_for_whole_rows_is_one_of_rows_first(rows: int, columns: int, dtype: str) -> None:
+    """So the kernel that makes the rows adds them up, and none of their elements is written."""
+    graph = split_reductions(divergence(rows, columns, dtype), H200)
+    total = graph.outputs[0].inputs[0]
+    assert [x["axes"] for x in graph.nodes if x.op is reduce_splits] == ([(0,)] if rows > 100_000 else [])
+    assert total.dtype.name == "float32", "a sum of two-byte values is not rounded on the way"
+    kernels = fuse(graph).groups
+    assert len(kernels) == (3 if rows > 100_000 else 2)
+    assert all(node.type.numel <= rows for group in kernels for node in group.outputs)
+
+
+@pytest.mark.parametrize("graph", [divergence(8, 1_000_000), reduced((1794, 20080), (0, 1))],
+                         ids=["of rows that are split", "of no rows"])
+def test_a_sum_that_waits_for_no_whole_row_is_cut_as_it_lies(graph: Graph) -> None:
+    assert [x for x in cuts(graph) if x["axes"] == (0, 1) and x["how"] == "sum"]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("sum", "float32"), ("sum", "bfloat16"), ("max", "float16"),
+                                             ("prod", "float32"), ("any", "float32")])
+def test_reductions_by_rows_are_what_they_were(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str) -> None:
+    for constant in ("LONGEST_ALONE", "SMALLEST", "SHORTEST_SPLIT"):
+        monkeypatch.setattr(split, constant, 16)
+    x = an_input(0, (5, 37), dtype_named(dtype))
+    graph = decomposed(Graph((x,), (OPS[name](OPS["softmax"](x, axis=1), axes=(0, 1), keepdims=True),)))
+    gpu = replace(H200, multiprocessors=1)
+    by_rows = split_reductions(graph, gpu)
+    assert any(node.op.name == name and node["axes"] == (1,) and node.inputs[0].shape == (5, 37)
+               for node in by_rows.nodes)
+    found, = run_schedule(fuse(by_rows), [some(x)])
+    want, = evaluate(graph, [some(x)])
+    torch.testing.assert_close(found, want, rtol=1e-5 if dtype == "float32" else 2 ** -8, atol=0)
