@@ -281,6 +281,20 @@ def literal_value(size: Size) -> int | None:
     return size.value if is_literal(size) and isinstance(size.value, int) else None
 
 
+def constant_term(size: Size) -> int:
+    """The part of a size that depends on no argument of a kernel.
+
+    >>> from genesis.ir.size_trace import Trace
+    >>> with Trace(W=109) as trace:
+    ...     constant_term(trace.symbol("W") * 2 + 1), constant_term(7)
+    (1, 7)
+    """
+    number = literal_value(size)
+    if number is not None:
+        return number
+    return sum(k for atoms, k in terms_of(size) if not atoms)
+
+
 def as_written(size: Size) -> Size:
     """The size as a kernel writes it: with the numbers of those symbols that it names by their value.
 

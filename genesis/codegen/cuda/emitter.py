@@ -34,7 +34,7 @@ from genesis.codegen.cuda.kernel_ir import (
 )
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.statement_order import FULL_ROW, loads_first, stores_last
-from genesis.ir.sym_int import SymInt, literal_value, most, rounds
+from genesis.ir.sym_int import SymInt, constant_term, literal_value, most, rounds
 from genesis.ir.types import DType, bool_, float32, int32, int64
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 
@@ -210,9 +210,10 @@ class Body:
         steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
         one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
         if not one_row or literal_value(steps["x"]) is not None:
-            if self.kernel.folds and s.address.terms and s.address.constant:  # taps differ by what an instruction adds
-                first = Expr(0, s.address.terms)
-                return f"{s.argument} + {self.at(first, vars, block)} + ({s.address.constant})"
+            if self.kernel.folds and s.address.terms:  # taps differ by what an instruction adds
+                step = constant_term(s.address.constant)
+                first = Expr(s.address.constant - step, s.address.terms)
+                return f"{s.argument} + {self.at(first, vars, block)}{f' + ({step})' if step else ''}"
             return f"{s.argument} + {self.at(s.address, vars, block)}"
         in_row = Expr(s.address.constant, tuple([term for term in s.address.terms if term[0].name != "x"]))
         return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"

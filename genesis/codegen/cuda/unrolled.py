@@ -12,6 +12,7 @@ The same holds for gradients of pools, which add up the windows that see an elem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, Final
@@ -23,8 +24,9 @@ from genesis.ir.node import Node
 from genesis.ir.ops.movement import pad
 from genesis.ir.ops.pointwise import cast, mul
 from genesis.ir.ops.splits import reduce_splits
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, bool_, int32
-from genesis.passes.fusion.index_map import Atom, Bound, Expr, atoms, constant, flatten, unflatten
+from genesis.passes.fusion.index_map import ZERO, Atom, Bound, Expr, atoms, constant, flatten, unflatten
 from genesis.passes.fusion.loop_reads import LOADING, coordinates
 from genesis.passes.fusion.views import Point, pieces, stored_as
 from genesis.passes.groups import Group, Space
@@ -104,17 +106,40 @@ def _step(load: Load, kernel: Kernel) -> int:
                default=MOST_TAPS + 1)
 
 
-def _taps(space: Space, x: Expr) -> tuple[Expr, ...]:
-    """The position in a reduction's whole space of each of its elements for one that is kept, in order."""
+def _taps(space: Space, x: Expr) -> tuple[Point, ...]:
+    """The point of a reduction's whole space of each of its elements for one that is kept, in order."""
     kept = iter(unflatten(x, [size for size, kind in space if kind == "x"]))
     outer = [next(kept) if kind == "x" else None for _, kind in space]
-    sizes = [size for size, _ in space]
     reduced = [size for size, kind in space if kind == "r"]
     found = []
     for tap in range(prod(reduced)):
         inner = iter(unflatten(constant(tap), reduced))
-        found.append(flatten([next(inner) if e is None else e for e in outer], sizes))
+        found.append(tuple([next(inner) if e is None else e for e in outer]))
     return tuple(found)
+
+
+def _in_shape(point: Point, sizes: Sequence[int], shape: Sequence[int]) -> Point:
+    """A point of a space as one of a shape, of which neighbouring dimensions are one of the space.
+
+    Each is taken apart by itself: of a position in all of them, with symbolic sizes, nobody sees that a tap's part of
+    it is a number of rows and columns, so that each tap would have an address of its own.
+    """
+    left, found = list(shape), []
+    for e, size in zip(reversed(point), reversed(sizes), strict=True):
+        part, count = [], 1
+        while left and not _same(count, size):
+            part.insert(0, left.pop())
+            count *= part[0]
+        if not _same(count, size):
+            return unflatten(flatten(point, sizes), shape)
+        found[:0] = unflatten(e, part)
+    return (*[ZERO] * len(left), *found) if all(_same(size, 1) for size in left) else unflatten(
+        flatten(point, sizes), shape)
+
+
+def _same(a: int, b: int) -> bool:
+    """Whether two sizes are the same formula, without a guard."""
+    return a is b if isinstance(a, SymInt) or isinstance(b, SymInt) else a == b
 
 
 class _Unrolled(Builder):
@@ -124,6 +149,7 @@ class _Unrolled(Builder):
         super().__init__(replace(group, space=kept))
         self.x = self.element = coordinates(kept).element
         self.makers: dict[str, Statement] = {}
+        self.sizes = [size for size, _ in group.space]
         self.taps = _taps(group.space, self.x)
 
     def store(self, node: Node) -> None:
@@ -137,7 +163,7 @@ class _Unrolled(Builder):
         if found is not None:
             return found
         operand = node.inputs[0]
-        points = [unflatten(tap, operand.shape) for tap in self.taps]
+        points = [_in_shape(tap, self.sizes, operand.shape) for tap in self.taps]
         values = tuple([self.value(operand, at, ()) for at in points])
         positions: tuple[int, ...] | None = None
         if node.op.name in ("argmax", "argmin"):
