@@ -30,6 +30,10 @@ FEWEST: Final = 3
 """Parts from which on they are side by side: of two, one loop reaches the memory's rate (H200, 2026-11: 8.6 µs for 33
 MB), of eight it takes three times as long."""
 
+FEWEST_RUNS: Final = 2
+"""The same of parts that are one piece of memory each: a program has no condition, and where the second part begins at
+no vector, it alone is shifted (`shifted.py`). As one loop in rows of 4801 float16 it took 7 µs for 6 MB (H200)."""
+
 MOST: Final = 64
 """The most parts: each is a function of its own in the kernel's text, and takes time to compile."""
 
@@ -39,9 +43,12 @@ LEAST_RUN: Final = 128
 
 def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
     """The kernel of a loop that concatenates, with its parts side by side; None where one loop is better."""
+    if not _only_concatenates(group):
+        return None
     whole = group.outputs[0]
-    found = _slices(whole) if _only_concatenates(group) else []
-    if not FEWEST <= len(found) <= MOST or any(_run(x) < LEAST_RUN for x in found):
+    found = _slices(whole)
+    fewest = FEWEST_RUNS if _are_runs(whole) else FEWEST
+    if not fewest <= len(found) <= MOST or any(_run(x) < LEAST_RUN for x in found):
         return None
     share = replace(gpu, multiprocessors=max(1, gpu.multiprocessors // len(found)))  # what a part has of the GPU
     return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group))
@@ -64,6 +71,12 @@ def _slices(whole: Node) -> list[Slice]:
             found.append(Slice(x, whole, flatten(point, concat.shape)))
         start += x.shape[axis]
     return found
+
+
+def _are_runs(whole: Node) -> bool:
+    """Whether each part is one piece of memory in the whole."""
+    concat = stored_as(whole)
+    return all(size == 1 for size in concat.shape[:concat["axis"]])
 
 
 def _run(found: Slice) -> int:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from genesis.codegen.cuda import lowerings, row_edges, rows_across
+from genesis.codegen.cuda import lowerings, row_edges, rows_across, shifted
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.expressions import expression, literal
 from genesis.codegen.cuda.folds import fold_lines
@@ -58,6 +58,7 @@ class Body:
         tiles: how many programs share the r of one block of x.
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
         r_axis: the axis of a block that r lies along.
+        shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
     """
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
@@ -79,6 +80,7 @@ class Body:
         program = "tl.program_id(0).to(tl.int64)" if index64 else "tl.program_id(0)"
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
                       else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
+        self.shift = 0
         self.source = ""
 
     def reaches_past(self, length: int) -> bool:
@@ -207,6 +209,8 @@ class Body:
         Where a program has one row and its length is an argument, the row's start is added first: neighbours then
         differ by numbers, and need no registers for addresses of their own.
         """
+        if shifted.is_shifted(self.shift) and shifted.is_run(s):
+            return f"{s.argument} + (near + {shifted.from_vector(s, self.shift)})"
         steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
         one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
         if not one_row or literal_value(steps["x"]) is not None:

@@ -17,7 +17,7 @@ from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.held_columns import held_columns
 from genesis.codegen.cuda.kernel_ir import Kernel, Load
-from genesis.codegen.cuda.last_programs import branches, last_apart
+from genesis.codegen.cuda.last_programs import alternatives, branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.packed_rows import PackedRows
@@ -27,6 +27,7 @@ from genesis.codegen.cuda.reduction_loops import Program
 from genesis.codegen.cuda.row_edges import block_lines, start_lines
 from genesis.codegen.cuda.rows_across import rows_across
 from genesis.codegen.cuda.rows_across import start_lines as shared_lines
+from genesis.codegen.cuda.shifted import is_shifted, neighbours_of
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
 from genesis.codegen.cuda.unrolled import build_unrolled, unrolled
@@ -104,6 +105,11 @@ def _lines(body: Body) -> list[str]:
     if isinstance(body, PackedRows):
         return body.program_lines()
     assert isinstance(body, Program)
+    if is_shifted(body.shift):
+        near, x, *masked = [*_x_lines(body), *body.lines()]
+        whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
+        inside = f"({body.first} >= {body.shift}) & (x_size + {body.shift} - {body.first} >= XBLOCK)"
+        return [near, x, *alternatives(inside, whole.lines(), masked)]
     lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
     if last_apart(body.kernel, body.blocks):
         x, *masked = lines
@@ -127,7 +133,7 @@ def _grid(body: Body) -> tuple[int, int, int]:
         return splits.count, 1, 1
     if body.blocks.packed:
         return -(-body.kernel.x_size * body.kernel.r_size // body.blocks.packed), 1, 1
-    blocks = -(-body.kernel.x_size // (body.blocks.run or body.blocks.x))
+    blocks = -(-(body.kernel.x_size + body.shift) // (body.blocks.run or body.blocks.x))
     return blocks * body.tiles, 1 if splits is None else splits.count, 1
 
 
@@ -185,15 +191,20 @@ def _x_lines(body: Program) -> list[str]:
     if body.blocks.run:
         return [f"x = {row} * {body.blocks.run} + {block}", f"x_mask = {block} < {body.blocks.run}"]
     x = f"{row} * XBLOCK + {block}"
+    if is_shifted(body.shift):
+        return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]
     lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", f"x_mask = x < {body.x_size}"]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
 
 def _neighbours(coordinate: str, body: Body) -> str:
-    """The coordinate that neighbouring lanes differ in. Of windows a thread has only as many neighbours as make
+    """The coordinate that neighbouring lanes differ in. Of pieces of memory that begin anywhere a thread has
+    neighbours of one word (`shifted.py`). Of windows a thread has only as many neighbours as make
     `WINDOW_BYTES`: what it reads of them begins anywhere and comes one by one, each time of neighbours in all lanes.
     Shorter runs begin at multiples of less: Triton takes what it knows of a run's first element to hold for each.
     Not so of taps that are whole rows, which are read in vectors."""
+    if body.flat and (count := neighbours_of(body.kernel, body.shift)):
+        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
     in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
     if not body.kernel.folds or in_vectors:
         return coordinate

@@ -23,6 +23,7 @@ from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Stat
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines, vector_of_rows
+from genesis.codegen.cuda.shifted import shift_of
 from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
 from genesis.ir.size_divisors import is_multiple
@@ -52,6 +53,7 @@ class Program(Body):
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, whole: bool = False):
         super().__init__(kernel, blocks, index64)
+        self.shift = shift_of(kernel)
         read_again = blocks.looped and not blocks.kept_bytes and kernel.splits is None
         self.online = sums_of_exponentials(kernel.statements) if read_again else {}
         self.exponentials = sums_of_exponentials(kernel.statements)

@@ -124,9 +124,11 @@ def _in_shape(point: Point, sizes: Sequence[int], shape: Sequence[int]) -> Point
     Each is taken apart by itself: of a position in all of them, with symbolic sizes, nobody sees that a tap's part of
     it is a number of rows and columns, so that each tap would have an address of its own.
     """
-    left, found = list(shape), []
+    left = list(shape)
+    found: list[Expr] = []
     for e, size in zip(reversed(point), reversed(sizes), strict=True):
-        part, count = [], 1
+        part: list[int] = []
+        count = 1
         while left and not _same(count, size):
             part.insert(0, left.pop())
             count *= part[0]
