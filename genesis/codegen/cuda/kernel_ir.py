@@ -15,7 +15,7 @@ from typing import Final
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint, literal_value
 from genesis.ir.types import DType
-from genesis.passes.fusion.index_map import Bound, Expr, atoms
+from genesis.passes.fusion.index_map import Bound, Expr, atoms, variable
 from genesis.passes.fusion.materialize import weight
 from genesis.passes.groups import Space
 
@@ -201,6 +201,30 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Column:
+    """Results of windows below each other that a lane makes, of which it loads once what their windows share.
+
+    Attributes:
+        block: which block of `count` rows it is, by the kernel's coordinates.
+        rows: how many there are; the last block ends with them, and begins inside of the one before where need be.
+        count: how many of them a lane has.
+    """
+
+    block: Expr
+    rows: int
+    count: int
+
+    @property
+    def first(self) -> Expr:
+        """The first of the lane's rows, as a coordinate of its own."""
+        return variable("x_down", self.rows - self.count + 1)
+
+    def line(self, block: str) -> str:
+        """The line that computes it, by the text of its block."""
+        return f"x_down = tl.minimum({block} * {self.count}, {self.rows - self.count})"
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A loop group, ready to print.
 
@@ -210,6 +234,7 @@ class Kernel:
         statements: operands before users.
         indices: values that stand behind loaded indices, by the atom's name.
         splits: None when each reduction is of all its elements.
+        column: the results that a lane makes of windows, where it makes several.
     """
 
     space: Space
@@ -217,6 +242,7 @@ class Kernel:
     statements: tuple[Statement, ...]
     indices: dict[str, Value] = field(compare=False)
     splits: Splits | None = None
+    column: Column | None = None
 
     @cached_property
     def x_size(self) -> int:

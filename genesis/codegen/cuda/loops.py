@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from genesis.codegen.cuda.blocks import VECTOR, Blocks, choose_blocks
@@ -76,7 +77,8 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     if blocks is None:
         windows = unrolled(group, kernel)
         kernel = windows or kernel
-        remake = over if windows is None else build_unrolled
+        count = 1 if windows is None or windows.column is None else windows.column.count
+        remake = over if windows is None else partial(build_unrolled, count=count)
         kernel, blocks = tile(group, kernel, gpu, remake) or (
             kernel, held_columns(kernel, choose_blocks(kernel, gpu), gpu))
     index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
@@ -193,7 +195,9 @@ def _x_lines(body: Program) -> list[str]:
     x = f"{row} * XBLOCK + {block}"
     if is_shifted(body.shift):
         return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]
-    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", f"x_mask = x < {body.x_size}"]
+    column = body.kernel.column
+    below = [column.line(body.at(column.block, "x"))] if column is not None else []
+    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *below, f"x_mask = x < {body.x_size}"]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
 

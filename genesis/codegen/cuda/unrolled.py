@@ -19,20 +19,41 @@ from typing import Any, Final
 
 from genesis.codegen.cuda.build_kernel import Builder, NotFusable, deep_recursion
 from genesis.codegen.cuda.index_arithmetic import index_expression, known_comparison
-from genesis.codegen.cuda.kernel_ir import Apply, Constant, Fold, Kernel, Load, Select, Statement, Store, Value
+from genesis.codegen.cuda.kernel_ir import Apply, Column, Constant, Fold, Kernel, Load, Select, Statement, Store, Value
 from genesis.ir.node import Node
-from genesis.ir.ops.movement import pad
+from genesis.ir.ops.movement import pad, reshape
 from genesis.ir.ops.pointwise import cast, mul
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.sym_int import SymInt
+from genesis.ir.size_divisors import gcd
+from genesis.ir.sym_int import SymInt, hint
 from genesis.ir.types import DType, bool_, int32
-from genesis.passes.fusion.index_map import ZERO, Atom, Bound, Expr, atoms, constant, flatten, unflatten
+from genesis.passes.fusion.index_map import (
+    Atom,
+    Bound,
+    Expr,
+    atoms,
+    constant,
+    flatten,
+    floordiv,
+    mod_,
+    offset,
+    unflatten,
+)
 from genesis.passes.fusion.loop_reads import LOADING, coordinates
 from genesis.passes.fusion.views import Point, pieces, stored_as
 from genesis.passes.groups import Group, Space
 
 MOST_TAPS: Final = 64
 """Maximum taps of a window: a window of 8 by 8."""
+
+COUNTS: Final = (4, 2)
+"""Results below each other that a lane may make of windows that overlap."""
+
+ENOUGH: Final = 1 << 17
+"""Lanes that keep a GPU busy: with fewer, several results a lane would leave multiprocessors without programs."""
+
+SHARED: Final = 0.7
+"""Maximum loads of several results together, for each that they would have apart."""
 
 MOST_STATEMENTS: Final = 2000
 """Maximum statements of a kernel: more take long to compile, and their values do not fit into registers."""
@@ -51,17 +72,47 @@ def unrolled(group: Group, kernel: Kernel) -> Kernel | None:
         found = build_unrolled(group, ((size, "x"),))
     except NotFusable:  # a reduction of another row, as far as constants tell
         return None
-    return found if len(found.statements) <= MOST_STATEMENTS else None
+    if len(found.statements) > MOST_STATEMENTS:
+        return None
+    return _several(group, found) or found
 
 
-def build_unrolled(group: Group, kept: Space) -> Kernel:
-    """The kernel over the kept elements alone, whose coordinates `kept` says; raises NotFusable."""
-    builder = _Unrolled(group, kept)
+def build_unrolled(group: Group, kept: Space, count: int = 1) -> Kernel:
+    """The kernel over the kept elements alone, whose coordinates `kept` says; raises NotFusable.
+
+    Args:
+        count: results below each other that are one point of the space.
+    """
+    builder = _Unrolled(group, kept, count)
     with deep_recursion():
-        for node in group.outputs:
-            if node.type.numel:
-                builder.store(node)
+        for below in range(count):
+            builder.begin(below)
+            for node in group.outputs:
+                if node.type.numel:
+                    builder.store(node)
     return builder.kernel()
+
+
+def _several(group: Group, single: Kernel) -> Kernel | None:
+    """The kernel with several results a lane, where their windows share rows and there are enough for all programs.
+
+    Four results of windows of 3 by 3 are 18 loads and one address, not 36 and four.
+    """
+    shape = group.outputs[0].shape
+    if len(shape) < 2 or any(node.shape != shape for node in group.outputs):
+        return None
+    rows = shape[-2]
+    for count in COUNTS:
+        if hint(single.x_size) < count * ENOUGH or not rows >= 2 * count:
+            continue
+        try:
+            found = build_unrolled(group, ((prod(shape[:-2]) * -(-rows // count) * shape[-1], "x"),), count)
+        except NotFusable:  # a reduction of another row, as far as formulas of sizes tell
+            return None
+        loads = len(found.loads("x"))
+        if loads <= SHARED * count * len(single.loads("x")) and len(found.statements) <= MOST_STATEMENTS:
+            return found
+    return None
 
 
 def _reduces_windows(group: Group, kernel: Kernel) -> bool:
@@ -106,37 +157,42 @@ def _step(load: Load, kernel: Kernel) -> int:
                default=MOST_TAPS + 1)
 
 
-def _taps(space: Space, x: Expr) -> tuple[Point, ...]:
-    """The point of a reduction's whole space of each of its elements for one that is kept, in order."""
+def _taps(space: Space, x: Expr) -> tuple[Expr, ...]:
+    """The position in a reduction's whole space of each of its elements for one that is kept, in order."""
     kept = iter(unflatten(x, [size for size, kind in space if kind == "x"]))
     outer = [next(kept) if kind == "x" else None for _, kind in space]
+    sizes = [size for size, _ in space]
     reduced = [size for size, kind in space if kind == "r"]
     found = []
     for tap in range(prod(reduced)):
         inner = iter(unflatten(constant(tap), reduced))
-        found.append(tuple([next(inner) if e is None else e for e in outer]))
+        found.append(flatten([next(inner) if e is None else e for e in outer], sizes))
     return tuple(found)
 
 
-def _in_shape(point: Point, sizes: Sequence[int], shape: Sequence[int]) -> Point:
-    """A point of a space as one of a shape, of which neighbouring dimensions are one of the space.
+def _reshaped(point: Point, sizes: Sequence[int], shape: Sequence[int]) -> Point:
+    """A point of one shape as one of another, in which neighbouring dimensions are one, or one is several.
 
-    Each is taken apart by itself: of a position in all of them, with symbolic sizes, nobody sees that a tap's part of
-    it is a number of rows and columns, so that each tap would have an address of its own.
+    Each is put together or taken apart by itself, as symbolic sizes want it.
     """
-    left = list(shape)
+    given, left, wanted = list(point), list(sizes), list(shape)
     found: list[Expr] = []
-    for e, size in zip(reversed(point), reversed(sizes), strict=True):
-        part: list[int] = []
-        count = 1
-        while left and not _same(count, size):
-            part.insert(0, left.pop())
-            count *= part[0]
-        if not _same(count, size):
-            return unflatten(flatten(point, sizes), shape)
-        found[:0] = unflatten(e, part)
-    return (*[ZERO] * len(left), *found) if all(_same(size, 1) for size in left) else unflatten(
-        flatten(point, sizes), shape)
+    while left or wanted:
+        part = [left.pop()] if left else []
+        into = [wanted.pop()] if wanted else []
+        while not _same(prod(part), prod(into)):
+            grown, rest = (part, left) if _same(gcd(prod(part), prod(into)), prod(part)) else (into, wanted)
+            if not rest:
+                return unflatten(flatten(point, sizes), shape)
+            grown.insert(0, rest.pop())
+        own = flatten([given.pop() for _ in part][::-1], part)
+        found[:0] = [own] if len(into) == 1 else unflatten(own, into)
+    return tuple(found)
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    """What a reduction is over."""
+    return (node["axis"],) if "axis" in node.op.attrs else node["axes"]
 
 
 def _same(a: int, b: int) -> bool:
@@ -147,25 +203,49 @@ def _same(a: int, b: int) -> bool:
 class _Unrolled(Builder):
     """Builds a kernel whose reductions are `Fold`s of their operands at each tap."""
 
-    def __init__(self, group: Group, kept: Space):
+    def __init__(self, group: Group, kept: Space, count: int = 1):
         super().__init__(replace(group, space=kept))
-        self.x = self.element = coordinates(kept).element
         self.makers: dict[str, Statement] = {}
-        self.sizes = [size for size, _ in group.space]
-        self.taps = _taps(group.space, self.x)
+        self.windows = group.space
+        self.shape = next((node.shape for node in group.outputs if node.type.numel), (0,))
+        self.first = coordinates(kept).element
+        self.column: Column | None = None
+        self.blocks = 1
+        if count > 1:
+            *_, rows, columns = self.shape
+            self.blocks = -(-rows // count)
+            self.column = Column(mod_(floordiv(self.first, columns), self.blocks), rows, count)
+        self.begin(0)
+
+    def begin(self, below: int) -> None:
+        """Begin with the result so many rows below a lane's first."""
+        shape = self.shape
+        self.at = unflatten(self.first, shape)
+        if self.column is not None:
+            *outer, _, columns = shape
+            above, inside = floordiv(self.first, self.blocks * columns), mod_(self.first, columns)
+            self.at = (*unflatten(above, outer), offset(self.column.first, below), inside)
+        self.below, self.x = below, flatten(self.at, shape)
+        self.element = self.x
+
+    def kernel(self, wanted: tuple[Value, ...] = ()) -> Kernel:
+        return replace(super().kernel(wanted), column=self.column)
 
     def store(self, node: Node) -> None:
-        value = self.value(node, unflatten(self.x, node.shape), ())
+        point = self.at if node.shape == self.shape else unflatten(self.x, node.shape)
+        value = self.value(node, point, ())
         address = self.group.address(node, self.x)
         self.statements.append(Store(self.outputs[node].name, address, value, self.vars_of(self.x)))
 
     def reduce(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
-        self.require_this_row(node, point, bounds)
-        found = self.memo.get((node,))
+        axes = _axes(node) if node["keepdims"] else ()
+        if tuple([e for axis, e in enumerate(point) if axis not in axes]) != self.at:
+            self.require_this_row(node, point, bounds)
+        found = self.memo.get((node, self.below))
         if found is not None:
             return found
         operand = node.inputs[0]
-        points = [_in_shape(tap, self.sizes, operand.shape) for tap in self.taps]
+        points = self.seen(node)
         values = tuple([self.value(operand, at, ()) for at in points])
         positions: tuple[int, ...] | None = None
         if node.op.name in ("argmax", "argmin"):
@@ -175,7 +255,23 @@ class _Unrolled(Builder):
             positions = tuple([e.constant for e in along])
         vars = "".join(name for name in "xr" if any(name in x.vars for x in values))
         out = self.new(node.op.name, node.dtype, vars, 0)
-        found = self.memo[(node,)] = self.add(Fold(out, node.op.name, values, positions))
+        found = self.memo[(node, self.below)] = self.add(Fold(out, node.op.name, values, positions))
+        return found
+
+    def seen(self, node: Node) -> list[Point]:
+        """The points of a reduction's operand that its result is made of, in order.
+
+        Coordinates of the result are the operand's: of a position in all windows, with symbolic sizes, nobody sees that
+        a tap's part of it is a number of rows and columns, so that each tap would have an address of its own.
+        """
+        shape, axes = node.inputs[0].shape, _axes(node)
+        kept = [size for axis, size in enumerate(shape) if axis not in axes]
+        if len(kept) != len(self.at) or not all(map(_same, kept, self.shape)):
+            return [unflatten(tap, shape) for tap in _taps(self.windows, self.x)]
+        found = []
+        for tap in range(prod(shape[axis] for axis in axes)):
+            own, inner = iter(self.at), iter(unflatten(constant(tap), [shape[axis] for axis in sorted(axes)]))
+            found.append(tuple([next(inner) if axis in axes else next(own) for axis in range(len(shape))]))
         return found
 
     def position(self, e: Expr, dtype: DType) -> Value:
@@ -186,6 +282,9 @@ class _Unrolled(Builder):
 
     def move(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
         """A view's element; padding by zeros of what a load gives, which is 0 outside its bounds, is that load."""
+        if node.op is reshape:
+            operand = node.inputs[0]
+            return self.value(operand, _reshaped(point, node.shape, operand.shape), bounds)
         if node.op is pad and node["value"] == 0:
             first, *_ = pieces(node, point)
             inside = self.piece(node, first, (*bounds, *first.bounds))

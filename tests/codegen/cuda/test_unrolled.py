@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from genesis.codegen.cuda import unrolled
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.index_arithmetic import index_expression, known_comparison
 from genesis.codegen.cuda.source import KernelSource
@@ -51,9 +52,11 @@ def test_a_window_is_a_load_for_each_tap_from_one_address() -> None:
 
 
 @pytest.mark.parametrize("literals", [frozenset("CHW"), frozenset[str]()], ids=["numbers", "arguments"])
-def test_taps_of_symbolic_sizes_are_rows_of_one_address(literals: frozenset[str]) -> None:
+def test_taps_of_symbolic_sizes_are_rows_of_one_address(monkeypatch: pytest.MonkeyPatch,
+                                                        literals: frozenset[str]) -> None:
     """A tap was a position in all windows, which symbolic sizes take apart anew: each had an address of its own, and a
     number that a kernel takes as an argument (H200: 22.6 µs of a pool, where its instructions take 14)."""
+    monkeypatch.setattr(unrolled, "ENOUGH", 1 << 40)  # one result a lane
     with Trace(N=6, C=60, H=109, W=110) as trace:
         trace.literals = literals
         shape = tuple(trace.symbol(name) for name in "NCHW")
