@@ -67,6 +67,12 @@ WHOLE_ROW: Final = 16384
 """Elements up to which a result is made by one program, where they lie side by side: it reads 64 KiB in about 1.3 µs, a
 launch takes 2.2, and what comes after the sum may join its kernel (reckoned for an H200)."""
 
+MOST_WHOLE: Final = 4
+"""How many times as long a row may be that is made by one program, where there are half as many results as
+multiprocessors, and each row is one piece of memory; twice with a quarter as many. What is computed of a row's elements
+then stays in its kernel, which reads them again from its cache, where splits are two more launches. A group norm of 104
+groups of 16,399 float32 was three launches (H200: 21.3 µs, 15 in torch.compile's kernel of whole rows)."""
+
 READ_AT_ONCE: Final = 8
 """Bytes of neighbours: runs that begin at no multiple of as many are read one element after another."""
 
@@ -190,7 +196,9 @@ def _cut(node: Node, gpu: Gpu) -> Cut | None:
         return None
     if last in axes:
         cut = _split_across(node, gpu) or _split_rows(node, results, extent, gpu)
-        return None if cut is not None and results > 1 and count <= WHOLE_ROW else cut
+        times = 8 * results // gpu.multiprocessors if set(node["axes"]) == set(_side_by_side(node)) else 1
+        whole = WHOLE_ROW * max(1, min(times, MOST_WHOLE))
+        return None if cut is not None and results > 1 and count <= whole else cut
     if node.op is reduction.sum and _follows_product(node, gpu):
         return Cut(splits_of_tiles(count), TILE_ROWS, node["axes"])
     columns = hint(x.shape[last])

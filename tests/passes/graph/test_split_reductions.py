@@ -47,8 +47,11 @@ def test_odd_runs_of_neighbours_are_columns_of_the_outer_axes(shape: tuple[int, 
 
 
 @pytest.mark.parametrize(("shape", "axes", "splits"), [((2, 64, 64, 64), (0, 2, 3), False), ((64, 16384), (1,), False),
-                                                       ((64, 16385), (1,), True), ((1, 400_000), (1,), True)])
-def test_rows_that_one_program_reads_at_once_are_whole(shape: tuple[int, ...], axes: tuple[int, ...],
+                                                       ((16, 40_000), (1,), True), ((1, 400_000), (1,), True),
+                                                       ((104, 65536), (1,), False), ((104, 65537), (1,), True),
+                                                       ((33, 32768), (1,), False), ((33, 32769), (1,), True),
+                                                       ((13, 8, 31, 23, 23), (2, 3, 4), False)])
+def test_rows_that_are_one_program_each_are_whole(shape: tuple[int, ...], axes: tuple[int, ...],
                                                        splits: bool) -> None:
     assert bool(cuts(reduced(shape, axes))) == splits
 
