@@ -101,6 +101,13 @@ def test_where_a_lane_makes_one_result(shape: tuple[int, ...], window: int, stri
     assert DOWN not in kernel_of(x, pooled(x, window, stride)).source, why
 
 
+def test_few_results_are_known_whatever_their_class_reaches_to() -> None:
+    """Batches of 2 to 15 are a class: a guard says that these are few, where its typical size would be many."""
+    with Trace(N=2, H=64) as trace:
+        x = an_input(0, (trace.symbol("N"), 16, trace.symbol("H"), trace.symbol("H")))
+        assert DOWN not in kernel_of(x, pooled(x, 3, 1)).source and trace.guards
+
+
 @pytest.mark.parametrize("literals", [frozenset("CHW"), frozenset[str]()], ids=["numbers", "arguments"])
 def test_symbolic_sizes(literals: frozenset[str]) -> None:
     with Trace(N=6, C=60, H=109, W=110) as trace:
