@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from genesis.codegen.cuda import lowerings
-from genesis.codegen.cuda.blocks import Blocks, in_rows_of_vectors, room_for, turned
+from genesis.codegen.cuda.blocks import VECTOR, Blocks, in_rows_of_vectors, room_for, turned
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
@@ -27,7 +27,7 @@ from genesis.codegen.cuda.shifted import shift_of
 from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
 from genesis.ir.size_divisors import is_multiple
-from genesis.ir.sym_int import literal_value, rounds
+from genesis.ir.sym_int import as_written, literal_value, rounds
 from genesis.ir.types import bool_, int64
 
 LANES, FEWEST_LANES = 8, 4
@@ -258,18 +258,40 @@ class Program(Body):
         outside, inside = self.around_loop(lambda s: self.inside(s))
         found += [line for s in outside for line in self.statement(s)]
         found += [line for s in reductions.values() for line in self.start(s)]
-        found.append(self.loop("r_start", "begin", "end", "RBLOCK"))
         splits = self.kernel.splits
         assert splits is not None
-        inner = self.r_lines(self.r_size if splits.multiple % self.blocks.r == 0 else "end")
-        inner += self.shares(reductions.values(), "r_start - begin")
-        for s in inside:
-            inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
-        found += ["    " + line for line in inner]
+
+        def block(head: str) -> list[str]:
+            inner = self.r_lines(self.r_size if splits.multiple % self.blocks.r == 0 else "end")
+            inner += self.shares(reductions.values(), "r_start - begin")
+            for s in inside:
+                inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
+            return [head, *("    " + line for line in inner)]
+
+        if self.last_apart():
+            self.ragged_r = False
+            found.append("whole = begin + tl.maximum(end - begin, 0) // RBLOCK * RBLOCK")
+            found += block(self.loop("r_start", "begin", "whole", "RBLOCK"))
+            self.ragged_r = True
+            found.append("r_start = whole")
+            found += block("if whole < end:")
+        else:
+            found += block(self.loop("r_start", "begin", "end", "RBLOCK"))
         found += [line for s in reductions.values() for line in self.finish(s)]
         for part, s in zip(self.parts, reductions.values(), strict=True):
             found.append(self.store_part(part, "split * x_size + x", s.out.name, "x_mask" if self.ragged_x else ""))
         return found
+
+    def last_apart(self) -> bool:
+        """Whether the last block of all, which alone reaches past the end, has statements of its own: a mask of each
+        round would take vectors apart where the number of elements is no multiple of one."""
+        splits, kernel = self.kernel.splits, self.kernel
+        assert splits is not None
+        if not self.ragged_r or splits.multiple % self.blocks.r or kernel.space[-1][1] != "r":
+            return False
+        read = [*kernel.loads("xr"), *kernel.loads("r")]
+        narrowest = min((s.out.dtype.itemsize for s in read), default=VECTOR)
+        return not is_multiple(as_written(kernel.r_size), VECTOR // narrowest)
 
     def split_of_x(self) -> list[str]:
         """What no row changes first, then the rows one block after the other, then the parts."""

@@ -13,6 +13,7 @@ from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.rounded import rounded_values
+from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.ir import Graph, Node, make
 from genesis.ir.ops import composite, control, movement
 from genesis.ir.ops import pointwise as p
@@ -42,7 +43,8 @@ def reduced(node: Node, data: torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize(("shape", "axes", "splits", "multiple"), [
     ((37, 5), (0,), 4, 1), ((37, 5), (0,), 40, 1), ((6, 70), (1,), 3, 16), ((4, 5, 6), (0, 1, 2), 3, 16),
-    ((4, 5, 6), (0, 2), 7, 1), ((4, 5, 6), (1,), 2, 1), ((9,), (0,), 2, 4)])
+    ((4, 5, 6), (0, 2), 7, 1), ((4, 5, 6), (1,), 2, 1), ((9,), (0,), 2, 4), ((9, 13), (0, 1), 3, 16),
+    ((5, 27), (0, 1), 2, 16), ((3, 5, 7), (0, 1, 2), 9, 16), ((4, 33), (1,), 3, 8), ((49,), (0,), 3, 16)])
 @pytest.mark.parametrize(("how", "dtype"), [("sum", float32), ("sum", bfloat16), ("max", bfloat16), ("min", int8),
                                             ("prod", float32), ("any", float32), ("all", bool_)])
 def test_each_split_is_reduced(shape, axes, splits: int, multiple: int, how: str, dtype) -> None:
@@ -52,6 +54,22 @@ def test_each_split_is_reduced(shape, axes, splits: int, multiple: int, how: str
     found, = run_schedule(fuse(Graph((x,), (node,))), [data])
     assert found.dtype == {"sum": torch.float32, "any": torch.bool, "all": torch.bool}.get(how, data.dtype)
     np.testing.assert_allclose(found.double().numpy(), reduced(node, data).astype(float), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(bfloat16, 1201 * 777), (float32, 4117 * 3001)], ids=str)
+def test_an_odd_total_is_read_in_vectors(dtype, size: int) -> None:
+    """Only the last block of all has a mask: with one in each round every element was a load of its own, of two-byte
+    values without being copied ahead."""
+    x, y = (an_input(i, (size,), dtype) for i in (0, 1))
+    off = p.sub(x, y)
+    parts = reduce_splits(p.mul(off, off), how="sum", axes=(0,), splits=264, multiple=2048)
+    kernel = emit_loop(fuse(Graph((x, y), (parts,))).groups[0])
+    assert kernel.source.count("tl.load(in0") == 2 and "if whole < end:" in kernel.source
+    ptx = compiled_by_triton(kernel.key_parts(), 90).asm["ptx"]
+    assert "cp.async.cg.shared.global" in ptx and "cp.async.ca" not in ptx
+    even = an_input(0, (size // 16 * 16,), dtype)
+    parts = reduce_splits(even, how="sum", axes=(0,), splits=264, multiple=2048)
+    assert "whole" not in emit_loop(fuse(Graph((even,), (parts,))).groups[0]).source
 
 
 def test_splits_of_two_lengths_are_two_kernels() -> None:
