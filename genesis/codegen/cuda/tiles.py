@@ -43,6 +43,10 @@ WASTE: Final = 1.25
 SIDE_BYTES: Final = 256
 """Bytes of a side of a transposing tile, which is square."""
 
+MOST_HELD: Final = 2 * 128 * 128
+"""Maximum elements that a transposing tile's loads hold in registers, of all operands together: 128 a thread of eight
+warps. A gradient of six operands in tiles of 128 × 128 had 64 elements of each a thread, and spilled a kilobyte."""
+
 LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
 
@@ -63,12 +67,15 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
     if columns:
         side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments
                                  if argument.role != "number")
-        while side > LEAST_SIDE and about(kernel.x_size) < side * side * enough_programs(gpu):
+        loads = max(1, len(kernel.loads("x")))
+        while side > LEAST_SIDE and (loads * side * side > MOST_HELD
+                                     or about(kernel.x_size) < side * side * enough_programs(gpu)):
             side //= 2
         r_block = min(side, power_of_two(columns))
         x_block = min(side * side // r_block, power_of_two(_run_across(kernel, columns)))
         r_block = min(side * side // x_block, power_of_two(columns))
-        blocks = Blocks(x_block, r_block, False, max(4, min(x_block * r_block // 1024, 8)), tiled=True)
+        warps = max(4, min(max(1, loads // 2) * x_block * r_block // 1024, 8))
+        blocks = Blocks(x_block, r_block, False, warps, tiled=True)
     else:
         columns = _row_of(kernel)
         r_block = _row_block(columns)

@@ -14,7 +14,7 @@ from genesis.ir.node import NUMBER_TYPES
 from genesis.ir.ops import leaves, movement, reduction
 from genesis.ir.ops import pointwise as p
 from genesis.ir.size_trace import Trace
-from genesis.ir.types import bfloat16
+from genesis.ir.types import bfloat16, float16
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.programs import an_input, check, inputs
 from tests.codegen.cuda.run_interpreted import compile_cubin
@@ -127,3 +127,17 @@ def test_a_value_for_each_row_makes_no_transpose(middle: int) -> None:
     assert kernel.constexprs["XBLOCK"] * kernel.constexprs.get("RBLOCK", 1) >= 1024
     x, y = inputs((3, 5, middle, 24), (3, 1, middle, 1))
     check([x, y], x + movement.expand(y, shape=x.shape))
+
+
+def test_tiles_of_many_operands_have_room_for_them() -> None:
+    """Six operands, some along the columns, of float16: tiles of 128 × 128 spilled a kilobyte a thread."""
+    shape = (1560, 7309)
+    across = [movement.permute(an_input(i, shape, float16), axes=(1, 0)) for i in range(3)]
+    along = [an_input(i, shape[::-1], float16) for i in (3, 4, 5)]
+    inputs = [*(x.inputs[0] for x in across), *along]
+    value = p.div(across[0], along[0]) * p.div(across[1], along[1]) + p.div(across[2], along[2])
+    group, = fuse(Graph(tuple(inputs), (value,))).groups
+    kernel = emit(group)
+    assert kernel.constexprs == {"XBLOCK": 64, "RBLOCK": 64} and kernel.num_warps == 8
+    few, = fuse(Graph((inputs[0],), (p.exp(across[0]),))).groups
+    assert emit(few).constexprs == {"XBLOCK": 128, "RBLOCK": 128}
