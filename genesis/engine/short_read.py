@@ -103,7 +103,7 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     compiled, saved = way
     try:
         engine_state.record = _MAKES_MEMORY
-        results = compiled.executor.run(reading.memories, reading.numbers)
+        results = compiled.run(reading.memories, reading.numbers)
     except Exception as error:
         if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
             return False

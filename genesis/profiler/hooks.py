@@ -38,6 +38,7 @@ class Hooks:
         from genesis.engine.compilation import Compiled
         from genesis.passes import pipeline
         self._replace(Compiled, "start", self._plan_run)
+        self._replace(Compiled, "run", self._plan_run)
         self._replace(plans, "find", self._found)
         self._replace(pipeline, "run_passes", self._passes)
         if self._cpu:
@@ -59,14 +60,14 @@ class Hooks:
     # The engine and the compiler
 
     def _plan_run(self, original: Any) -> Any:
-        def start(compiled: Any, memories: Any, numbers: Any) -> Any:
+        def run(compiled: Any, memories: Any, numbers: Any) -> Any:
             begin = now()
             self._compiled[id(compiled.plan)] = compiled
             try:
                 return original(compiled, memories, numbers)
             finally:
                 self.recorder.span("plan", f"plan of {len(compiled.plan.steps)} steps", begin)
-        return start
+        return run
 
     def _found(self, original: Any) -> Any:
         def find(*args: Any) -> Any:

@@ -53,8 +53,8 @@ def step(model: Any, optimizer: Any, x: Any) -> float:
 def replaced() -> list[Any]:
     """The functions that hooks replace."""
     return [vars(owner)[name] for owner, name in (
-        (compilation.Compiled, "start"), (plans, "find"), (pipeline, "run_passes"), (CPUExecutor, "_call_all"),
-        (CPUExecutor, "start"), (OneCall, "run"), (CPUStorage, "__init__"))]
+        (compilation.Compiled, "start"), (compilation.Compiled, "run"), (plans, "find"), (pipeline, "run_passes"),
+        (CPUExecutor, "_call_all"), (CPUExecutor, "start"), (OneCall, "run"), (CPUStorage, "__init__"))]
 
 
 def test_a_profiled_step_is_the_step() -> None:
@@ -274,6 +274,23 @@ def test_operations_of_ops() -> None:
     assert flops_of(read(genesis.zeros(2, 3, 4) @ genesis.zeros(2, 4, 5))) == 2 * 2 * 3 * 4 * 5
     assert flops_of(read(genesis.zeros(10, 10).sum())) == 100
     assert flops_of(read(genesis.zeros(4, 5).t())) == 0
+
+
+@pytest.mark.parametrize("runs", [0, 1, 3])
+@pytest.mark.parametrize("compiled", [False, True], ids=["recorded", "compiled"])
+def test_operations_of_a_program_that_ran_before(compiled: bool, runs: int) -> None:
+    """A read that came before is computed on a way of its own (`engine/short_read.py`), which tells the same."""
+    x = genesis.ones(16 + runs, 32)
+
+    def products() -> genesis.Tensor:
+        return (x @ x.T).sum()
+    program = genesis.compile(products) if compiled else products
+    for _ in range(runs):
+        program().item()
+    with profile() as p:
+        program().item()
+    assert {row.key: row.flops for row in p.key_averages()}["matmul"] == 2 * 32 * (16 + runs) ** 2
+    assert [span for span in p.events() if span.name.startswith("plan of")]
 
 
 def test_the_roofline() -> None:

@@ -163,11 +163,14 @@ class DataLoader(Suggesting, Generic[Sample]):
             if not samples or (self.drop_last and len(samples) < indices):
                 raise StopIteration
             return self._collated(samples)
-        if self.batch_sampler is None:
-            return self._collated(source[indices], single=True)
-        if hasattr(source, "__getitems__"):
-            return self._collated(source.__getitems__(indices))
-        return self._collated([source[i] for i in indices])
+        try:
+            if self.batch_sampler is None:
+                return self._collated(source[indices], single=True)
+            if hasattr(source, "__getitems__"):
+                return self._collated(source.__getitems__(indices))
+            return self._collated([source[i] for i in indices])
+        except StopIteration as error:  # a `next` too many is no end of the data
+            raise RuntimeError(f"DataLoader: the dataset or collate_fn raised StopIteration at {indices}") from error
 
     def _collated(self, samples: Any, single: bool = False) -> Any:
         if self.collate_fn is not None:

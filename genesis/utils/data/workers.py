@@ -15,6 +15,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, Final
 
@@ -98,6 +99,7 @@ class Workers:
     def __init__(self, count: int, dataset: Any, fetch: Callable[[Any, Any], Any], seed: int,
                  init: Callable[[int], Any] | None):
         context = multiprocessing.get_context("fork")
+        resource_tracker.ensure_running()  # or each worker has its own, which unlinks what is not read yet as it ends
         self._asks = [context.SimpleQueue() for _ in range(count)]
         self._answers = context.Queue()
         self._answers.cancel_join_thread()

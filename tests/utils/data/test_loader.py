@@ -192,6 +192,15 @@ def test_an_exception_in_a_worker_comes_with_its_traceback() -> None:
         list(GD.DataLoader(Failing(), 2))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sample_that_ends_an_iteration_of_its_own_is_an_error(workers: int) -> None:
+    """A `next` too many in a dataset is no end of the data: nothing would say that samples are missing."""
+    def ended(samples: list[int]) -> int:
+        return next(iter(samples[2:]))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(GD.DataLoader(range(8), 2, num_workers=workers, collate_fn=ended))
+
+
 def die(_: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -251,6 +260,36 @@ def test_ctrl_c_leaves_no_process() -> None:
         assert program.stdout.readline() == "interrupted\n"
         program.wait(30)
     assert all(gone(worker) for worker in workers)
+
+
+FAILS_BEHIND_LARGE_ARRAYS = """
+import sys, time
+import numpy as np
+from genesis.utils.data import DataLoader, Dataset
+class Large(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        if index == 2 and sys.argv[1] == "fails":
+            raise LookupError("no sample 2")
+        return np.full(200_000, index, np.float32)
+try:
+    for batch in DataLoader(Large(), 1, num_workers=2):
+        print(int(batch[0, -1]))
+        time.sleep(0.3)  # the workers are ahead
+except LookupError:
+    print("told")
+"""
+
+
+@pytest.mark.parametrize(("how", "printed"), [("ends", "0 1 2 3 4 5"), ("fails", "0 1 told")])
+def test_shared_memory_of_a_program_that_made_none_before(how: str, printed: str) -> None:
+    """What watches over shared memory is one process for all: each worker's own would give back, as the worker ends,
+    what the program has not read yet."""
+    root = str(Path(__file__).resolve().parents[3])
+    done = subprocess.run([sys.executable, "-c", FAILS_BEHIND_LARGE_ARRAYS, how], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": root}, check=False)
+    assert (done.stdout.split(), done.stderr) == (printed.split(), "")
 
 
 def gone(process: int) -> bool:
