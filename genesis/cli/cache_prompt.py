@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     import genesis
+    from genesis.models.folder import find_folder, fingerprint
     from genesis.models.generation import cache_for
     from genesis.models.generation.decoding import Decoder
     from genesis.models.generation.sampling import Sampling
@@ -49,7 +50,8 @@ def _run(arguments: argparse.Namespace) -> int:
         decoder = Decoder(model.eval(), 1, 0, Sampling(temperature=0), cache=cache)
         decoder.prefill(genesis.tensor([ids], device=decoder.device)).tokens.item()
     seconds = time.perf_counter() - start
-    cache.save(arguments.prompt_cache_file, model=arguments.folder, chat=int(bool(chat)))
+    cache.save(arguments.prompt_cache_file, model=fingerprint(find_folder(arguments.folder)), folder=arguments.folder,
+               chat=int(bool(chat)))
     print(f"prompt {len(ids)} tokens, {len(ids) / seconds:,.1f} tokens/s; {cache.nbytes / 1e6:,.1f} MB in "
           f"{arguments.prompt_cache_file}", file=sys.stderr)
     return 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from genesis.cli import language
@@ -38,9 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from genesis.models.text import stream_generate
     prompt = language.prompt_of(arguments)
+    if arguments.prompt_cache_file is not None and arguments.system_prompt:
+        raise ValueError("--system-prompt comes before what --prompt-cache-file holds: give it to genesis cache_prompt")
     model, tokenizer = language.opened(arguments)
     ids = _tokens(arguments, tokenizer, prompt)
-    cache = _cache(arguments, model, len(ids))
+    cache = _cache(arguments, model, tokenizer, len(ids))
     wanted = language.room(model, ids, arguments.max_tokens, 0 if cache is None else cache.seen)
     if arguments.prefill_response:
         print(arguments.prefill_response, end="", flush=True)
@@ -64,13 +67,31 @@ def _tokens(arguments: argparse.Namespace, tokenizer: Tokenizer, prompt: str) ->
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def _cache(arguments: argparse.Namespace, model: Any, prompt: int) -> Any:
-    """The cache of a size that was asked for, or with what a file holds; None for a new one."""
-    from genesis import load
+def _cache(arguments: argparse.Namespace, model: Any, tokenizer: Tokenizer, prompt: int) -> Any:
+    """The cache of a size that was asked for, or with what a file holds; None for a new one.
+
+    Raises:
+        ValueError: the file holds no cache, one of another model, or a prompt that was put to it in another way.
+    """
     from genesis.models.generation import cache_for
-    if arguments.prompt_cache_file is None:
+    from genesis.models.generation.stored_cache import read_cache
+    path = arguments.prompt_cache_file
+    if path is None:
         return cache_for(model, 1, arguments.max_kv_size) if arguments.max_kv_size else None
-    seen = load(arguments.prompt_cache_file, map_location="cpu", mmap=True).get("seen", 0)
-    cache = cache_for(model, 1, arguments.max_kv_size or seen + prompt + arguments.max_tokens)
-    cache.load_into(arguments.prompt_cache_file)
+    stored = read_cache(path, "cpu", mmap=True)
+    _check_same(arguments, stored.metadata, bool(language.chat_of(arguments, tokenizer, "")))
+    cache = cache_for(model, 1, arguments.max_kv_size or stored.seen + prompt + arguments.max_tokens)
+    cache.load_into(path)
     return cache
+
+
+def _check_same(arguments: argparse.Namespace, told: Mapping[str, Any], chat: bool) -> None:
+    """Raise ValueError unless `genesis cache_prompt` wrote a cache of this model's, and of a chat if this is one."""
+    from genesis.models.folder import find_folder, fingerprint
+    path = arguments.prompt_cache_file
+    if told.get("model") != fingerprint(find_folder(arguments.folder)):
+        raise ValueError(f"{path} was written for another model, {told.get('folder', 'which it does not name')}")
+    if bool(told.get("chat")) != chat:
+        raise ValueError(f"{path} holds " + (
+            "a chat that has begun: leave --ignore-chat-template out" if told.get("chat") else
+            "a text that was read without the chat template: give --ignore-chat-template here, too"))

@@ -147,6 +147,8 @@ def refused(work: Callable[[], int]) -> int:
     """Run a command; what the user can mend is one line on standard error."""
     try:
         return work()
-    except (FileNotFoundError, IsADirectoryError, ImportError, ValueError) as error:
+    except BrokenPipeError:  # the reader of our output went away: main's to handle
+        raise
+    except (OSError, ImportError, ValueError) as error:
         print(f"genesis: {error}", file=sys.stderr)
         return 2

@@ -98,7 +98,7 @@ class CausalLM(PreTrainedModel):
     def generate(self, input_ids: Tensor | Sequence[Sequence[int]], max_new_tokens: int = 128, temperature: float = 1.0,
                  top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
                  stop: Sequence[int] | int | None = None, seed: int | None = None,
-                 attention_mask: Tensor | None = None, cache: KVCache | None = None,
+                 attention_mask: Tensor | Sequence[Sequence[int]] | None = None, cache: KVCache | None = None,
                  streamer: Callable[[Tensor], Any] | None = None, pad_token_id: int | None = None) -> Tensor:
         """Continue texts: `genesis.models.generation.generate` of this model, which says what the options are.
 

@@ -56,6 +56,45 @@ def test_a_prompt_that_was_read_before_goes_on(folder: str, plain: bool, tmp_pat
     assert read[0] == first + read[1]
 
 
+def test_a_prompt_that_was_read_by_another_model_or_in_another_way(folder: str, tmp_path: Path,
+                                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """All of these would answer, and wrongly."""
+    kept = ["--prompt-cache-file", str(tmp_path / "prompt.cache")]
+    other = write_folder(tmp_path / "other")
+    model = AutoModelForCausalLM.from_pretrained(other)
+    with genesis.no_grad():
+        model.model.layers[0].mlp.up_proj.weight.mul_(1.01)  # of the same sizes: fine-tuned, perhaps
+    model.save_pretrained(other)
+    assert main(["cache_prompt", folder, "--prompt", "a story.", *kept, "--device", "cpu"]) == 0
+    for what, more, message in (
+            (str(other), [], f"was written for another model, {folder}"),
+            (folder, ["--ignore-chat-template"], "leave --ignore-chat-template out"),
+            (folder, ["--system-prompt", "Be brief."], "give it to genesis cache_prompt")):
+        capsys.readouterr()
+        assert main(["generate", what, "--prompt", "who?", "-m", "2", "--device", "cpu", *kept, *more]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["cache_prompt", folder, "--prompt", "a", *kept, "--device", "cpu", "--ignore-chat-template"]) == 0
+    capsys.readouterr()
+    assert main(["generate", folder, "--prompt", "who?", "-m", "2", "--device", "cpu", *kept]) == 2
+    assert "give --ignore-chat-template here, too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [
+    ["cache_prompt", "FOLDER", "--prompt", "a", "--prompt-cache-file", "FILE/x", "--device", "cpu"],
+    ["cache_prompt", "FOLDER", "--prompt", "a", "--prompt-cache-file", "FOLDER", "--device", "cpu"],
+    ["generate", "FOLDER", "--prompt", "a", "--prompt-cache-file", "FILE", "--device", "cpu"],
+    ["generate", "FOLDER", "--prompt", "a", "--prompt-cache-file", "FOLDER/model.safetensors", "--device", "cpu"],
+    ["generate", "FOLDER", "--prompt", "a", "--max-tokens", "-1", "--device", "cpu"],
+    ["eval", "FOLDER", "FILE/x", "--device", "cpu"], ["data", "FILE", "-t", "bytes", "-o", "FILE"],
+    ["data", "FILE", "-t", "bytes", "-o", "FILE/x"], ["finetune", "FOLDER", "FILE/x", "-o", "FILE"]], ids=" ".join)
+def test_paths_that_are_none_are_one_line(command: list[str], folder: str, tmp_path: Path,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("a text")
+    words = [word.replace("FOLDER", folder).replace("FILE", str(tmp_path / "file")) for word in command]
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("genesis: ")
+
+
 def test_an_answer_goes_on_from_its_beginning(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", folder, "--prompt", "hi", "--prefill-response", "The river", "-m", "4",
                  "--device", "cpu"]) == 0

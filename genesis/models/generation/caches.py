@@ -12,6 +12,7 @@ slots before are padding (`padding`), and positions count from there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -19,7 +20,14 @@ import genesis
 from genesis import Tensor
 from genesis.ir.types import DType
 from genesis.models.architecture import Architecture
-from genesis.utils.serialization import load, save
+from genesis.models.generation.stored_cache import (
+    StoredCache,
+    check_tokens,
+    from_first_slot,
+    read_cache,
+    to_last_slot,
+    write_cache,
+)
 
 SLOTS = 256
 """Capacities are made multiples of this: few programs serve all texts, and keys can be shared out evenly."""
@@ -33,9 +41,13 @@ class LayerKeys:
 
     Attributes:
         kind: layers of one kind have their keys in the same slots, and share a mask.
+        window: how many tokens a query looks back, itself included; None for all.
     """
 
     kind: ClassVar[str]
+    window: int | None
+    keys: Tensor | None
+    values: Tensor | None
 
     def slots(self, new: Tensor) -> Tensor:
         """The slots of all keys that attention looks at, those of the new tokens included."""
@@ -46,7 +58,15 @@ class LayerKeys:
         raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
-        """What a copy of it is made from."""
+        """Its memory, by name."""
+        return {} if self.keys is None or self.values is None else {"keys": self.keys, "values": self.values}
+
+    def tokens(self, x: Tensor, seen: int) -> Tensor:
+        """The part of its keys or values that belongs to the last of so many tokens, (B, heads, T, size)."""
+        raise NotImplementedError
+
+    def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
+        """Such tokens where they belong: what `tokens` would give again."""
         raise NotImplementedError
 
 
@@ -125,63 +145,50 @@ class KVCache:
         """Bytes of keys and values."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
 
-    def save(self, path: str, **metadata: str | int) -> None:
-        """Write it to a file, from which `load_into` makes it again."""
-        contents: dict[str, Any] = {"kind": type(self).__name__, "seen": self.seen, "padding": self.padding,
-                                    "layers": [layer.state() for layer in self.layers], **metadata}
-        save(contents, path)
+    def save(self, path: str | os.PathLike[str], **metadata: str | int) -> None:
+        """Write what is filled to a file, from which `load_into` makes it again, and what else there is to say."""
+        layers = [(layer.tokens(layer.state()["keys"], self.seen), layer.tokens(layer.state()["values"], self.seen))
+                  for layer in self.layers if layer.state()]
+        write_cache(StoredCache(self.seen, self.padding, layers, metadata), path)
 
-    def load_into(self, path: str) -> dict[str, Any]:
-        """Fill this empty cache from a file that `save` wrote, of a cache of the same kind and heads. A static cache
-        may have another capacity, if what is filled fits.
+    def load_into(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Fill this empty cache from a file that `save` wrote, of a cache of any kind and capacity.
 
         Returns:
             What else was saved with it.
 
         Raises:
-            ValueError: the file holds another kind of cache, or one of other sizes.
+            ValueError: the file is another one, of another model's cache or of more tokens than there is room for. The
+                cache stays as it is.
         """
         device = self.layers[0].state()["keys"].device if self.layers[0].state() else None
-        contents = load(path, map_location=device)
-        if not isinstance(contents, dict) or contents.get("kind") != type(self).__name__:
-            raise ValueError(f"{path} holds no {type(self).__name__}")
-        if len(contents["layers"]) != len(self.layers):
-            raise ValueError(f"{path} holds a cache of {len(contents['layers'])} layers, "
-                             f"this one has {len(self.layers)}")
-        before, self.seen = self.seen, contents["seen"]
+        stored = read_cache(path, device)
+        if len(stored.layers) != len(self.layers) and (stored.layers or stored.seen):
+            raise ValueError(f"{os.fspath(path)} holds a cache of {len(stored.layers)} layers, this one has "
+                             f"{len(self.layers)}")
+        found = []
         try:
-            for layer, state in zip(self.layers, contents["layers"], strict=True):
-                self._restore(layer, state, path)
-        except ValueError:
-            self.seen = before
-            raise
-        self.padding = contents["padding"]
+            for layer, pair in zip(self.layers, stored.layers, strict=False):
+                for tokens in pair:
+                    check_tokens(tokens, stored.seen, layer.window, layer.keys)
+                found.append([layer.in_slots(tokens, stored.seen) for tokens in pair])
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} does not fit: {error}") from None
+        for layer, (keys, values) in zip(self.layers, found, strict=False):
+            layer.keys, layer.values = keys, values
+        self.seen, self.padding = stored.seen, stored.padding
         self.filled = genesis.full((1,), self.seen, dtype=genesis.int64, device=device)
-        return {k: v for k, v in contents.items() if k not in ("kind", "seen", "padding", "layers")}
-
-    def _restore(self, layer: LayerKeys, state: dict[str, Tensor], path: str) -> None:
-        own = layer.state()
-        for name, tensor in state.items():
-            setattr(layer, name, self._fitted(layer, name, tensor, own, path))
-
-    def _fitted(self, layer: LayerKeys, name: str, tensor: Tensor, own: dict[str, Tensor], path: str) -> Tensor:
-        """What was saved, in as many slots as the layer has: those that are not filled yet may be more or fewer."""
-        mine = own.get(name)
-        if mine is None or mine.shape == tensor.shape:
-            return tensor
-        slots = min(mine.shape[2], tensor.shape[2])
-        others = [(*x.shape[:2], *x.shape[3:]) for x in (mine, tensor)]
-        if others[0] != others[1] or not layer.kind.startswith("static") or slots < self.seen:
-            raise ValueError(f"{path}: {name} of a layer are of shape {tuple(tensor.shape)} with {self.seen} slots "
-                             f"filled, this cache's of {tuple(mine.shape)}")
-        return genesis.cat([tensor[:, :, :slots], mine[:, :, slots:].to(tensor.dtype)], 2)
+        return dict(stored.metadata)
 
 
 class _StaticLayer(LayerKeys):
     kind = "static"
 
-    def __init__(self, cache: KVCache, shape: tuple[int, ...], dtype: DType, device: Any):
-        self._cache = cache
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, cache: KVCache, shape: tuple[int, ...], window: int | None, dtype: DType, device: Any):
+        self._cache, self.window = cache, window
         self.keys = genesis.zeros(shape, dtype=dtype, device=device)
         self.values = genesis.zeros(shape, dtype=dtype, device=device)
 
@@ -193,8 +200,11 @@ class _StaticLayer(LayerKeys):
         self.values.index_copy_(2, self._cache.slots, values)
         return self.keys, self.values
 
-    def state(self) -> dict[str, Tensor]:
-        return {"keys": self.keys, "values": self.values}
+    def tokens(self, x: Tensor, seen: int) -> Tensor:
+        return x[:, :, :seen]
+
+    def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
+        return from_first_slot(tokens, seen, self.keys.shape[2])
 
 
 class StaticCache(KVCache):
@@ -218,7 +228,7 @@ class StaticCache(KVCache):
         super().__init__()
         self.capacity = capacity
         shape = batch, spec.kv_heads, capacity, spec.head_dim
-        self.layers = [_StaticLayer(self, shape, dtype, device) for _ in range(spec.layers)]
+        self.layers = [_StaticLayer(self, shape, spec.windows[i], dtype, device) for i in range(spec.layers)]
 
     def check(self, queries: int) -> None:
         """Raise ValueError if the capacity is less than what is there and this many tokens more."""
@@ -229,10 +239,9 @@ class StaticCache(KVCache):
 class _GrowingLayer(LayerKeys):
     kind = "growing"
 
-    def __init__(self, cache: KVCache) -> None:
-        self._cache = cache
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
+    def __init__(self, cache: KVCache, window: int | None) -> None:
+        self._cache, self.window = cache, window
+        self.keys = self.values = None
 
     def slots(self, new: Tensor) -> Tensor:
         return genesis.arange(self._cache.seen, device=new.device)
@@ -243,8 +252,11 @@ class _GrowingLayer(LayerKeys):
         self.keys, self.values = keys, values
         return keys, values
 
-    def state(self) -> dict[str, Tensor]:
-        return {} if self.keys is None or self.values is None else {"keys": self.keys, "values": self.values}
+    def tokens(self, x: Tensor, seen: int) -> Tensor:
+        return x
+
+    def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
+        return from_first_slot(tokens, seen, seen)
 
 
 class GrowingCache(KVCache):
@@ -252,14 +264,17 @@ class GrowingCache(KVCache):
 
     def __init__(self, spec: Architecture):
         super().__init__()
-        self.layers = [_GrowingLayer(self) for _ in range(spec.layers)]
+        self.layers = [_GrowingLayer(self, spec.windows[i]) for i in range(spec.layers)]
 
 
 class _WindowLayer(LayerKeys):
     """The last tokens, oldest first; the slots before the text's beginning are far behind every query."""
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, cache: KVCache, shape: tuple[int, ...], dtype: DType, device: Any):
-        self._cache = cache
+        self._cache, self.window = cache, shape[2] + 1
         self.keys = genesis.zeros(shape, dtype=dtype, device=device)
         self.values = genesis.zeros(shape, dtype=dtype, device=device)
         self.kind = f"window of {shape[2]}"  # type: ignore[misc]
@@ -276,8 +291,11 @@ class _WindowLayer(LayerKeys):
         self.values.copy_(values[:, :, values.shape[2] - before:])
         return keys, values
 
-    def state(self) -> dict[str, Tensor]:
-        return {"keys": self.keys, "values": self.values}
+    def tokens(self, x: Tensor, seen: int) -> Tensor:
+        return x[:, :, max(0, x.shape[2] - seen):]
+
+    def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
+        return to_last_slot(tokens, self.keys.shape[2])
 
 
 class SlidingWindowCache(KVCache):
@@ -296,7 +314,7 @@ class SlidingWindowCache(KVCache):
 
         def layer(window: int | None) -> LayerKeys:
             if window is None or window > capacity:
-                return _StaticLayer(self, (batch, spec.kv_heads, capacity, spec.head_dim), dtype, device)
+                return _StaticLayer(self, (batch, spec.kv_heads, capacity, spec.head_dim), window, dtype, device)
             return _WindowLayer(self, (batch, spec.kv_heads, window - 1, spec.head_dim), dtype, device)
         self.layers = [layer(window) for window in spec.windows]
         self.capacity = capacity if any(isinstance(x, _StaticLayer) for x in self.layers) else None

@@ -6,7 +6,8 @@ reads the tokens before from the cache's memory and its place in the text from a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,16 @@ class Decoder:
         self._next = genesis.compile(self._computed)
 
     def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
-        """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens."""
+        """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens.
+
+        Raises:
+            ValueError: there is padding behind tokens that the cache holds.
+        """
         if padding is not None:
+            if self.cache.seen:
+                raise failure("generate", f"prompts of unequal lengths behind the {self.cache.seen} tokens of a cache: "
+                              "their padding would stand inside of the text", error=ValueError,
+                              hint="one call for each length, with a cache for its rows alone")
             self.cache.padding = padding
         self._note(ids, padding)
         last = None
@@ -142,9 +151,9 @@ def left_padded(prompts: Sequence[Sequence[int]], device: Any, fill: int = 0) ->
 
 def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: int = 128, temperature: float = 1.0,
              top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
-             stop: Sequence[int] | int | None = None, seed: int | None = None, attention_mask: Tensor | None = None,
-             cache: KVCache | None = None, streamer: Callable[[Tensor], Any] | None = None,
-             pad_token_id: int | None = None) -> Tensor:
+             stop: Sequence[int] | int | None = None, seed: int | None = None,
+             attention_mask: Tensor | Sequence[Sequence[int]] | None = None, cache: KVCache | None = None,
+             streamer: Callable[[Tensor], Any] | None = None, pad_token_id: int | None = None) -> Tensor:
     """Continue texts.
 
     Args:
@@ -155,7 +164,8 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
         stop: tokens that end a row; they are part of it.
         seed: of the draws; None for another text each time.
         attention_mask: (B, T), zero for padding, which must lie before the text.
-        cache: with the tokens before, or empty with room for all; a new one by default.
+        cache: with the tokens before, or empty with room for all; a new one by default. Afterwards it holds all but the
+            last new token, which the next call's prompts begin with.
         streamer: called with each step's (B,) tokens.
         pad_token_id: what follows a row that has ended; the first of `stop` by default, or 0.
 
@@ -164,8 +174,9 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
 
     Raises:
         TypeError: `stop` is a string, or tokens are no integers.
-        ValueError: an empty prompt, a mask of another shape or beside lists, padding behind a text, no
-            room in the cache or in a table of positions, or a cache of another model's or batch's.
+        ValueError: an empty prompt, a mask of another shape or beside lists, padding behind a text or behind what a
+            cache holds, no room in the cache or in a table of positions, a cache of another model's or batch's, or
+            fewer than no new tokens.
 
     >>> from genesis.models import LlamaConfig, LlamaForCausalLM
     >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
@@ -180,7 +191,7 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
     if hasattr(ids, "shape"):
         prompts = _rows_of_tokens(ids).to(device)
         if attention_mask is not None:
-            padding = _padding_of(attention_mask, prompts).to(device)
+            padding = _padding_of(_tensor(attention_mask), prompts).to(device)
     elif attention_mask is not None:
         raise failure("generate", "prompts as lists are padded here, so that they take no attention_mask",
                       error=ValueError, hint="leave attention_mask out, or give ids as a tensor")
@@ -189,27 +200,43 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
     steps = decode(model, prompts, max_new_tokens, Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed,
                    padding, cache)
     rows, ended = [prompts], [False] * prompts.shape[0]
-    for step in steps:
-        tokens = step.tokens
-        if stops:
-            if any(ended):
-                over = genesis.tensor(ended, device=device)
-                tokens = genesis.where(over, fill, tokens)
-            ended = [old or token in stops for old, token in zip(ended, tokens.tolist(), strict=True)]
-        rows.append(tokens.unsqueeze(1))
-        if streamer is not None:
-            streamer(tokens)
-        if stops and all(ended):
-            break
+    with closing(steps):  # however it ends, an exception of the streamer's too, dropout is what it was
+        for step in steps:
+            tokens = step.tokens
+            if stops:
+                if any(ended):
+                    over = genesis.tensor(ended, device=device)
+                    tokens = genesis.where(over, fill, tokens)
+                ended = [old or token in stops for old, token in zip(ended, tokens.tolist(), strict=True)]
+            rows.append(tokens.unsqueeze(1))
+            if streamer is not None:
+                streamer(tokens)
+            if stops and all(ended):
+                break
     return genesis.cat(rows, 1)
 
 
-def _stop_tokens(stop: Sequence[int] | int | None) -> list[int]:
-    stops = [stop] if isinstance(stop, (int, str)) else list(stop or ())
+def _stop_tokens(stop: Any) -> list[int]:
+    """One token or several, of a tensor or an array as well.
+
+    Raises:
+        TypeError: some are no integers.
+    """
+    given = stop.tolist() if hasattr(stop, "tolist") else stop
+    stops = [] if given is None else list(given) if isinstance(given, (Sequence, Set)) and not isinstance(
+        given, str) else [given]
     if any(isinstance(x, str) for x in stops):
         raise failure("generate", f"stop={stop!r} has strings, and a model knows tokens only", error=TypeError,
                       hint="tokenizer.encode(...) for tokens; stream_generate(model, tokenizer, ...) ends at strings")
-    return stops
+    for token in stops:
+        if not hasattr(token, "__index__"):
+            raise failure("generate", f"stop has {token!r}, which is no token: tokens are integers", error=TypeError)
+    return [int(token) for token in stops]
+
+
+def _tensor(given: Any) -> Tensor:
+    """A tensor, or an array or lists as one."""
+    return given if isinstance(given, Tensor) else genesis.tensor(given)
 
 
 def _rows_of_tokens(ids: Any) -> Tensor:
@@ -219,7 +246,7 @@ def _rows_of_tokens(ids: Any) -> Tensor:
         ValueError: it has another number of dimensions, or no element.
         TypeError: it holds no integers.
     """
-    rows = ids if isinstance(ids, Tensor) else genesis.tensor(ids)
+    rows = _tensor(ids)
     if rows.ndim != 2 or not rows.numel():
         raise failure("generate", "prompts are of shape (batch, tokens), a token each at least", [("ids", rows)],
                       "ids.unsqueeze(0) for one prompt", ValueError)
@@ -229,11 +256,13 @@ def _rows_of_tokens(ids: Any) -> Tensor:
 
 
 def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, seed: int | None = None,
-           padding: Tensor | None = None, cache: KVCache | None = None) -> Iterator[Step]:
-    """The steps of `generate`, for as long as they are asked for. Dropout is off meanwhile."""
-    if max_new_tokens <= 0:
+           padding: Tensor | None = None, cache: KVCache | None = None) -> Generator[Step, None, None]:
+    """The steps of `generate`, for as long as they are asked for. Dropout is off until it ends or is closed."""
+    if max_new_tokens < 0:
+        raise ValueError(f"generate: max_new_tokens={max_new_tokens} is out of range")
+    if max_new_tokens == 0:
         return
-    training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     sharded = [x for x in (model, model.model) if getattr(x, "shows_parts", False)]
     try:
@@ -250,7 +279,8 @@ def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, see
     finally:
         for module in sharded:
             module.reshard()
-        model.train(training)
+        for module in training:
+            module.training = True
 
 
 def _padding_of(attention_mask: Tensor, prompts: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -129,23 +130,24 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
     prompt_speed = since = 0.0
     steps = decode(model, genesis.tensor([ids], device=device), max_new_tokens,
                    Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed, cache=cache)
-    for count, step in enumerate(steps, 1):
-        token = int(step.tokens.item())
-        now = time.perf_counter()
-        if count == 1:
-            prompt_speed, since = len(ids) / (now - start), now
-        ended = token in tokenizer.stop_ids
-        text, found = ("", False) if ended else stops.add(words.add(token))
-        reason: Literal["stop", "length"] | None = (
-            "stop" if ended or found else "length" if count == max_new_tokens else None)
-        if reason is not None and not found:
-            shown, found = stops.add(words.rest())
-            text += shown if found else shown + stops.rest()
-            reason = "stop" if found else reason
-        yield Fragment(text, token, step.scores[0], len(ids), prompt_speed, count,
-                       (count - 1) / (now - since) if count > 1 else 0.0, _peak_memory(device), reason)
-        if reason is not None:
-            return
+    with closing(steps):
+        for count, step in enumerate(steps, 1):
+            token = int(step.tokens.item())
+            now = time.perf_counter()
+            if count == 1:
+                prompt_speed, since = len(ids) / (now - start), now
+            ended = token in tokenizer.stop_ids
+            text, found = ("", False) if ended else stops.add(words.add(token))
+            reason: Literal["stop", "length"] | None = (
+                "stop" if ended or found else "length" if count == max_new_tokens else None)
+            if reason is not None and not found:
+                shown, found = stops.add(words.rest())
+                text += shown if found else shown + stops.rest()
+                reason = "stop" if found else reason
+            yield Fragment(text, token, step.scores[0], len(ids), prompt_speed, count,
+                           (count - 1) / (now - since) if count > 1 else 0.0, _peak_memory(device), reason)
+            if reason is not None:
+                return
 
 
 def _peak_memory(device: Any) -> int:

@@ -64,15 +64,65 @@ def test_a_cache_is_saved_and_goes_on(kind: str, tmp_path: Path) -> None:
     assert generate(model, [[10, 11]], 6, temperature=0, cache=again).tolist()[0][2:] == whole
 
 
-def test_a_cache_of_another_kind_is_refused(model: LlamaForCausalLM, tmp_path: Path) -> None:
+@pytest.mark.parametrize("window", [1, 2, 6, 100])
+@pytest.mark.parametrize(("kind", "other"), [
+    ("static", "window"), ("window", "static"), ("growing", "static"), ("static", "growing"), ("window", "growing"),
+    ("growing", "window")])
+@pytest.mark.parametrize("rows", [[[1, 2, 3]], [[1, 2, 3, 4, 5, 6, 7, 8, 9], [4, 5]]], ids=["one row", "two"])
+def test_a_saved_cache_goes_on_in_one_of_another_kind(rows: list[list[int]], kind: str, other: str, window: int,
+                                                      tmp_path: Path) -> None:
+    """`cache_for` chooses the kind by the capacity: a short prompt's is static, that of a long answer has windows."""
+    genesis.manual_seed(0)
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=window)).eval()
+
+    def cache(kind: str) -> StaticCache | GrowingCache | SlidingWindowCache:
+        if kind == "growing":
+            return GrowingCache(model.spec)
+        return (SlidingWindowCache if kind == "window" else StaticCache)(model.spec, len(rows), 40)
+    kept, again = cache(kind), cache(other)
+    first = generate(model, rows, 1, temperature=0, cache=kept)[:, -1:]
+    kept.save(tmp_path / "prompt")
+    again.load_into(tmp_path / "prompt")
+    whole = generate(model, rows, 9, temperature=0)[:, -8:]
+    assert generate(model, first, 8, temperature=0, cache=again)[:, 1:].tolist() == whole.tolist()
+
+
+def test_a_cache_that_does_not_fit_is_refused(model: LlamaForCausalLM, tmp_path: Path) -> None:
     path = str(tmp_path / "cache.safetensors")
-    StaticCache(model.spec, 1, 8).save(path)
-    with pytest.raises(ValueError, match="holds no GrowingCache"):
-        GrowingCache(model.spec).load_into(path)
-    for other in (StaticCache(model.spec, 2, 8), StaticCache(replace(model.spec, head_dim=4), 1, 8)):
-        with pytest.raises(ValueError, match="are of shape"):
+    kept = StaticCache(model.spec, 1, 8)
+    generate(model, [[1, 2, 3]], 1, temperature=0, cache=kept)
+    kept.save(path)
+    for other, message in (
+            (StaticCache(model.spec, 2, 8), r"size of a head\) are \(1, 2, 8\) .* this cache's \(2, 2, 8\)"),
+            (StaticCache(replace(model.spec, head_dim=4), 1, 8), r"this cache's \(1, 2, 4\)"),
+            (StaticCache(model.spec, 1, 8, dtype=genesis.bfloat16), "in genesis.bfloat16"),
+            (StaticCache(replace(model.spec, layers=3, windows=(), experts=()), 1, 8), "2 layers, this one has 3")):
+        before = [x.tolist() for x in other.tensors()]
+        with pytest.raises(ValueError, match=message):
             other.load_into(path)
-            assert other.seen == 0
+        assert other.seen == 0 and [x.tolist() for x in other.tensors()] == before
+
+
+def test_a_cache_of_another_window_is_refused(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    """Tokens that a window had forgotten cannot be looked back to."""
+    short = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=3)).eval()
+    kept = SlidingWindowCache(short.spec, 1, 16)
+    generate(short, [[1, 2, 3, 4, 5]], 1, temperature=0, cache=kept)
+    kept.save(tmp_path / "cache")
+    with pytest.raises(ValueError, match="the last 2 of 5 tokens, and this model looks back further: 5"):
+        StaticCache(model.spec, 1, 16).load_into(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("contents", [
+    {"x": 1}, [1], 3, {"format": "genesis-kv-cache-1"},
+    {"format": "genesis-kv-cache-1", "seen": "2", "padding": None, "layers": [], "metadata": {}},
+    {"format": "genesis-kv-cache-1", "seen": 2, "padding": None, "layers": [{"keys": 1, "values": 2}], "metadata": {}},
+    {"format": "genesis-kv-cache-1", "seen": 2, "padding": None, "metadata": {},
+     "layers": [{"keys": genesis.ones(1, 2, 3, 4), "values": genesis.ones(1, 2, 3, 4)}]}], ids=str)
+def test_a_file_that_holds_no_cache(contents: Any, model: LlamaForCausalLM, tmp_path: Path) -> None:
+    genesis.save(contents, tmp_path / "file")
+    with pytest.raises(ValueError, match=r"holds no cache|is damaged"):
+        StaticCache(model.spec, 1, 8).load_into(tmp_path / "file")
 
 
 @pytest.mark.parametrize("capacity", [9, 16, 64])
@@ -86,7 +136,7 @@ def test_a_prompt_cache_goes_on_in_another_capacity(capacity: int, model: LlamaF
     again.load_into(str(tmp_path / "prompt"))
     whole = model.generate([[1, 2, 3, 4, 5, 6]], 3, temperature=0).tolist()[0][6:]
     assert model.generate([[6]], 3, temperature=0, cache=again).tolist()[0][1:] == whole
-    with pytest.raises(ValueError, match="with 5 slots filled"):
+    with pytest.raises(ValueError, match="it has 5 tokens, this cache 4 slots"):
         small.load_into(str(tmp_path / "prompt"))
 
 
@@ -112,6 +162,34 @@ def test_prompts_of_another_form_are_refused(ids: Any, error: type[Exception], m
                                              model: LlamaForCausalLM) -> None:
     with pytest.raises(error, match=message):
         model.generate(ids, 3)
+
+
+@pytest.mark.parametrize("form", [list, tuple, set, np.array, genesis.tensor, lambda x: x[0], lambda x: np.int64(x[0])])
+def test_stop_tokens_in_any_form(form: Any, model: LlamaForCausalLM) -> None:
+    free = model.generate([[1, 2]], 12, temperature=0).tolist()[0]
+    assert model.generate([[1, 2]], 12, temperature=0, stop=form([free[5]])).tolist()[0] == free[:free.index(
+        free[5], 2) + 1]
+
+
+@pytest.mark.parametrize("stop", [1.5, [1.5], [None], np.array([1.5])])
+def test_stop_tokens_are_integers(stop: Any, model: LlamaForCausalLM) -> None:
+    with pytest.raises(TypeError, match="which is no token"):
+        model.generate([[1, 2]], 3, stop=stop)
+
+
+def test_prompts_of_unequal_lengths_behind_a_filled_cache_are_refused(model: LlamaForCausalLM) -> None:
+    """Padding hides the first slots of a cache, which are the text's there."""
+    cache = StaticCache(model.spec, 2, 32)
+    generate(model, [[1, 2, 3], [4, 5, 6]], 1, temperature=0, cache=cache)
+    with pytest.raises(ValueError, match="unequal lengths behind the 3 tokens of a cache"):
+        generate(model, [[7, 8], [9]], 4, cache=cache)
+    assert cache.seen == 3 and cache.padding is None
+
+
+def test_a_number_of_new_tokens(model: LlamaForCausalLM) -> None:
+    assert model.generate([[1, 2]], 0).tolist() == [[1, 2]]
+    with pytest.raises(ValueError, match="max_new_tokens=-1 is out of range"):
+        model.generate([[1, 2]], -1)
 
 
 @pytest.mark.parametrize("stop", ["x", ["x"], [3, "x"]])
@@ -151,6 +229,9 @@ def test_an_attention_mask_stands_for_left_padding(model: LlamaForCausalLM) -> N
     assert generate(model, ids, 5, temperature=0, attention_mask=mask).tolist() == rows.tolist()
     alone = generate(model, [[4]], 5, temperature=0).tolist()[0]
     assert rows.tolist()[1][2:] == alone
+    forms: tuple[Any, ...] = np.array, list  # as tokenizers give it
+    for form in forms:
+        assert generate(model, ids, 5, temperature=0, attention_mask=form(mask.tolist())).tolist() == rows.tolist()
 
 
 def test_the_cache_that_suits_a_model() -> None:
@@ -172,4 +253,19 @@ def test_dropout_is_off_and_comes_back(model: LlamaForCausalLM) -> None:
     model.train()
     first, again = (generate(model, [[1, 2]], 4, temperature=0).tolist() for _ in range(2))
     assert first == again and model.training
+    model.eval()
+
+
+def test_a_model_trains_on_when_a_streamer_raises(model: LlamaForCausalLM) -> None:
+    """Also while the exception is looked at: a notebook keeps it, and with it the frames that it came through. What was
+    frozen by `eval()` stays so."""
+    model.train()
+    model.model.layers[0].eval()
+    states = [module.training for module in model.modules()]
+
+    def interrupted(tokens: genesis.Tensor) -> None:
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt) as kept:
+        generate(model, [[1, 2]], 4, streamer=interrupted)
+    assert kept.value and [module.training for module in model.modules()] == states
     model.eval()
