@@ -33,8 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from genesis.models.data import read_texts, write_tokens
-    from genesis.models.data.shards import copy_tokenizer
+    from genesis.models.data.shards import check_free, copy_tokenizer
     from genesis.models.text import Tokenizer, write_byte_tokenizer
+    check_free(arguments.output)
     if arguments.tokenizer == "bytes":
         write_byte_tokenizer(arguments.output)
     else:

@@ -12,6 +12,7 @@ end of the step; the same command goes on.
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,9 @@ HELP = "fine-tune a language model on texts and chats"
 
 FULL_RATE, LOW_RANK_RATE = 1e-5, 2e-4
 """Learning rates by default: of all weights, and of low-rank layers, which begin at 0."""
+
+EVALUATE_EVERY = 100
+"""Steps between two evaluations by default."""
 
 BATCH = 4
 """Rows of a batch by default, where the examples fill so many."""
@@ -76,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weight-decay", type=float, default=0.0, help="of matrices (0)")
     parser.add_argument("--learn-all", action="store_true", help="learn prompts and questions too")
     parser.add_argument("--validation", help="a .jsonl file whose loss is told")
-    parser.add_argument("--evaluate-every", type=int, default=100, help="steps (100)")
+    parser.add_argument("--evaluate-every", type=int, help=f"steps between two evaluations ({EVALUATE_EVERY})")
     parser.add_argument("--save-every", type=int, default=500, help="steps (500)")
     parser.add_argument("--log-every", type=int, default=10, help="steps (10)")
     parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
@@ -92,15 +96,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     rate = LOW_RANK_RATE if arguments.lora else FULL_RATE
-    if not arguments.epochs > 0:
+    if not 0 < arguments.epochs < math.inf:
         raise ValueError(f"--epochs {arguments.epochs} is no number of passes: it is more than 0")
+    evaluate_every = arguments.evaluate_every
+    if evaluate_every and arguments.validation is None:
+        raise ValueError(f"--evaluate-every {evaluate_every} needs --validation: what it evaluates on")
     config = FinetuneConfig(
         out=arguments.output, steps=1 if arguments.steps is None else arguments.steps, seed=arguments.seed,
         device=arguments.device, precision=arguments.precision, accumulate=arguments.accumulate,
         batch=BATCH if arguments.batch is None else arguments.batch,
         optimizer=OptimizerConfig(lr=rate if arguments.lr is None else arguments.lr,
                                   betas=(0.9, 0.999), weight_decay=arguments.weight_decay),
-        schedule=ScheduleConfig(warmup=arguments.warmup), evaluation=EvaluationConfig(arguments.evaluate_every, 0),
+        schedule=ScheduleConfig(warmup=arguments.warmup),
+        evaluation=EvaluationConfig(EVALUATE_EVERY if evaluate_every is None else evaluate_every, 0),
         checkpoints=CheckpointsConfig(arguments.save_every), log=LogConfig(arguments.log_every),
         folder=arguments.folder, examples=arguments.examples, validation=arguments.validation,
         context=arguments.context, rank=arguments.lora, alpha=arguments.alpha, dropout=arguments.dropout,

@@ -151,9 +151,10 @@ class RunConfig:
                 ("clip", self.clip, 0), ("workers", self.workers, 0), ("schedule.warmup", self.schedule.warmup, 0),
                 ("schedule.final", self.schedule.final, 0), ("evaluation.every", self.evaluation.every, 0),
                 ("evaluation.batches", self.evaluation.batches, 0), ("samples.every", self.samples.every, 0),
-                ("samples.tokens", self.samples.tokens, 1), ("checkpoints.every", self.checkpoints.every, 1),
-                ("checkpoints.keep", self.checkpoints.keep, 1), ("log.every", self.log.every, 1)):
-            if value < least:
+                ("samples.tokens", self.samples.tokens, 1), ("samples.temperature", self.samples.temperature, 0),
+                ("checkpoints.every", self.checkpoints.every, 1), ("checkpoints.keep", self.checkpoints.keep, 1),
+                ("log.every", self.log.every, 1)):
+            if not value >= least:  # so is NaN
                 raise ValueError(f"{name} = {value} is out of range: it is at least {least}")
 
 
@@ -185,6 +186,11 @@ class TrainConfig(RunConfig):
 
     data: DataConfig
     model: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.evaluation.every and self.data.validation is None:
+            raise ValueError(f"evaluation.every = {self.evaluation.every} needs data.validation: what it evaluates on")
 
 
 CHANGEABLE: Final = frozenset({"out", "steps", "device", "evaluation", "samples", "checkpoints", "log", "workers"})
@@ -295,14 +301,17 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 def check_same(config: RunConfig, out: Path, begun: bool) -> None:
     """Write the configuration into a run's folder, or compare it with the one that the run was begun with.
 
+    The file is replaced whole: a kill at any moment leaves one that the run goes on with.
+
     Raises:
-        ValueError: a field that must stay is another.
+        ValueError: a field that must stay is another, or the file is damaged.
     """
+    from genesis.models.folder import read_json, write_json
     path, now = out / "config.json", json.loads(json.dumps(as_table(config)))
     if begun and path.is_file():
-        changed = difference(json.loads(path.read_text(encoding="utf-8")), now)
+        changed = difference(read_json(path), now)
         if changed is not None:
             raise ValueError(f"{out} holds a run of another configuration ({changed}): give another 'out', or remove "
                              "that folder")
     out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+    write_json(path, now)

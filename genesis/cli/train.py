@@ -138,9 +138,20 @@ def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
                                 generator=genesis.Generator())
     has_tokenizer = (rows.folder.path / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_pretrained(rows.folder.path) if config.samples.every else None
+    if tokenizer is not None:
+        check_samples(config, model, tokenizer)
     return Run(config, model, model, loader(rows, config), validation, tokenizer,
                lambda: save_folder(model, Path(config.out) / "model", rows.folder.path if has_tokenizer else None),
                here)
+
+
+def check_samples(config: RunConfig, model: CausalLM, tokenizer: Tokenizer) -> None:
+    """Raise ValueError where samples cannot be written: now, and not when the first one is due."""
+    wanted, most = config.samples, model.spec.position_table
+    if not tokenizer.encode(wanted.prompt):
+        raise ValueError(f"samples.prompt = {wanted.prompt!r} has no token to continue")
+    if most and wanted.tokens >= most:
+        raise ValueError(f"samples.tokens = {wanted.tokens} and a prompt are more than the model's {most} positions")
 
 
 def resolved(config: Config) -> Config:

@@ -139,7 +139,8 @@ def test_what_cannot_be_learnt(folder: Path, tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(("how", "message"), [
     (["--steps", "0"], "steps = 0 is out of range"), (["--epochs", "0"], "--epochs 0.0 is no number of passes"),
-    (["--epochs", "nan"], "is no number of passes"), (["--device", "tpu"], "invalid device 'tpu'")])
+    (["--epochs", "nan"], "is no number of passes"), (["--epochs", "inf"], "is no number of passes"),
+    (["--device", "tpu"], "invalid device 'tpu'"), (["--evaluate-every", "5"], "needs --validation")])
 def test_numbers_that_are_no_run(how: list[str], message: str, folder: Path, chats: str, tmp_path: Path,
                                  capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["finetune", str(folder), chats, "-o", str(tmp_path / "out"), "--context", "128", *how]) == 2

@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import genesis
-from genesis.cli import run_log, train
+from genesis.cli import run_config, run_log, train
 from genesis.cli.main import main
 from genesis.cli.run_config import TrainConfig, from_table, read_config
 from genesis.models import AutoModelForCausalLM, LoRA
@@ -153,6 +154,33 @@ def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path, toke
     assert "step 15/15" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("end", ["rename", "write"])
+def test_a_kill_while_the_configuration_is_written_leaves_one(end: str, tmp_path: Path,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written each time that the run goes on."""
+    config = from_table(TrainConfig, {"out": str(tmp_path), "steps": 1, "model": {},
+                                      "data": {"train": "x", "context": 8}})
+    run_config.check_same(config, tmp_path, False)
+
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch:
+        patch.setattr(os, {"rename": "replace", "write": "fsync"}[end], killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_config.check_same(replace(config, steps=2), tmp_path, True)
+    assert json.loads((tmp_path / "config.json").read_text())["steps"] == 1
+    run_config.check_same(replace(config, steps=2), tmp_path, True)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{"])
+def test_a_damaged_configuration_is_named(text: str, tmp_path: Path) -> None:
+    config = from_table(TrainConfig, {"out": str(tmp_path), "steps": 1, "model": {},
+                                      "data": {"train": "x", "context": 8}})
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json is (damaged|no JSON object)"):
+        run_config.check_same(config, tmp_path, True)
+
+
 def test_the_result_loads_in_transformers(whole: Path) -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     ids = [[50, 32, 115, 113]]
@@ -242,7 +270,10 @@ def test_the_work_of_a_step(tokens: str) -> None:
     ({"out": ""}, "out = '' is no folder"), ({"steps": 0}, "steps = 0 is out of range: it is at least 1"),
     ({"optimizer": {"betas": [0.9]}}, r"optimizer.betas = \[0.9\] is no list of 2 numbers"),
     ({"optimizer": {"name": "adam"}}, "optimizer.name = 'adam' is none of 'adamw', 'muon'"),
-    ({"schedule": 5}, r"schedule is a table: \[schedule\]")])
+    ({"schedule": 5}, r"schedule is a table: \[schedule\]"), ({"clip": float("nan")}, "clip = nan is out of range"),
+    ({"schedule": {"final": float("nan")}}, "schedule.final = nan is out of range"),
+    ({"samples": {"temperature": -1}}, "samples.temperature = -1.0 is out of range"),
+    ({"evaluation": {"every": 2}}, "evaluation.every = 2 needs data.validation")])
 def test_bad_fields_are_named(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_table(TrainConfig, {"out": "x", "steps": 1, "data": {"train": "x", "context": 8}, "model": {}, **table})
@@ -253,6 +284,9 @@ def test_bad_fields_are_named(table: dict[str, Any], message: str) -> None:
     ({"model": {"family": "lama"}}, "no family 'lama' of language models; did you mean 'llama'"),
     ({"model": {}}, "needs 'family'"), ({"model": {**MODEL, "vocab_size": 99}}, "a vocabulary of 99"),
     ({"model": {**MODEL, "max_position_embeddings": 8}}, "longer than the model's context, 8"),
+    ({"samples": {"every": 1, "prompt": ""}}, "samples.prompt = '' has no token to continue"),
+    ({"samples": {"every": 1}, "model": {"family": "gpt2", "n_embd": 8, "n_head": 1, "n_layer": 1, "n_positions": 64}},
+     "samples.tokens = 64 and a prompt are more than the model's 64 positions"),
     ({"batch": 1000}, "rows, a step takes 1000 × 2")])
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, tokens: str, changes: dict[str, Any], message: str,
                                               capsys: pytest.CaptureFixture[str]) -> None:

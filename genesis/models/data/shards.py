@@ -14,10 +14,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from genesis.models.folder import find_folder, read_json, write_json
+from genesis.models.folder import CONFIG, find_folder, read_json, write_json
+from genesis.utils.atomic_file import replace_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +40,7 @@ TEXTS_AT_ONCE: Final = 256
 
 
 def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy a folder's tokenizer into another folder.
+    """Copy a folder's tokenizer into another folder, in place of one that is there. Each file is copied whole or not.
 
     Raises:
         FileNotFoundError: there is no such folder, or no tokenizer in it.
@@ -48,9 +50,23 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
         raise FileNotFoundError(f"{origin} has no {TOKENIZER_FILES[0]}")
     folder = Path(target)
     folder.mkdir(parents=True, exist_ok=True)
+    if folder.samefile(origin):
+        return
     for name in TOKENIZER_FILES:
-        if (origin / name).is_file() and not (folder / name).is_file():
-            shutil.copyfile(origin / name, folder / name)
+        if (origin / name).is_file():
+            with (origin / name).open("rb") as file:
+                replace_file(folder / name, partial(shutil.copyfileobj, file))
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def check_free(folder: str | os.PathLike[str]) -> None:
+    """Raise ValueError where tokens would take the place of others, or their tokenizer that of a model."""
+    path = Path(folder)
+    if (path / INDEX).exists():
+        raise ValueError(f"{path} holds tokens already: write to another folder, or remove it")
+    if (path / CONFIG).exists():
+        raise ValueError(f"{path} holds a model: write to another folder")
 
 
 def write_tokens(texts: Iterable[str], tokenizer: Tokenizer, folder: str | os.PathLike[str],
@@ -64,7 +80,7 @@ def write_tokens(texts: Iterable[str], tokenizer: Tokenizer, folder: str | os.Pa
         shard_tokens: how many tokens a file has before the next begins.
 
     Raises:
-        ValueError: the folder holds tokens already, or there are no texts.
+        ValueError: the folder holds tokens already, or a model, or there are no texts.
 
     >>> import tempfile
     >>> from genesis.models.text import byte_tokenizer
@@ -74,8 +90,9 @@ def write_tokens(texts: Iterable[str], tokenizer: Tokenizer, folder: str | os.Pa
     """
     import numpy as np
     path = Path(folder)
-    if (path / INDEX).exists():
-        raise ValueError(f"{path} holds tokens already: write to another folder, or remove it")
+    check_free(path)
+    if shard_tokens < 1:
+        raise ValueError(f"write_tokens: shard_tokens={shard_tokens} is no number of tokens")
     path.mkdir(parents=True, exist_ok=True)
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     shards: list[dict[str, int]] = []

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from genesis.cli.main import main
-from genesis.models.data import TokenFolder, TokenWindows, read_texts, write_tokens
-from genesis.models.text import Tokenizer, byte_tokenizer
+from genesis.models.data import TokenFolder, TokenWindows, copy_tokenizer, read_texts, write_tokens
+from genesis.models.text import Tokenizer, byte_tokenizer, write_byte_tokenizer
 from genesis.utils.data import DataLoader
+from tests.models.text.small import write_folder
 
 pytest.importorskip("tokenizers")
 
@@ -110,6 +111,32 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
         list(read_texts([tmp_path / "a.jsonl"]))
 
 
+def test_tokens_take_nobodys_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is refused changes nothing: the tokenizer of the tokens that are there, or of a model, stays."""
+    other = write_folder(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("some text")
+    assert main(["data", str(tmp_path / "a.txt"), "-t", str(other), "-o", str(tmp_path / "tokens")]) == 0
+    for folder, message in ((tmp_path / "tokens", "holds tokens already"), (other, "holds a model")):
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert main(["data", str(tmp_path / "a.txt"), "-t", "bytes", "-o", str(folder)]) == 2
+        assert message in capsys.readouterr().err
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_tokenizer_takes_the_place_of_another(tmp_path: Path) -> None:
+    """A command that was killed, or one of before, leaves one: its tokens would be read by the wrong tokenizer."""
+    other, folder = write_folder(tmp_path / "model"), tmp_path / "tokens"
+    copy_tokenizer(other, folder)
+    (folder / "chat_template.jinja").write_text("of another model")
+    (tmp_path / "third").mkdir()
+    write_byte_tokenizer(tmp_path / "third")
+    copy_tokenizer(tmp_path / "third", folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "third").iterdir()}
+    copy_tokenizer(folder, folder)
+    assert Tokenizer.from_pretrained(folder).encode("a") == [97]
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("some text")
     words = ["data", str(tmp_path / "a.txt"), "-t", "bytes", "-o", str(tmp_path / "tokens")]
@@ -122,3 +149,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["data", str(tmp_path / "none"), "-t", "bytes", "-o", str(tmp_path / "x")]) == 2
     assert main(["data", str(tmp_path / "a.txt"), "-t", str(tmp_path), "-o", str(tmp_path / "y")]) == 2
     assert "has no tokenizer.json" in capsys.readouterr().err
+    assert main([*words[:-1], str(tmp_path / "z"), "--shard-tokens", "0"]) == 2
