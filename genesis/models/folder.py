@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
+SHARD: Final = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+"""Names of the files of weights that are several."""
+
 SAMPLES: Final = 64
 SAMPLE_BYTES: Final = 4096
 """How much of each file tells a model from another: a page at so many places, which takes a few milliseconds."""
@@ -174,7 +178,11 @@ class StoredWeights(Mapping[str, "np.ndarray"]):
 
 
 def write_weights(folder: Path, arrays: Mapping[str, tuple[DType, np.ndarray]], largest: int) -> None:
-    """Write tensors as one file, or as several of at most `largest` bytes with an index."""
+    """Write tensors as one file, or as several of at most `largest` bytes with an index, in place of those of before.
+
+    Where files of before would be mixed with new ones the old index goes first: a folder that a kill leaves half
+    written has no model, and none is made of two.
+    """
     shards: list[dict[str, tuple[DType, np.ndarray]]] = [{}]
     filled = 0
     for name, (dtype, array) in arrays.items():
@@ -186,14 +194,26 @@ def write_weights(folder: Path, arrays: Mapping[str, tuple[DType, np.ndarray]], 
     if len(shards) == 1:
         _write_shard(folder / WEIGHTS, shards[0])
         (folder / INDEX).unlink(missing_ok=True)
+        _remove_shards(folder, ())
         return
     names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
+    if any((folder / name).exists() for name in names):
+        (folder / WEIGHTS).unlink(missing_ok=True)
+        (folder / INDEX).unlink(missing_ok=True)
     for file, shard in zip(names, shards, strict=True):
         _write_shard(folder / file, shard)
     places = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
     write_json(folder / INDEX, {"metadata": {"total_size": sum(a.nbytes for _, a in arrays.values())},
                                 "weight_map": dict(sorted(places.items()))})
     (folder / WEIGHTS).unlink(missing_ok=True)
+    _remove_shards(folder, names)
+
+
+def _remove_shards(folder: Path, kept: Sequence[str]) -> None:
+    """Remove shards of before: some tools read all of a folder's, whatever its index says."""
+    for path in folder.iterdir():
+        if SHARD.fullmatch(path.name) and path.name not in kept:
+            path.unlink()
 
 
 def _write_shard(path: Path, shard: Mapping[str, tuple[DType, np.ndarray]]) -> None:

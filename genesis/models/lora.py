@@ -56,7 +56,7 @@ class LoRA:
     Args:
         model: whose linear layers get one beside them, in place.
         rank, alpha, dropout: see `LoRALinear`.
-        targets: the names of the layers, as they end.
+        targets: the names of the layers, as they end; or one name.
 
     `state_dict()` has what is learnt, `merge()` makes the model one without such layers again.
 
@@ -75,9 +75,10 @@ class LoRA:
     """
 
     def __init__(self, model: nn.Module, rank: int = 8, alpha: float = 16.0, dropout: float = 0.0,
-                 targets: Sequence[str] = TARGETS):
+                 targets: Sequence[str] | str = TARGETS):
         if rank < 1:
             raise ValueError(f"LoRA: rank={rank} is no rank; it is at least 1")
+        targets = (targets,) if isinstance(targets, str) else targets
         found = [(name, module) for name, module in model.named_modules()
                  if isinstance(module, nn.Linear) and name.rpartition(".")[2] in targets]
         if not found:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from genesis import Tensor, nn
 from genesis.frontend.host_values import from_host
@@ -13,6 +14,7 @@ from genesis.ir.types import DType, cpu, dtype_named
 from genesis.models.config import ModelConfig
 from genesis.models.conversion import Conversion, load_all, save_all
 from genesis.models.folder import CONFIG, StoredWeights, find_folder, read_json, write_json, write_weights
+from genesis.models.lora import LoRALinear
 from genesis.ops.creation import DeviceLike
 
 if TYPE_CHECKING:
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 SHARD_BYTES = 5_000_000_000
 """The largest file that `save_pretrained` writes, as Hugging Face's tools do."""
+
+
+OF_TRANSFORMERS: Final[Mapping[str, str]] = {
+    "device_map": "device= puts all of the model on one",
+    "trust_remote_code": "nothing in a folder is ever executed",
+    "attn_implementation": "the compiler chooses how attention is computed",
+    "low_cpu_mem_usage": "weights are mapped and moved one after another, always",
+    "use_safetensors": "no other files are read",
+    "local_files_only": "nothing is ever downloaded",
+    "cache_dir": "HF_HUB_CACHE says where the cache is",
+    "subfolder": "give the path of that folder",
+    "load_in_8bit": "weights are not quantized",
+    "load_in_4bit": "weights are not quantized",
+}
+"""Arguments of `from_pretrained` in transformers, and why there are none here."""
 
 
 class PreTrainedModel(nn.Module):
@@ -71,10 +88,11 @@ class PreTrainedModel(nn.Module):
 
         Raises:
             FileNotFoundError: there is no such folder, or a file of it is missing.
-            TypeError: there is no such dtype.
+            TypeError: there is no such dtype, or no such argument.
             ValueError: a file is damaged, a field is unknown, or tensors are missing, left over or of other shapes.
         """
         wanted = weights_dtype(dtype, changes)
+        _check_arguments(changes, cls.config_class)
         path = find_folder(folder, revision)
         fields = read_json(path / CONFIG)
         if fields.get("model_type") != cls.config_class.model_type:
@@ -124,9 +142,15 @@ class PreTrainedModel(nn.Module):
         Where ranks have parts of the weights all of them call this, and the first one writes.
 
         Args:
-            folder: is made if there is none.
+            folder: is made if there is none. Weights that an earlier call wrote there are replaced.
             max_shard_bytes: weights of more are written as several files with an index.
+
+        Raises:
+            ValueError: the model has low-rank layers beside its own.
         """
+        if any(isinstance(module, LoRALinear) for module in self.modules()):
+            raise ValueError(f"save_pretrained: this {type(self).__name__} has low-rank layers, which no folder has a "
+                             "place for: lora.merge() first, or genesis.save(lora.state_dict(), path) for these alone")
         weights = _whole(self)
         if not weights:
             return
@@ -143,6 +167,17 @@ class PreTrainedModel(nn.Module):
                   "dtype": dtype.name}
         fields.pop("torch_dtype", None)
         write_json(path / CONFIG, fields)
+
+
+def _check_arguments(changes: Mapping[str, Any], config: type[ModelConfig]) -> None:
+    """Raise TypeError for what is neither an argument of `from_pretrained` nor a field, as far as it can be told."""
+    for name in changes:
+        if name in config.fields:
+            continue
+        if name in OF_TRANSFORMERS:
+            raise TypeError(f"from_pretrained takes no {name}: {OF_TRANSFORMERS[name]}; leave it out")
+        if near := get_close_matches(name, ("dtype", "device", "revision"), 1):
+            raise TypeError(f"from_pretrained takes no {name}; did you mean {near[0]}?")
 
 
 def _check_sizes(config: ModelConfig, stored: Mapping[str, np.ndarray], path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from genesis.models import (
     MistralForCausalLM,
     Qwen3Config,
 )
-from genesis.models.folder import find_folder
+from genesis.models.folder import INDEX, WEIGHTS, find_folder
 
 CONFIG = LlamaConfig(vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
 
@@ -42,6 +43,62 @@ def test_the_dtype_of_the_weights_by_either_name(given: dict[str, Any], found: A
 def test_a_dtype_that_weights_do_not_have(dtype: Any, folder: Path) -> None:
     with pytest.raises(TypeError, match="dtype"):
         AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"dtpye": "bfloat16"}, "takes no dtpye; did you mean dtype"), ({"devise": "cpu"}, "did you mean device"),
+    ({"device_map": "auto"}, "takes no device_map: device= puts all"),
+    ({"trust_remote_code": True}, "nothing in a folder is ever executed")])
+def test_arguments_that_there_are_not(given: dict[str, Any], message: str, folder: Path) -> None:
+    with pytest.raises(TypeError, match=message):
+        AutoModelForCausalLM.from_pretrained(folder, **given)
+
+
+@pytest.mark.parametrize("sizes", [(3000, 10 ** 9), (10 ** 9, 3000), (2000, 3000), (3000, 2000)])
+def test_weights_take_the_place_of_those_of_before(sizes: tuple[int, int], tmp_path: Path) -> None:
+    """Other tools read all files of a folder."""
+    for size in sizes:
+        model = LlamaForCausalLM(CONFIG)
+        model.save_pretrained(tmp_path, max_shard_bytes=size)
+    places = set(json.loads((tmp_path / INDEX).read_text())["weight_map"].values()) if sizes[1] < 10 ** 9 else {WEIGHTS}
+    assert {path.name for path in tmp_path.glob("*.safetensors")} == places
+    assert (tmp_path / INDEX).exists() == (sizes[1] < 10 ** 9)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert all(bool((a == b).all()) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("before", [2000, 3000, 10 ** 9])
+@pytest.mark.parametrize("after", [2000, 3000, 10 ** 9])
+def test_a_kill_while_weights_are_written_leaves_no_mix(before: int, after: int, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each file: the folder has the old model, the new one, or none."""
+    old, new = (LlamaForCausalLM(CONFIG) for _ in range(2))
+    plain, number = os.replace, 0
+    while True:
+        shutil.rmtree(tmp_path / "model", ignore_errors=True)
+        old.save_pretrained(tmp_path / "model", max_shard_bytes=before)
+        left = iter(range(number))
+
+        def replace(*paths: Any, left: Any = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            plain(*paths)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            try:
+                new.save_pretrained(tmp_path / "model", max_shard_bytes=after)
+                break
+            except KeyboardInterrupt:
+                pass
+        try:
+            found = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+        except FileNotFoundError:
+            found = None
+        assert found is None or any(
+            all(bool((a == b).all()) for a, b in zip(found.parameters(), model.parameters(), strict=True))
+            for model in (old, new))
+        number += 1
+    assert number > 1
 
 
 def edit(path: Path, **changes: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -81,5 +83,19 @@ def test_beside_weights_of_low_precision() -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="rank=0 is no rank"):
         LoRA(small(), rank=0)
-    with pytest.raises(ValueError, match="no linear layer named nothing"):
-        LoRA(small(), targets=("nothing",))
+    for targets in (("nothing",), "nothing"):
+        with pytest.raises(ValueError, match="no linear layer named nothing"):
+            LoRA(small(), targets=targets)
+    assert len(LoRA(small(), targets="q_proj").layers) == 2
+
+
+def test_a_folder_has_no_place_for_them(tmp_path: Path) -> None:
+    """Nothing could read the names of a model that is not merged."""
+    model = small()
+    lora = LoRA(model, rank=2)
+    with pytest.raises(ValueError, match=r"has low-rank layers.*lora.merge\(\) first"):
+        model.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    lora.merge()
+    model.save_pretrained(tmp_path / "model")
+    assert LlamaForCausalLM.from_pretrained(tmp_path / "model")(IDS).logits.tolist() == model(IDS).logits.tolist()
