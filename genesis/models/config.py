@@ -29,7 +29,8 @@ NEUTRAL: Final = frozenset([
     "problem_type", "pruned_heads", "remove_invalid_values", "repetition_penalty", "return_dict",
     "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
     "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript",
-    "transformers.js_config", "transformers_version", "typical_p", "use_bfloat16", "use_cache",
+    "transformers.js_config", "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version", "use_bfloat16",
+    "use_cache",
 ])
 """Fields that say how a model is called, trained or generated from, not what it computes."""
 
@@ -65,6 +66,7 @@ class ModelConfig(Mapping[str, Any]):
         model_type: the family's name in `config.json`.
         depth: the field that says how many layers there are.
         fields: each field that the family knows, with its default.
+        fixed: fields that folders of the family have, and their only value; transformers does not read them.
 
     Raises:
         ValueError: a field that the family does not know, or one whose value it has no model for.
@@ -73,16 +75,17 @@ class ModelConfig(Mapping[str, Any]):
     model_type: ClassVar[str]
     depth: ClassVar[str] = "num_hidden_layers"
     fields: ClassVar[Mapping[str, Any]]
+    fixed: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, **given: Any):
-        unknown = sorted(set(given) - set(self.fields) - NEUTRAL)
+        unknown = sorted(set(given) - set(self.fields) - set(self.fixed) - NEUTRAL)
         if unknown:
             near = get_close_matches(unknown[0], self.fields, 1)
             raise ValueError(
                 f"{type(self).__name__} does not know the field{'s' * (len(unknown) > 1)} {', '.join(unknown)}, which "
                 "may change what the model computes" + (f"; did you mean {near[0]}?" if near else
                                                     f". It knows {', '.join(sorted(self.fields))}"))
-        for name, harmless in FORBIDDEN.items():
+        for name, harmless in {**FORBIDDEN, **self.fixed}.items():
             if name not in self.fields and given.get(name) not in (None, harmless):
                 raise ValueError(f"{type(self).__name__}: {name}={given[name]!r} is not supported, only {harmless!r}")
         self._values = {**self.fields, **given}

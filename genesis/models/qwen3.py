@@ -54,6 +54,7 @@ class Qwen3MoeConfig(Qwen3Config):
         "num_experts_per_tok": 8, "num_experts": 128, "num_local_experts": None, "norm_topk_prob": False,
         "router_aux_loss_coef": 0.001, "mlp_only_layers": None,
     }
+    fixed = {"use_qk_norm": True, "shared_expert_intermediate_size": 0, "qkv_bias": False}  # Qwen3-Coder's has them
 
     def windows(self) -> tuple[int | None, ...]:
         """All layers have the window: transformers does not read `max_window_layers` of this family."""

@@ -18,6 +18,7 @@ from genesis.models import (
     MistralConfig,
     MistralForCausalLM,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 from genesis.models.folder import INDEX, WEIGHTS, find_folder
 
@@ -155,6 +156,22 @@ def test_fields_that_no_model_has(folder: Path, field: str, value: Any, message:
     edit(folder / "config.json", **{field: value})
     with pytest.raises(ValueError, match=message):
         AutoModelForCausalLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(("config", "fields"), [
+    (Qwen3MoeConfig, {"use_qk_norm": True, "shared_expert_intermediate_size": 0, "qkv_bias": False}),
+    (LlamaConfig, {"unsloth_fixed": True, "unsloth_version": "2026.3"})])
+def test_fields_of_folders_on_the_hub_that_transformers_does_not_read(config: Any, fields: dict[str, Any]) -> None:
+    assert config(**fields).architecture() == config().architecture()
+
+
+@pytest.mark.parametrize("fields", [
+    {"use_qk_norm": False}, {"shared_expert_intermediate_size": 64}, {"qkv_bias": True}])
+def test_such_fields_with_another_value(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is not supported, only"):
+        Qwen3MoeConfig(**fields)
+    with pytest.raises(ValueError, match="does not know the field"):
+        LlamaConfig(**fields)
 
 
 @pytest.mark.parametrize("kinds", [5, [["sliding_attention"]]])
