@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     language.add_model(parser)
     language.add_prompt(parser)
     parser.add_argument("--prompt-cache-file", metavar="FILE", required=True, help="where to keep it")
-    parser.add_argument("--max-kv-size", type=int, help="slots of the cache of keys and values")
+    language.add_slots(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
                            add_special_tokens=not chat)
     if not ids:
         raise ValueError("the prompt is empty")
-    language.room(model, ids, 1)
+    language.room(model, ids, 1, slots=arguments.max_kv_size)
     cache = cache_for(model, 1, arguments.max_kv_size or len(ids))
     start = time.perf_counter()
     with genesis.no_grad():

@@ -3,7 +3,8 @@
     genesis chat Qwen/Qwen3-0.6B
     genesis chat                     # the small model that `genesis demo` has trained, which continues what is written
 
-A model that was not made for chats continues the text so far. One with a table of positions sees the end of it.
+A model that was not made for chats continues the text so far. One with a table of positions, or with fewer slots of a
+cache, sees the end of it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from genesis.models.generation import cache_for
     from genesis.models.text import stream_generate
     if arguments.folder == str(DEMO) and not DEMO.is_dir():
         raise FileNotFoundError(f"there is no model at {DEMO} yet: genesis demo trains one in a few minutes; or give "
@@ -43,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
     begin: list[dict[str, Any]] = []
     if arguments.system_prompt:
         begin = [{"role": "system", "content": arguments.system_prompt}]
-    messages, told = list(begin), ""
+    messages, told, slots = list(begin), "", arguments.max_kv_size
     while (line := _ask()) not in (None, ""):
         if line == "/new":
             messages, told = list(begin), ""
@@ -54,9 +56,11 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             messages.append({"role": "user", "content": line})
             ids = tokenizer.encode_chat(messages)
-        ids = language.recent(model, ids)
-        answer, last = language.show(stream_generate(model, tokenizer, ids, **{
-            **language.options(arguments), "max_new_tokens": language.room(model, ids, arguments.max_tokens)}))
+        ids = language.recent(model, ids, slots)
+        answer, last = language.show(stream_generate(
+            model, tokenizer, ids, cache=cache_for(model, 1, slots) if slots else None,
+            **{**language.options(arguments), "max_new_tokens": language.room(
+                model, ids, arguments.max_tokens, slots=slots)}))
         messages.append({"role": "assistant", "content": answer})
         told += answer
         if last is not None:

@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
     model, tokenizer = language.opened(arguments)
     ids = _tokens(arguments, tokenizer, prompt)
     cache = _cache(arguments, model, tokenizer, len(ids))
-    wanted = language.room(model, ids, arguments.max_tokens, 0 if cache is None else cache.seen)
+    wanted = language.room(model, ids, arguments.max_tokens, 0 if cache is None else cache.seen, arguments.max_kv_size)
     if arguments.prefill_response:
         print(arguments.prefill_response, end="", flush=True)
     _, last = language.show(stream_generate(model, tokenizer, ids, cache=cache, **{

@@ -20,16 +20,23 @@ def add_model(parser: argparse.ArgumentParser, default: str | None = None) -> No
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights; as stored")
 
 
-def room(model: Any, ids: Sequence[int], wanted: int, before: int = 0) -> int:
-    """How many of the wanted tokens fit behind a prompt, and what a cache holds before it: a model with a table of
-    positions has so many and no more.
+def longest(model: Any, slots: int | None) -> int | None:
+    """The most tokens of a text, the answer included: those that a model has a table of positions for, or fewer slots
+    of a cache; None for any number."""
+    return min((most for most in (model.spec.position_table, slots) if most), default=None)
+
+
+def room(model: Any, ids: Sequence[int], wanted: int, before: int = 0, slots: int | None = None) -> int:
+    """How many of the wanted tokens fit behind a prompt, and what a cache holds before it.
 
     Raises:
         ValueError: none do.
     """
-    most, there = model.spec.position_table, before + len(ids)
+    most, there = longest(model, slots), before + len(ids)
     if most and there >= most:
-        raise ValueError(f"the prompt has {there} tokens, and the model's table of positions {most}")
+        raise ValueError(f"the prompt has {there} tokens, which leaves no room for an answer: " + (
+            f"the model's table of positions has {most}" if most == model.spec.position_table else
+            f"--max-kv-size is {most}"))
     return min(wanted, most - there) if most else wanted
 
 
@@ -74,9 +81,23 @@ def chat_of(arguments: argparse.Namespace, tokenizer: Tokenizer, prompt: str) ->
     return [*system, {"role": "user", "content": prompt}]
 
 
-def recent(model: Any, ids: Sequence[int]) -> list[int]:
-    """A conversation's last tokens: half of those that a model has positions for, so that there is room to answer."""
-    return list(ids)[-max(1, model.spec.position_table // 2):] if model.spec.position_table else list(ids)
+def recent(model: Any, ids: Sequence[int], slots: int | None = None) -> list[int]:
+    """A conversation's last tokens: half of what a text may have, so that there is room to answer."""
+    most = longest(model, slots)
+    return list(ids)[-max(1, most // 2):] if most else list(ids)
+
+
+def slots(text: str) -> int:
+    """The value of --max-kv-size."""
+    if (number := int(text)) < 2:
+        raise argparse.ArgumentTypeError(f"{number} slots have no room for a prompt and an answer")
+    return number
+
+
+def add_slots(parser: argparse.ArgumentParser) -> None:
+    """How long a text may become."""
+    parser.add_argument("--max-kv-size", type=slots, metavar="SLOTS",
+                        help="of the cache of keys and values: the most tokens of prompt and answer together")
 
 
 def add_sampling(parser: argparse.ArgumentParser, temperature: float) -> None:
@@ -89,7 +110,7 @@ def add_sampling(parser: argparse.ArgumentParser, temperature: float) -> None:
     parser.add_argument("--repetition-penalty", type=float, default=1.0, help="for tokens that occurred (1)")
     parser.add_argument("--seed", type=int, help="of the draws")
     parser.add_argument("--extra-eos-token", action="append", default=[], metavar="TEXT", help="a string that ends it")
-    parser.add_argument("--max-kv-size", type=int, help="slots of the cache of keys and values")
+    add_slots(parser)
 
 
 def opened(arguments: argparse.Namespace) -> tuple[Any, Tokenizer]:

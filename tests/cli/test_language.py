@@ -121,6 +121,32 @@ def test_chat(folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert len(prompts) == 3 and prompts[1] > prompts[0] and prompts[2] < prompts[1], "a history, until /new"
 
 
+@pytest.fixture
+def endless(folder: str, tmp_path: Path) -> str:
+    """A model without a token that ends a text, and without a template."""
+    other = write_folder(tmp_path / "endless", template=None)
+    (other / "tokenizer_config.json").write_text("{}")
+    return str(other)
+
+
+def test_a_text_ends_with_its_slots(endless: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """However much room the cache is made with."""
+    assert main(["generate", endless, "--prompt", "hello", "-m", "500", "--max-kv-size", "300", "--device", "cpu"]) == 0
+    assert "answer 295 tokens" in capsys.readouterr().err
+    assert main(["generate", endless, "--prompt", "hello", "--max-kv-size", "5", "--device", "cpu"]) == 2
+    assert "the prompt has 5 tokens, which leaves no room for an answer: --max-kv-size is 5" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["generate", endless, "--prompt", "hello", "--max-kv-size", "-5", "--device", "cpu"])
+
+
+def test_a_conversation_is_seen_as_far_as_there_are_slots(endless: str, capsys: pytest.CaptureFixture[str],
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\nhow are you\n"))
+    assert main(["chat", endless, "--max-tokens", "20", "--max-kv-size", "16", "--temp", "0", "--device", "cpu"]) == 0
+    told = re.findall(r"prompt (\d+) tokens.* answer (\d+) tokens", capsys.readouterr().err)
+    assert told == [("5", "11"), ("8", "8")]
+
+
 def test_eval_is_the_loss_of_the_text(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over it")
