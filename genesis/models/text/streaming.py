@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import genesis
 import genesis.nn.functional as F
@@ -77,6 +77,13 @@ class StopStrings:
         return rest
 
 
+LONGEST: Final = 64
+"""Tokens that are decoded for each new one, at the most: all of a long answer would take longer than the model."""
+
+KEPT: Final = 8
+"""Tokens before the next that are decoded with it: what a token stands for may depend on those before."""
+
+
 class Detokenizer:
     """The text that each token adds. Bytes of a character that is not whole yet wait for the rest."""
 
@@ -93,9 +100,10 @@ class Detokenizer:
             return ""
         new = text[len(self._shown):]
         self._shown = text
-        if text.endswith("\n"):  # a later token changes nothing before the end of a line: begin again there
-            self._ids = [token]
-            self._shown = self._tokenizer.decode(self._ids)
+        if len(self._ids) >= LONGEST:
+            last = self._tokenizer.decode(self._ids[-KEPT:])
+            if text.endswith(last):  # else the cut is within a character, and the next one may do
+                self._ids, self._shown = self._ids[-KEPT:], last
         return new
 
     def rest(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 from genesis.models import AutoModelForCausalLM
 from genesis.models.generation import StaticCache, generate
 from genesis.models.text import Tokenizer, stream_generate
-from genesis.models.text.streaming import Detokenizer, StopStrings
+from genesis.models.text.streaming import LONGEST, Detokenizer, StopStrings
 from tests.models.text.small import write_folder
 
 pytest.importorskip("tokenizers")
@@ -98,3 +98,36 @@ def test_characters_of_several_tokens_are_shown_whole(folder: Path) -> None:
     assert words.rest() == ""
     first = tokenizer.encode("né")[1]
     assert words.add(first) == "" and words.rest() == "\ufffd" and words.rest() == ""
+
+
+@pytest.mark.parametrize("text", ["word " * 100, "ä" * 200, "a 😀 smile, " * 40, "\n" * 150, "x\n" * 100],
+                         ids=["words", "letters", "mixed", "lines", "short lines"])
+def test_a_long_answer_is_decoded_in_parts(text: str, folder: Path) -> None:
+    """A token's text takes a time that does not grow with the answer."""
+    tokenizer = Tokenizer.from_pretrained(folder)
+    decoded: list[int] = []
+
+    class Counted:
+        def decode(self, ids: list[int]) -> str:
+            decoded.append(len(ids))
+            return tokenizer.decode(ids)
+    words = Detokenizer(Counted())  # type: ignore[arg-type]
+    assert "".join(words.add(token) for token in tokenizer.encode(text)) + words.rest() == text
+    assert max(decoded) <= LONGEST + 4
+
+
+@pytest.mark.parametrize("kind", ["metaspace", "word pieces"])
+def test_decoders_that_look_at_the_tokens_before(kind: str) -> None:
+    """The first piece of a text loses its space, a piece of a word has none before it."""
+    from tokenizers import Tokenizer as Tokens
+    from tokenizers import decoders, models
+    if kind == "metaspace":
+        pieces, decoder = ["\u2581the", "\u2581cat", "s", "\u2581", "!"], decoders.Metaspace()
+    else:
+        pieces, decoder = ["the", "cat", "##s", "##x", "!"], decoders.WordPiece()
+    tokens = Tokens(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, pieces[0]))
+    tokens.decoder = decoder
+    tokenizer = Tokenizer(tokens, {}, [], None)
+    ids = [i * i % 5 for i in range(3, 400, 2)] + [i % 5 for i in range(100)]
+    words = Detokenizer(tokenizer)
+    assert "".join(words.add(token) for token in ids) + words.rest() == tokenizer.decode(ids)
