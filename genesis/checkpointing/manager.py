@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import warnings
@@ -108,9 +109,11 @@ class CheckpointManager:
         Waits for the save before, if that is still being written.
 
         Raises:
-            TypeError, ValueError: something cannot be saved (`genesis.save`), or a name is taken.
+            TypeError, ValueError: something cannot be saved (`genesis.save`), a name is taken, or the step is no whole
+                number from 0 on.
             OSError: this save, or the one before in the background, could not be written.
         """
+        step = _whole_number(step)
         self.wait()
         ranks = self._ranks_of(objects)
         write = self._prepared_alone(step, objects) if ranks is None else self._prepared_with(ranks, step, objects)
@@ -158,8 +161,6 @@ class CheckpointManager:
 
     def _states(self, step: int, objects: Mapping[str, Any]) -> dict[str, Any]:
         """Copies of the objects' states, which can be saved."""
-        if step < 0:
-            raise ValueError(f"CheckpointManager.save: step={step} is negative")
         states = {name: _copied(state_of(value)) for name, value in {**objects, RANDOM: _random_states()}.items()}
         if RANDOM in objects:
             raise ValueError(f"CheckpointManager.save: the name {RANDOM!r} is taken, by the random generators' states")
@@ -252,6 +253,17 @@ class CheckpointManager:
                 directory.delete(stored)
             except OSError as error:
                 warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
+
+
+def _whole_number(step: Any) -> int:
+    """A step's number, of Python or of numpy."""
+    try:
+        found = int(operator.index(step))
+    except TypeError:
+        raise TypeError(f"CheckpointManager.save: step={step!r} is no whole number") from None
+    if found < 0:
+        raise ValueError(f"CheckpointManager.save: step={step} is negative")
+    return found
 
 
 def _tell(errors: list[BaseException]) -> None:

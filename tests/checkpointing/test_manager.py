@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import genesis
@@ -155,7 +156,8 @@ def test_an_error_that_no_call_raises_is_told_at_the_programs_end(tmp_path: Path
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [
-    ({"step": -1}, ValueError, "negative"),
+    ({"step": -1}, ValueError, "negative"), ({"step": 2.0}, TypeError, "step=2.0 is no whole number"),
+    ({"step": "3"}, TypeError, "step='3' is no whole number"),
     ({"step": 1, "rng": 3}, ValueError, "taken"),
     ({"step": 1, "a/b": 3}, ValueError, "no name for a file"),
     ({"step": 1, "x": object()}, TypeError, "cannot be saved"),
@@ -166,6 +168,15 @@ def test_what_cannot_be_saved(arguments: dict[str, Any], error: type[Exception],
         manager.save(**arguments)
     manager.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("step", "number"), [(np.int64(4), 4), (True, 1), (np.int32(0), 0)])
+def test_steps_of_other_kinds_of_integers(step: Any, number: int, tmp_path: Path) -> None:
+    """JSON has no numpy.int64, and `true` is another thing than 1."""
+    manager = CheckpointManager(tmp_path)
+    manager.save(step, x=3)
+    manager.wait()
+    assert manager.resume().step == number and [p.name for p in manager.checkpoints()] == [f"step-{number:08d}"]
 
 
 def test_objects_that_were_not_saved(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,7 @@ def test_decoders_that_look_at_the_tokens_before(kind: str) -> None:
     """The first piece of a text loses its space, a piece of a word has none before it."""
     from tokenizers import Tokenizer as Tokens
     from tokenizers import decoders, models
+    decoder: Any
     if kind == "metaspace":
         pieces, decoder = ["\u2581the", "\u2581cat", "s", "\u2581", "!"], decoders.Metaspace()
     else:
