@@ -66,15 +66,19 @@ class Interpreter:
     """Reads one pickle.
 
     Args:
-        data: the pickle.
+        data: the pickle, and what is behind it.
         allowed: "module.name" → what stands for it, a `Function` or a value.
         persistent: gives the object for an identifier outside of the pickle.
         refusal: says why a name is not on the list.
+        at: where the pickle begins.
+
+    Attributes:
+        at: how far the data was read.
     """
 
     def __init__(self, data: bytes, allowed: Mapping[str, Any], persistent: Callable[[Any], Any],
-                 refusal: Callable[[str], str]):
-        self._data, self._at = data, 0
+                 refusal: Callable[[str], str], at: int = 0):
+        self._data, self.at = data, at
         self._allowed, self._persistent, self._refusal = allowed, persistent, refusal
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
@@ -94,11 +98,11 @@ class Interpreter:
                     return self._end()
                 operation = _OPERATIONS.get(code)
                 if operation is None:
-                    raise Damaged(f"its pickle has the opcode {bytes([code])!r} at byte {self._at - 1}, which is not "
+                    raise Damaged(f"its pickle has the opcode {bytes([code])!r} at byte {self.at - 1}, which is not "
                                   "read")
                 operation(self)
         except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
-            raise Damaged(f"its pickle is malformed at byte {self._at} ({type(error).__name__})") from None
+            raise Damaged(f"its pickle is malformed at byte {self.at} ({type(error).__name__})") from None
 
     def _end(self) -> Any:
         if len(self._stack) != 1 or self._stack[0] is _MARK:
@@ -111,10 +115,10 @@ class Interpreter:
             raise Damaged(f"its pickle takes more than {MOST_WORK} steps and four for each of its bytes")
 
     def _take(self, count: int) -> bytes:
-        found = self._data[self._at:self._at + count]
+        found = self._data[self.at:self.at + count]
         if len(found) != count or count < 0:
             raise Damaged("its pickle ends within an object")
-        self._at += count
+        self.at += count
         return found
 
     def _number(self, format: str, size: int) -> int:
@@ -122,11 +126,11 @@ class Interpreter:
         return value
 
     def _line(self) -> str:
-        end = self._data.find(b"\n", self._at, self._at + LONGEST_NAME + 1)
+        end = self._data.find(b"\n", self.at, self.at + LONGEST_NAME + 1)
         if end < 0:
             raise Damaged(f"its pickle has a name of more than {LONGEST_NAME} characters")
-        found = self._data[self._at:end].decode()
-        self._at = end + 1
+        found = self._data[self.at:end].decode()
+        self.at = end + 1
         return found
 
     def _push(self, value: Any) -> None:

@@ -1,7 +1,8 @@
 """Files of `torch.save`, read without torch and without running anything that they say.
 
-The archive (`torch_archive`) has a pickle, whose names are looked up in the table below (`restricted_pickle`), and the
-bytes of the storages. Tensors that share a storage there share one here; a part of a storage has to lie inside of it.
+The archive (`torch_archive`; before version 1.6 `torch_legacy`) has a pickle, whose names are looked up in the table
+below (`restricted_pickle`), and the bytes of the storages. Tensors that share a storage there share one here; a part of
+a storage has to lie inside of it.
 """
 
 from __future__ import annotations
@@ -16,19 +17,18 @@ from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.types import Device, DType, cpu, dtype_named, tensor_type
+from genesis.ops.creation import empty
 from genesis.ops.diagonals import as_strided
 from genesis.utils.restricted_pickle import Function, Interpreter, Outside, check_result, checked_key
 from genesis.utils.safetensors_file import MOST_DIMENSIONS, Damaged
-from genesis.utils.sources import Source, read_into
+from genesis.utils.sources import Source, read_exactly, read_into
 from genesis.utils.torch_archive import Archive, open_archive
+from genesis.utils.torch_legacy import is_legacy, open_legacy
 
 if TYPE_CHECKING:
     import numpy as np
 
 ZIP: Final = b"PK\3\4"
-LEGACY: Final = b"\x80\x02\x8a\x0al\xfc\x9c\x46\xf9"
-"""How files of torch.save before version 1.6 begin: the pickle of a number."""
-
 STORAGES: Final = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
                    "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32",
                    "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool"}
@@ -60,21 +60,22 @@ def read_torch_file(source: Source, place: Callable[[Tensor, str], Tensor], mapp
         mapped: storages are the file's mapped pages, as far as they are on the CPU; writing to them changes no file.
 
     Raises:
-        Damaged: it is no file of torch's, says what is not read, or is in the legacy format.
+        Damaged: it is no file of torch's, or says what is not read.
     """
     start = source.file.tell()
-    head = source.file.read(len(LEGACY))
+    head = read_exactly(source.file, 32)
     source.file.seek(start)
-    if head == LEGACY:
-        raise Damaged("it is in torch's legacy format, a pickle with data behind it, which only torch reads; save it "
-                      "again with torch >= 1.6: torch.save(torch.load(path), path)")
-    if head[:4] != ZIP:
+    if is_legacy(head):
+        archive, program = open_legacy(source, _measured, _refusal)
+    elif head[:4] == ZIP:
+        archive = open_archive(source)
+        program = archive.read("data.pkl")
+    else:
         raise Damaged("it is a pickle, and a pickle is a program, which is not run; torch.save of dictionaries, lists "
                       "and tensors writes files that are read")
-    archive = open_archive(source)
     reader = _Reader(archive, place, mapped)
     try:
-        found = Interpreter(archive.read("data.pkl"), _allowed(), reader.storage, _refusal).run()
+        found = Interpreter(program, _allowed(), reader.storage, _refusal).run()
     except Outside as error:
         raise error.reason from None
     check_result(found, _LEAVES)
@@ -128,10 +129,15 @@ class _Reader:
     pages: Any = None
 
     def storage(self, identifier: Any) -> _Memory | _Untyped:
-        """The storage that a pickle's persistent identifier means: ("storage", kind, key, location, elements)."""
-        if type(identifier) is not tuple or len(identifier) != 5 or type(identifier[0]) is not str:
-            raise Damaged("its pickle refers to something that is no storage")
-        _, kind, key, location, numel = identifier
+        """The storage that a pickle's persistent identifier means: ("storage", kind, key, location, elements), and None
+        behind these in the legacy format."""
+        if type(identifier) is not tuple or len(identifier) not in (5, 6) or type(
+                identifier[0]) is not str or identifier[0] != "storage":
+            raise Damaged("its pickle refers to something that is no storage: a module with its source, perhaps, which "
+                          "is code; save model.state_dict()")
+        _, kind, key, location, numel = identifier[:5]
+        if len(identifier) == 6 and identifier[5] is not None:
+            raise Damaged("its pickle has a part of a storage for a storage, as torch wrote before 0.4")
         if type(key) is not str or type(location) is not str or type(numel) is not int or numel < 0:
             raise Damaged("its pickle has a storage without key, location and size")
         if kind is UNTYPED:
@@ -192,6 +198,40 @@ class _Reader:
             raise Damaged(f"it ends within the storage {memory.key[:80]!r}")
         data = np.asarray(self.pages[start:start + size])
         return (data if start % memory.dtype.itemsize == 0 else data.copy()).view(memory.dtype.numpy)
+
+
+@dataclass
+class _Measuring(_Reader):
+    """Makes tensors without memory, and notes what storages they ask for.
+
+    Attributes:
+        storages: key → (elements, bytes of one) as the file has it.
+    """
+
+    storages: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def storage(self, identifier: Any) -> _Memory | _Untyped:
+        """A storage, as if it was there."""
+        if type(identifier) is tuple and len(identifier) == 6 and type(identifier[2]) is str:
+            kind, key, numel = identifier[1], identifier[2], identifier[4]
+            size = kind.dtype().itemsize if isinstance(kind, _StorageKind) else 1
+            if type(numel) is int and 0 <= numel <= self.archive.source.size:
+                if self.storages.setdefault(key, (numel, size)) != (numel, size):
+                    raise Damaged(f"the storage {key[:80]!r} has two sizes")
+                self.archive.places[f"data/{key}"] = 0, numel * size
+        return super().storage(identifier)
+
+    def tensor(self, memory: _Memory, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of this shape, without memory."""
+        return empty(shape, dtype=memory.dtype, device="meta")
+
+
+def _measured(data: bytes, at: int, archive: Archive) -> tuple[int, dict[str, tuple[int, int]]]:
+    """Where the pickle ends that begins at a place, and the storages that it asks for."""
+    reader = _Measuring(archive, lambda tensor, _: tensor, False)
+    pickle = Interpreter(data, _allowed(), reader.storage, _refusal, at)
+    pickle.run()
+    return pickle.at, reader.storages
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import torch
 
 import genesis
 from genesis.utils import restricted_pickle
+from genesis.utils.torch_legacy import MAGIC
 
 MOST_SECONDS = 20.0
 """For one file; most take a millisecond, those that use up what a pickle may do about five seconds."""
@@ -210,8 +211,57 @@ def mutants(data: bytes, draw: random.Random) -> bytes:
     return bytes(found)
 
 
+LEGACY_STORAGE = STORAGE[:-2] + b"NtQ"
+"""The same storage as the legacy format asks for it."""
+
+
+def legacy(program: bytes, keys: Any = ("0",), storages: tuple[tuple[int, bytes], ...] = ((6, bytes(24)),),
+           version: Any = 1001) -> bytes:
+    """A file of the legacy format."""
+    values = (MAGIC, version, {"little_endian": True})
+    return b"".join([*(pickle.dumps(value, 2) for value in values), program,
+                     pickle.dumps(list(keys) if isinstance(keys, tuple) else keys, 2),
+                     *(struct.pack("<q", count) + data for count, data in storages)])
+
+
+ONE = rebuilt(0, (6,), (1,), LEGACY_STORAGE)
+
+
+@pytest.mark.parametrize(("message", "data"), [
+    ("of another version", legacy(ONE, version=1000)), ("of another version", legacy(ONE, version=[1] * 100)),
+    ("not those that it asks for", legacy(ONE, keys=())), ("not those that it asks for", legacy(ONE, keys=("1",))),
+    ("not those that it asks for", legacy(ONE, keys=("0", "0"))),
+    ("not those that it asks for", legacy(ONE, keys=(0,))),
+    ("not those that it asks for", legacy(ONE, keys={"0": 1})),
+    ("not those that it asks for", legacy(ONE, keys=(["0"],))),
+    ("has 5 elements, where 6", legacy(ONE, storages=((5, bytes(24)),))),
+    ("has -1 elements, where 6", legacy(ONE, storages=((-1, bytes(24)),))),
+    ("ends within the storage '0'", legacy(ONE, storages=((6, bytes(23)),))),
+    ("ends within the storage '0'", legacy(ONE, storages=())),
+    ("reaches element 6 of a storage of 6", legacy(rebuilt(0, (7,), (1,), LEGACY_STORAGE))),
+    ("for a storage", legacy(rebuilt(0, (6,), (1,), STORAGE[:-2] + b"(X\1\0\0\0vK\0K\6ttQ"))),
+    ("which is code", legacy(b"\x80\2(X\6\0\0\0moduleX\1\0\0\0mX\1\0\0\0fX\1\0\0\0stQ.")),
+    ("has two sizes", legacy(ONE[:-1] + LEGACY_STORAGE.replace(b"K\6", b"K\5") + b".")),
+    ("no storage", legacy(rebuilt(0, (6,), (1,), b"N"), keys=(), storages=())),
+    ("of 200 float32 has 0 bytes", legacy(rebuilt(0, (6,), (1,), LEGACY_STORAGE.replace(b"K\6", b"K\xc8")))),
+    ("bytes that are neither 0 nor 1", legacy(rebuilt(0, (2,), (1,), LEGACY_STORAGE.replace(b"Float", b"Bool").replace(
+        b"K\6", b"K\2")), storages=((2, b"\2\1"),))),
+    ("a name of more than 200 characters", legacy(ONE)[:60]), ("ends within an object", legacy(ONE)[:14]),
+    ("itself", legacy(b"\x80\2]q\0h\0a.", (), ())),
+], ids=str)
+def test_legacy_files_that_lie(message: str, data: bytes) -> None:
+    refused(data, message)
+
+
+def test_a_legacy_file_is_read_or_refused_wherever_it_is_cut() -> None:
+    whole = whole_file(2, True)
+    assert not isinstance(loads(whole), ValueError)
+    for end in [*range(0, len(whole), 9), len(whole) - 1]:
+        assert isinstance(loads(whole[:end]), ValueError), end
+
+
 @cache
-def whole_file(protocol: int) -> bytes:
+def whole_file(protocol: int, legacy: bool = False) -> bytes:
     layer = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(layer.parameters())
     layer(torch.ones(1, 3)).sum().backward()
@@ -220,16 +270,16 @@ def whole_file(protocol: int) -> bytes:
     torch.save({"model": layer.state_dict(), "optimizer": optimizer.state_dict(), "weight": layer.weight,
                 "views": [layer.weight.detach().t(), layer.weight.detach()[0]], "size": torch.Size([1, 2]),
                 "dtype": torch.float16, "device": torch.device("cpu"), "bytes": b"\xff", "set": {1, 2}, "c": 1j}, file,
-               pickle_protocol=protocol)
+               pickle_protocol=protocol, _use_new_zipfile_serialization=not legacy)
     return file.getvalue()
 
 
 def mutated(seed: int, count: int) -> tuple[int, int]:
-    """Mutated archives, and archives with mutated pickles: (read, refused)."""
+    """Mutated archives, archives with mutated pickles, and files of the legacy format: (read, refused)."""
     draw, read = random.Random(seed), 0
     for number in range(count):
-        data = whole_file(2 + number % 4)
-        if number % 3 == 0:
+        data = whole_file(2 + number % 4, number % 3 == 1)
+        if number % 3 < 2:
             data = mutants(data, draw)
         else:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:

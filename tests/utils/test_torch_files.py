@@ -8,6 +8,7 @@ import re
 import struct
 import zipfile
 from collections import Counter, OrderedDict, defaultdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,29 @@ def samples() -> dict[str, Any]:
     }
 
 
+LEGACY: dict[str, Any] = {"_use_new_zipfile_serialization": False}
+"""The format of before version 1.6."""
+
+
+@pytest.mark.parametrize("options", [{}, LEGACY], ids=["archive", "legacy"])
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("name", list(samples()))
-def test_it_is_what_torch_wrote(name: str, protocol: int, tmp_path: Path) -> None:
+def test_it_is_what_torch_wrote(name: str, protocol: int, options: dict[str, Any], tmp_path: Path) -> None:
     obj = samples()[name]
-    same(genesis.load(written(obj, pickle_protocol=protocol)), obj)
-    torch.save(obj, tmp_path / "file.pt", pickle_protocol=protocol)
+    same(genesis.load(written(obj, pickle_protocol=protocol, **options)), obj)
+    torch.save(obj, tmp_path / "file.pt", pickle_protocol=protocol, **options)
     same(genesis.load(tmp_path / "file.pt"), obj)
     same(genesis.load(tmp_path / "file.pt", mmap=True), obj)
+
+
+def test_a_legacy_file_within_another() -> None:
+    """Files of several objects were written so: each begins where the one before ends."""
+    first, second = written([torch.ones(3), 1], **LEGACY).getvalue(), written(torch.arange(4), **LEGACY).getvalue()
+    file = io.BytesIO(b"before" + first + second)
+    file.seek(6)
+    same(genesis.load(file), [torch.ones(3), 1])
+    file.seek(6 + len(first))
+    same(genesis.load(file), torch.arange(4))
 
 
 def test_names_of_torch() -> None:
@@ -86,10 +102,11 @@ def test_names_of_torch() -> None:
     assert found == [genesis.Size([2, 3]), genesis.device("cuda", 1), genesis.device("cpu"), genesis.float16]
 
 
-def test_what_shares_a_storage_shares_it_afterwards() -> None:
+@pytest.mark.parametrize("options", [{}, LEGACY], ids=["archive", "legacy"])
+def test_what_shares_a_storage_shares_it_afterwards(options: dict[str, Any]) -> None:
     base = torch.arange(6.0).view(2, 3)
     tied = torch.nn.Parameter(base.clone())
-    found = genesis.load(written({"base": base, "row": base[1], "turned": base.t(), "a": tied, "b": tied}))
+    found = genesis.load(written({"base": base, "row": base[1], "turned": base.t(), "a": tied, "b": tied}, **options))
     found["row"].zero_()
     assert found["base"].tolist() == [[0, 1, 2], [0, 0, 0]] and found["turned"].tolist() == [[0, 0], [1, 0], [2, 0]]
     with genesis.no_grad():
@@ -130,8 +147,9 @@ def test_locations() -> None:
         seen.append((storage.shape, name))
     seen: list[Any] = []
     x = torch.arange(6.0).view(2, 3)
-    same(genesis.load(written([x, x[0]]), map_location=told), [x, x[0]])
-    assert seen == [((2, 3), "cpu")]
+    for options in ({}, LEGACY):
+        same(genesis.load(written([x, x[0]], **options), map_location=told), [x, x[0]])
+    assert seen == [((2, 3), "cpu")] * 2
     same(genesis.load(written(x), map_location=lambda storage, name: storage), x)
     same(genesis.load(written(x), map_location={"cuda:0": "cpu"}), x)
     same(genesis.load(written(x), map_location=genesis.device("cpu")), x)
@@ -178,9 +196,9 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     calls = [(os.system, (f"touch {made}",)), (eval, (f"open({made!r}, 'w')",)), (exec, (f"open({made!r}, 'w')",)),
              (getattr, ("", "join")), (open, (made, "w")), (__import__, ("antigravity",)), (bytes, (1 << 40,)),
              (torch.load, ("x",)), (torch.zeros, (1 << 40,)), (np.zeros, (1 << 40,)), (str, (b"x",))]
-    for call in calls:
+    for call, options in product(calls, ({}, LEGACY)):
         with pytest.raises(ValueError, match=r"it names .*nothing in a file is executed|calls what cannot be called"):
-            genesis.load(written({"x": Runs(*call)}))
+            genesis.load(written({"x": Runs(*call)}, **options))
     with (pytest.warns(UserWarning, match="reads what weights_only=True reads"),
           pytest.raises(ValueError, match="names")):
         genesis.load(written({"x": Runs(*calls[1])}), weights_only=False)
@@ -198,13 +216,13 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     (np.ones(2), "names numpy"),
 ], ids=lambda x: type(x).__name__ if not isinstance(x, str) else "")
 def test_what_is_not_read_is_named(obj: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        genesis.load(written(obj))
+    for options in ({}, LEGACY):
+        with pytest.raises(ValueError, match=message):
+            genesis.load(written(obj, **options))
 
 
 def test_other_pickles_and_archives() -> None:
     for file, message in [
-            (written([1], _use_new_zipfile_serialization=False), "legacy format.*torch.load"),
             (io.BytesIO(pickle.dumps({"a": 1})), "a pickle is a program"),
             (io.BytesIO(b"PK\3\4" + bytes(100)), "archive is malformed")]:
         with pytest.raises(ValueError, match=message):
