@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 
 from genesis.cli import language
@@ -33,7 +32,7 @@ def _run(arguments: argparse.Namespace) -> int:
     ids = tokenizer.encode(read_text(arguments.text))
     window = min(arguments.window, model.spec.position_table or arguments.window)
     loss, count = mean_loss(model, ids, window)
-    print(f"{count} tokens: loss {loss:.4f} nats a token, perplexity {math.exp(loss):.3f}")
+    print(f"{count} tokens: loss {loss:.4f} nats a token, perplexity {language.perplexity(loss)}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -162,6 +163,19 @@ def speeds(last: Fragment) -> str:
     memory = f", {last.peak_memory / 1e9:.2f} GB at most" if last.peak_memory else ""
     return (f"prompt {last.prompt_tokens} tokens, {last.prompt_speed:,.1f} tokens/s; answer {last.generated_tokens} "
             f"tokens, {last.generation_speed:,.1f} tokens/s{memory}")
+
+
+def perplexity(loss: float) -> str:
+    """The exponential of a loss in nats, for people.
+
+    >>> perplexity(1.0), perplexity(20.0), perplexity(1e4), perplexity(float("nan"))
+    ('2.718', '4.852e+08', 'inf', 'nan')
+    """
+    try:
+        found = math.exp(loss)
+    except OverflowError:
+        found = math.inf
+    return f"{found:.3f}" if not found >= 1e6 else f"{found:.3e}"
 
 
 def refused(work: Callable[[], int]) -> int:

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the script, print. 0: printed; 1: the script failed (what it did is shown); 2: there is no such script."""
+    """Run the script, print. 0: printed; 1: the script failed (what it did is shown); 2: there is no such script,
+    column or folder."""
     from genesis.profiler import profile
     from genesis.profiler.averages import SORTS
     if arguments.sort not in SORTS:
@@ -43,12 +44,16 @@ def run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.script).is_file():
         print(f"genesis profile: there is no file {arguments.script}", file=sys.stderr)
         return 2
+    trace = Path(arguments.trace).absolute() if arguments.trace else None  # the script may go to another folder
+    if trace is not None and not trace.parent.is_dir():
+        print(f"genesis profile: there is no folder {trace.parent} for the trace", file=sys.stderr)
+        return 2
     found = profile(profile_memory=True, with_stack=True)
     with found:
         status = _run_script(arguments.script, arguments.rest)
     found.print_stats(arguments.sort, arguments.rows)
-    if arguments.trace:
-        found.export_chrome_trace(arguments.trace)
+    if trace is not None:
+        found.export_chrome_trace(trace)
     return status
 
 

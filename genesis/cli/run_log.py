@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import genesis
 from genesis import Tensor
+from genesis.cli.language import perplexity
 from genesis.cli.progress import LiveProgress
 from genesis.cli.record import TrainingStep
 from genesis.cli.run_config import LogConfig, RunConfig
@@ -131,7 +132,7 @@ class RunLog:
         self.flush()
         self._write({"step": step, "validation_loss": loss})
         self.note(f"step {step:>{len(str(self._steps))}}/{self._steps}  validation loss {loss:.4f}  "
-                  f"perplexity {math.exp(min(loss, 700)):.2f}")
+                  f"perplexity {perplexity(loss)}")
         self._last = time.perf_counter()
 
     def sample(self, step: int, prompt: str, text: str) -> None:

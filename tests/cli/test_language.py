@@ -188,6 +188,17 @@ def test_bytes_that_are_no_text(command: str, folder: str, capsys: pytest.Captur
     assert "genesis: the prompt is no UTF-8 text" in capsys.readouterr().err
 
 
+def test_a_loss_beyond_all_perplexities(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loud = write_folder(tmp_path / "loud")
+    model = AutoModelForCausalLM.from_pretrained(loud)
+    with genesis.no_grad():
+        model.lm_head.weight.mul_(3000)
+    model.save_pretrained(loud)
+    (tmp_path / "text.txt").write_text("some text")
+    assert main(["eval", str(loud), str(tmp_path / "text.txt"), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.endswith("perplexity inf\n")
+
+
 def test_what_eval_cannot_read(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     for path, message in ((tmp_path / "bytes.txt", "bytes.txt is no UTF-8 text"), (tmp_path, "Is a directory")):

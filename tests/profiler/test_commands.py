@@ -45,6 +45,18 @@ def test_the_command(script: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert json.loads(trace.read_text())["traceEvents"]
 
 
+def test_a_trace_lies_where_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the script goes elsewhere; and that there is no such place is said before it runs."""
+    (tmp_path / "goes.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'other')!r})\n"
+                                      f"os.chdir({str(tmp_path / 'other')!r})")
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", "goes.py", "--trace", "none/trace.json"]) == 2
+    assert "there is no folder" in capsys.readouterr().err and not (tmp_path / "other").exists()
+    assert main(["profile", "goes.py", "--trace", "trace.json"]) == 0
+    assert (tmp_path / "trace.json").is_file()
+
+
 def test_a_script_that_fails_is_shown_all_the_same(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", script, "--", "fail"]) == 1
     out, err = capsys.readouterr()

@@ -56,7 +56,18 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise ValueError(f"{where}: this is no JSON ({error})") from None
             if not isinstance(row, dict):
                 raise ValueError(f"{where}: this is no JSON object")
+            if b"\\u" in line and not _is_text(row):
+                raise ValueError(f"{where}: this has half a character, which is no text (\\ud800 to \\udfff by itself)")
             yield where, row
+
+
+def _is_text(row: dict[str, Any]) -> bool:
+    """Whether all texts of a line can be written as UTF-8."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _files(source: Path) -> list[Path]:

@@ -59,7 +59,8 @@ def test_answers_that_are_written_otherwise_when_last(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("row", "message"), [
     ({"txt": "x"}, "line 1: an example has 'messages', 'text', or 'prompt' and 'completion'.*'txt'"),
-    ({"messages": "x"}, "is a list of objects"), (said("hi"), "no message of the role 'assistant'")])
+    ({"messages": "x"}, "is a list of objects"), ({"text": "\ud83d"}, "line 1: this has half a character"),
+    (said("hi"), "no message of the role 'assistant'")])
 def test_bad_examples_are_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         shown(tmp_path, row)

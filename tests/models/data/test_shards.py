@@ -104,7 +104,8 @@ def test_texts_of_files_and_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("line", "message"), [
     ("[1]", "line 2: this is no JSON object"), ("{", "line 2: this is no JSON"),
     ('{"txt": "x"}', "line 2: there is no text in the field 'text'; there are txt"),
-    ('{"text": 5}', "line 2: the field 'text' is no text but 5")])
+    ('{"text": 5}', "line 2: the field 'text' is no text but 5"),
+    (r'{"text": "a\ud800b"}', "line 2: this has half a character")])
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n' + line)
     with pytest.raises(ValueError, match=message):
