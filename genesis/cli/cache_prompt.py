@@ -39,8 +39,8 @@ def _run(arguments: argparse.Namespace) -> int:
     prompt = language.prompt_of(arguments)
     model, tokenizer = language.opened(arguments)
     chat = language.chat_of(arguments, tokenizer, prompt)
-    ids = tokenizer.encode(tokenizer.chat(chat, continue_final_message=True) if chat else prompt,
-                           add_special_tokens=not chat)
+    text = tokenizer.chat(chat, continue_final_message=True, **arguments.chat_template_config) if chat else prompt
+    ids = tokenizer.encode(text, add_special_tokens=not chat)
     if not ids:
         raise ValueError("the prompt is empty")
     language.room(model, ids, 1, slots=arguments.max_kv_size)

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     language.add_model(parser, default=str(DEMO))
     parser.add_argument("--system-prompt", help="what the model is told first")
+    language.add_template_values(parser)
     language.add_sampling(parser, temperature=0.7)
 
 
@@ -55,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
             ids = tokenizer.encode(told)
         else:
             messages.append({"role": "user", "content": line})
-            ids = tokenizer.encode_chat(messages)
+            ids = tokenizer.encode_chat(messages, **arguments.chat_template_config)
         ids = language.recent(model, ids, slots)
         answer, last = language.show(stream_generate(
             model, tokenizer, ids, cache=cache_for(model, 1, slots) if slots else None,

@@ -61,7 +61,7 @@ def _tokens(arguments: argparse.Namespace, tokenizer: Tokenizer, prompt: str) ->
     if not chat:
         return tokenizer.encode(prompt + begun, add_special_tokens=not cached)
     answer = [{"role": "assistant", "content": begun}] if begun else []
-    text = tokenizer.chat([*chat, *answer], continue_final_message=bool(begun))
+    text = tokenizer.chat([*chat, *answer], continue_final_message=bool(begun), **arguments.chat_template_config)
     if cached:
         text = prompt + text[text.rindex(language.PLACE) + len(language.PLACE):]
     return tokenizer.encode(text, add_special_tokens=False)

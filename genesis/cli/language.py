@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,9 @@ def room(model: Any, ids: Sequence[int], wanted: int, before: int = 0, slots: in
     return min(wanted, most - there) if most else wanted
 
 
+TOLD = ("messages", "add_generation_prompt", "continue_final_message")
+"""What a chat template is told by the command itself."""
+
 PLACE = "<query>"
 """Stands for the prompt where a chat is asked for what its template writes around it."""
 
@@ -50,6 +54,24 @@ def add_prompt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", "-p", required=True, help="the text; - for standard input")
     parser.add_argument("--system-prompt", help="what the model is told first, through its chat template")
     parser.add_argument("--ignore-chat-template", action="store_true", help="continue the text as it is")
+    add_template_values(parser)
+
+
+def add_template_values(parser: argparse.ArgumentParser) -> None:
+    """What else a chat template is told."""
+    parser.add_argument("--chat-template-config", type=template_values, default={}, metavar="JSON",
+                        help="what else the template asks for, such as '{\"enable_thinking\": false}'")
+
+
+def template_values(text: str) -> dict[str, Any]:
+    """The value of --chat-template-config."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"this is no JSON ({error})") from None
+    if not isinstance(found, dict) or found.keys() & TOLD:
+        raise argparse.ArgumentTypeError(f"{text} is no JSON object of names other than {', '.join(TOLD)}")
+    return found
 
 
 def prompt_of(arguments: argparse.Namespace) -> str:

@@ -121,6 +121,22 @@ def test_chat(folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert len(prompts) == 3 and prompts[1] > prompts[0] and prompts[2] < prompts[1], "a history, until /new"
 
 
+@pytest.mark.parametrize("command", ["generate", "chat", "cache_prompt"])
+def test_a_template_is_told_what_else_it_asks_for(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    template = "{{ 'quick' if quick else 'thinking at length ' }}{{ messages[0]['content'] }}"
+    other = str(write_folder(tmp_path / "model", template))
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    more = {"generate": ["--prompt", "hello", "-m", "1"], "chat": ["-m", "1"],
+            "cache_prompt": ["--prompt", "hello", "--prompt-cache-file", str(tmp_path / "file")]}[command]
+    told = ["--chat-template-config", '{"quick": true}']
+    assert main([command, other, "--device", "cpu", *more, *told]) == 0
+    assert f"prompt {len('quickhello')} tokens" in capsys.readouterr().err
+    for bad in ("{", "[1]", '{"messages": []}'):
+        with pytest.raises(SystemExit):
+            main([command, other, "--device", "cpu", *more, "--chat-template-config", bad])
+
+
 @pytest.fixture
 def endless(folder: str, tmp_path: Path) -> str:
     """A model without a token that ends a text, and without a template."""
