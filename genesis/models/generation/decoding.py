@@ -91,6 +91,8 @@ class Decoder:
             last = self.model.following(part, self.model.model.reserve(part, self.cache), self.cache)
             genesis.eval(last, *self.cache.tensors())
         assert last is not None
+        self.cache.slots = genesis.zeros(1, dtype=genesis.int64, device=self.device)
+        genesis.eval(self.cache.slots)  # as a step leaves it: else the second step is captured again
         return self._chosen(last)
 
     def step(self, tokens: Tensor) -> Step:

@@ -43,6 +43,19 @@ def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
     assert (found[0] - found[1]).abs().max().item() < 1e-4 and bool((found[1] == found[2]).all())
 
 
+@pytest.mark.parametrize("prompt", [[[7]], [[1, 2, 3, 4, 5]], [[1, 2, 3], [4, 5, 6]]], ids=["one", "five", "two rows"])
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_step_is_captured_once(window: int | None, prompt: list[list[int]]) -> None:
+    """Whatever the prompt's length was: a capture takes as long as many tokens."""
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=window)).eval()
+    with genesis.no_grad():
+        decoder = Decoder(model, len(prompt), 40, Sampling(temperature=0))
+        step = decoder.prefill(genesis.tensor(prompt), chunk=3)
+        for _ in range(6):
+            step = decoder.step(step.tokens)
+    assert (genesis.explain(decoder._next).captures, genesis.explain(decoder._next).hits) == (1, 5)
+
+
 @pytest.mark.parametrize("kind", ["static", "growing", "window"])
 def test_a_cache_is_saved_and_goes_on(kind: str, tmp_path: Path) -> None:
     genesis.manual_seed(0)
