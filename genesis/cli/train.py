@@ -126,7 +126,7 @@ def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
     if config.batch % here.shares:
         raise ValueError(f"batch = {config.batch} rows cannot be shared out evenly over {here.shares} ranks")
     rows = TokenWindows(data.train, data.context, data.documents)
-    model = build_model(config.model, rows.folder.vocab_size, config.device)
+    model = build_model(config.model, rows.folder.vocab_size, config.device, rows.folder.end_id)
     if model.spec.vocab_size < rows.folder.vocab_size:
         raise ValueError(f"{data.train} has tokens below {rows.folder.vocab_size}, the model a vocabulary of "
                          f"{model.spec.vocab_size}")
@@ -161,8 +161,9 @@ def resolved(config: Config) -> Config:
     return replace(config, device=device, precision=precision)
 
 
-def build_model(fields: Mapping[str, Any], vocab_size: int, device: str | None) -> CausalLM:
-    """A folder's model, or a new one of a family, with the data's vocabulary unless the fields say otherwise."""
+def build_model(fields: Mapping[str, Any], vocab_size: int, device: str | None, end: int | None = None) -> CausalLM:
+    """A folder's model, or a new one of a family, with the data's vocabulary and its end of a text unless the fields
+    say otherwise."""
     import genesis
     from genesis.models import AutoModelForCausalLM, config_for
     given = dict(fields)
@@ -172,7 +173,8 @@ def build_model(fields: Mapping[str, Any], vocab_size: int, device: str | None) 
     if "family" not in given:
         raise ValueError("[model] needs 'family', or 'folder' to go on with the model of one")
     family = given.pop("family")
-    return AutoModelForCausalLM.from_config(config_for(family, **{"vocab_size": vocab_size, **given})).to(device)
+    ours = {"vocab_size": vocab_size, "bos_token_id": None, "eos_token_id": end}
+    return AutoModelForCausalLM.from_config(config_for(family, **{**ours, **given})).to(device)
 
 
 def loader(rows: Any, config: RunConfig) -> DataLoader:

@@ -34,6 +34,9 @@ NEUTRAL: Final = frozenset([
 ])
 """Fields that say how a model is called, trained or generated from, not what it computes."""
 
+TOKENS: Final = frozenset(["bos_token_id", "eos_token_id"])
+"""Tokens that begin and end a text."""
+
 FORBIDDEN: Final = {"add_cross_attention": False, "is_decoder": False, "is_encoder_decoder": False,
                     "chunk_size_feed_forward": 0, "pruned_heads": {}}
 """Fields that change nothing while they have this value (or null)."""
@@ -112,9 +115,11 @@ class ModelConfig(Mapping[str, Any]):
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as `config.json` has them; one that is None by default is left out where it is."""
-        return {"model_type": self.model_type, **{name: value for name, value in self._values.items()
-                                                  if value is not None or self.fields.get(name) is not None}}
+        """The fields, as `config.json` has them; one that is None by default is left out where it is. Null for a token
+        says that there is none, where transformers has a default."""
+        return {"model_type": self.model_type, **{
+            name: value for name, value in self._values.items()
+            if value is not None or self.fields.get(name) is not None or name in TOKENS}}
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A configuration with other values of some fields."""

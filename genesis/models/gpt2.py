@@ -62,7 +62,8 @@ class GPT2LMHeadModel(CausalLM):
         """
         sizes, p = model.config, model.config.dropout
         made = cls(GPT2Config(vocab_size=sizes.vocab_size, n_positions=sizes.context, n_embd=sizes.dim,
-                              n_layer=sizes.layers, n_head=sizes.heads, resid_pdrop=p, embd_pdrop=p, attn_pdrop=0.0))
+                              n_layer=sizes.layers, n_head=sizes.heads, resid_pdrop=p, embd_pdrop=p, attn_pdrop=0.0,
+                              bos_token_id=None, eos_token_id=None))
         made = made.to(device=model.position.device, dtype=model.position.dtype)
         with genesis.no_grad():
             given = _weights_of_gpt(model)

@@ -190,6 +190,7 @@ def test_the_result_loads_in_transformers(whole: Path) -> None:
         wanted = theirs(torch.tensor(ids)).logits
     assert torch.allclose(wanted, torch.tensor(ours(genesis.tensor(ids)).logits.tolist()), atol=1e-5)
     assert transformers.AutoTokenizer.from_pretrained(whole / "model").encode("2 sq") == ids[0]
+    assert (theirs.config.bos_token_id, theirs.config.eos_token_id) == (None, 256), "it has defaults of its own"
 
 
 def losses(path: str, out: Path) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -218,6 +219,8 @@ def test_it_can_be_saved_as_a_gpt2(bias: bool, tmp_path: Path) -> None:
         for parameter in model.parameters():
             parameter.copy_(genesis.randn(parameter.shape) * 0.3)
     GPT2LMHeadModel.from_gpt(model).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["bos_token_id"] is saved["eos_token_id"] is None, "else transformers takes GPT-2's, 50256"
     ids = [[1, 7, 3, 9, 2]]
     wanted = model(genesis.tensor(ids))[0].detach().numpy()
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()

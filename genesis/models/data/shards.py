@@ -1,7 +1,7 @@
 """Tokens on the disk: a folder of files that are mapped when they are read.
 
-    tokens.json             {"format": "genesis-tokens-1", "dtype": "uint16", "vocab_size": 50257, "shards": [
-                              {"tokens": 100000000, "documents": 81234}, …]}
+    tokens.json             {"format": "genesis-tokens-1", "dtype": "uint16", "vocab_size": 50257, "end": 50256,
+                             "shards": [{"tokens": 100000000, "documents": 81234}, …]}
     00000.tokens.bin        the tokens of all documents, one after another
     00000.documents.bin     where each document ends, uint64
     tokenizer.json, …       the tokenizer, so that what is trained on the tokens can be read
@@ -107,7 +107,7 @@ def write_tokens(texts: Iterable[str], tokenizer: Tokenizer, folder: str | os.Pa
     if not shards:
         raise ValueError("write_tokens: there are no texts")
     write_json(path / INDEX, {"format": FORMAT, "dtype": dtype.name, "vocab_size": tokenizer.vocab_size,
-                              "shards": shards})
+                              "end": tokenizer.end_id, "shards": shards})
     return TokenFolder(path)
 
 
@@ -156,6 +156,7 @@ class TokenFolder(Sequence["np.ndarray"]):
     Attributes:
         path: the folder.
         vocab_size: of the tokenizer.
+        end_id: the token that ends each document, or None.
         shards: (tokens, ends of documents) of each file.
         tokens, documents: how many there are.
 
@@ -175,6 +176,7 @@ class TokenFolder(Sequence["np.ndarray"]):
                 raise ValueError(f"{self.path / INDEX} is not of the format {FORMAT}")
             counts = [(int(shard["tokens"]), int(shard["documents"])) for shard in index["shards"]]
             self.vocab_size = int(index["vocab_size"])
+            self.end_id = None if index.get("end") is None else int(index["end"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"{self.path / INDEX} is damaged: {error}") from None
         self.dtype = index["dtype"]
