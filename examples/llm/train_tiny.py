@@ -29,7 +29,7 @@ def train(steps: int, context: int = 64, batch: int = 16, dim: int = 128, layers
     genesis.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(
         vocab_size=257, hidden_size=dim, intermediate_size=3 * dim, num_hidden_layers=layers, num_attention_heads=4,
-        max_position_embeddings=4 * context, tie_word_embeddings=True))
+        max_position_embeddings=4 * context, tie_word_embeddings=True, bos_token_id=None, eos_token_id=256))
     optimizer = optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1)
     schedule = optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps + 1)
     with tempfile.TemporaryDirectory() as folder:
