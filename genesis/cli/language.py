@@ -206,6 +206,6 @@ def refused(work: Callable[[], int]) -> int:
         return work()
     except BrokenPipeError:  # the reader of our output went away: main's to handle
         raise
-    except (OSError, ImportError, ValueError) as error:
+    except (OSError, ImportError, MemoryError, ValueError) as error:
         print(f"genesis: {error}", file=sys.stderr)
         return 2
