@@ -172,8 +172,8 @@ def build_model(fields: Mapping[str, Any], vocab_size: int, device: str | None, 
             raise ValueError(f"model.{name} = {given[name]!r} is no text")
     if "folder" in given:
         if placed := sorted(given.keys() & {"device", "dtype", "revision", "torch_dtype"}):
-            raise ValueError(f"[model] takes no {placed[0]!r} beside 'folder': weights that are learnt are float32, on the "
-                             "run's device, and 'precision' is that of products")
+            raise ValueError(f"[model] takes no {placed[0]!r} beside 'folder': weights that are learnt are float32, on "
+                             "the run's device, and 'precision' is that of products")
         folder = given.pop("folder")
         return AutoModelForCausalLM.from_pretrained(folder, dtype=genesis.float32, device=device, **given).train()
     if "family" not in given:

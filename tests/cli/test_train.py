@@ -283,7 +283,8 @@ def test_bad_fields_are_named(table: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(("changes", "message"), [
     ({"model": {**MODEL, "hiden_size": 8}}, "LlamaConfig does not know the field hiden_size.*did you mean hidden_size"),
     ({"model": {"family": "lama"}}, "no family 'lama' of language models; did you mean 'llama'"),
-    ({"model": {"family": 3}}, "model.family = 3 is no text"), ({"model": {"folder": 3}}, "model.folder = 3 is no text"),
+    ({"model": {"family": 3}}, "model.family = 3 is no text"),
+    ({"model": {"folder": 3}}, "model.folder = 3 is no text"),
     ({"model": {"folder": "x", "dtype": "bfloat16"}}, "takes no 'dtype' beside 'folder': weights that are learnt"),
     ({"model": {}}, "needs 'family'"), ({"model": {**MODEL, "vocab_size": 99}}, "a vocabulary of 99"),
     ({"model": {**MODEL, "max_position_embeddings": 8}}, "longer than the model's context, 8"),
