@@ -31,6 +31,9 @@ HELP = "fine-tune a language model on texts and chats"
 FULL_RATE, LOW_RANK_RATE = 1e-5, 2e-4
 """Learning rates by default: of all weights, and of low-rank layers, which begin at 0."""
 
+ALPHA = 16.0
+"""Low-rank layers are scaled by this over their rank by default."""
+
 EVALUATE_EVERY = 100
 """Steps between two evaluations by default."""
 
@@ -67,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", "-o", required=True, help="the run's folder")
     parser.add_argument("--lora", type=int, default=0, metavar="RANK",
                         help="learn low-rank layers; 0 for all weights (0)")
-    parser.add_argument("--alpha", type=float, default=16.0, help="low-rank layers are scaled by alpha / rank (16)")
-    parser.add_argument("--dropout", type=float, default=0.0, help="of what goes into low-rank layers (0)")
+    parser.add_argument("--alpha", type=float, help=f"low-rank layers are scaled by alpha / rank ({ALPHA:g})")
+    parser.add_argument("--dropout", type=float, help="of what goes into low-rank layers (0)")
     parser.add_argument("--epochs", type=float, default=1.0, help="passes through the examples (1)")
     parser.add_argument("--steps", type=int, help="instead of --epochs")
     parser.add_argument("--batch", type=int,
@@ -98,6 +101,8 @@ def _run(arguments: argparse.Namespace) -> int:
     rate = LOW_RANK_RATE if arguments.lora else FULL_RATE
     if not 0 < arguments.epochs < math.inf:
         raise ValueError(f"--epochs {arguments.epochs} is no number of passes: it is more than 0")
+    if not arguments.lora and (arguments.alpha is not None or arguments.dropout is not None):
+        raise ValueError("--alpha and --dropout are of low-rank layers: give --lora RANK, too")
     evaluate_every = arguments.evaluate_every
     if evaluate_every and arguments.validation is None:
         raise ValueError(f"--evaluate-every {evaluate_every} needs --validation: what it evaluates on")
@@ -111,7 +116,8 @@ def _run(arguments: argparse.Namespace) -> int:
         evaluation=EvaluationConfig(EVALUATE_EVERY if evaluate_every is None else evaluate_every, 0),
         checkpoints=CheckpointsConfig(arguments.save_every), log=LogConfig(arguments.log_every),
         folder=arguments.folder, examples=arguments.examples, validation=arguments.validation,
-        context=arguments.context, rank=arguments.lora, alpha=arguments.alpha, dropout=arguments.dropout,
+        context=arguments.context, rank=arguments.lora, alpha=ALPHA if arguments.alpha is None else arguments.alpha,
+        dropout=arguments.dropout or 0.0,
         answers_only=not arguments.learn_all)
     ending = train.fit(prepared(config, arguments.epochs if arguments.steps is None else None, arguments.batch is None))
     print(ending.text, flush=True)

@@ -304,13 +304,15 @@ def check_same(config: RunConfig, out: Path, begun: bool) -> None:
     The file is replaced whole: a kill at any moment leaves one that the run goes on with.
 
     Raises:
-        ValueError: a field that must stay is another, or the file is damaged.
+        ValueError: a field that must stay is another, or the file is damaged or not of a run.
     """
     from genesis.models.folder import read_json, write_json
     path, now = out / "config.json", json.loads(json.dumps(as_table(config)))
-    if begun and path.is_file():
-        changed = difference(read_json(path), now)
-        if changed is not None:
+    if path.is_file():
+        before = read_json(path)
+        if "out" not in before:
+            raise ValueError(f"{path} is of something else, perhaps of a model: give another 'out'")
+        if begun and (changed := difference(before, now)) is not None:
             raise ValueError(f"{out} holds a run of another configuration ({changed}): give another 'out', or remove "
                              "that folder")
     out.mkdir(parents=True, exist_ok=True)

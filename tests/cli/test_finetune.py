@@ -117,6 +117,15 @@ def test_a_stopped_run_goes_on(folder: Path, chats: str, tmp_path: Path, monkeyp
     assert [r["loss"] for r in rows(tmp_path / "whole")] == [r["loss"] for r in rows(tmp_path / "cut")]
 
 
+def test_a_model_is_not_written_over(chats: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run's folder has a config.json, too."""
+    model = write_folder(tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    assert main(words(model, chats, model)) == 2
+    assert "perhaps of a model: give another 'out'" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+
+
 def test_few_examples_are_a_smaller_batch(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = tmp_path / "few.jsonl"
     few.write_text('{"text": "one"}\n{"prompt": "two", "completion": "three"}')
@@ -140,7 +149,8 @@ def test_what_cannot_be_learnt(folder: Path, tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(("how", "message"), [
     (["--steps", "0"], "steps = 0 is out of range"), (["--epochs", "0"], "--epochs 0.0 is no number of passes"),
     (["--epochs", "nan"], "is no number of passes"), (["--epochs", "inf"], "is no number of passes"),
-    (["--device", "tpu"], "invalid device 'tpu'"), (["--evaluate-every", "5"], "needs --validation")])
+    (["--device", "tpu"], "invalid device 'tpu'"), (["--evaluate-every", "5"], "needs --validation"),
+    (["--dropout", "0.1"], "give --lora RANK"), (["--alpha", "8"], "give --lora RANK")])
 def test_numbers_that_are_no_run(how: list[str], message: str, folder: Path, chats: str, tmp_path: Path,
                                  capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["finetune", str(folder), chats, "-o", str(tmp_path / "out"), "--context", "128", *how]) == 2
