@@ -6,6 +6,7 @@ two events. Results are compared with float32 products before anything is timed.
     python benchmarks/matmul.py --out                        # the kernels that Genesis chooses
     python benchmarks/matmul.py --float32 tf32 --shapes 4096x4096x4096,8192x8192x8192
     python benchmarks/matmul.py --tiles "one,128,256,64,8,4;turns,128,128,64,4,5;none"    # some beside each other
+    python benchmarks/matmul.py --float32 ieee --tiles "none;one,128,256,16,8,8;shared,128,256,16,8,8"
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -57,19 +59,24 @@ def use_tile(text: str) -> None:
     "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded.
     """
     from genesis import engine
+    from genesis.codegen.cuda import choices
+    from genesis.codegen.cuda.choice_table import Key, Row, Rows
     from genesis.codegen.cuda.templates import product_choice, streamed_matmul
     from genesis.codegen.cuda.templates.tile import Tile
     from genesis.ir.types import float32
     from genesis.passes import structural_memo
     os.environ["GENESIS_PLAN_CACHE"] = "0"
-    streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = ()  # type: ignore[misc]
+    streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = streamed_matmul.FMA_FORMS = ()  # type: ignore[misc]
+    choices._deciding.clear()
     if text.startswith("plain"):
         product_choice.ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),
     elif text != "none":
         which, *numbers = text.split(",")
-        forms = (streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",
-                                      1.0, 0, 0),)
-        streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = forms  # type: ignore[misc]
+        form = streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",
+                                    1.0, 0, 0)
+        streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = (form,)  # type: ignore[misc]
+        streamed_matmul.FMA_FORMS = (replace(form, fma=True),)  # type: ignore[misc]
+        choices._deciding.append(choices._Deciding(Rows([Row(Key("product", ""), form.name)])))  # before any tile
     structural_memo._closed.clear()
     engine.reset()
 
@@ -119,7 +126,7 @@ class Product:
                 " ".join(label for label, _ in launches))
 
 
-def compiled_ahead(tiles: list[str], shapes: list[tuple[int, int, int]]) -> None:
+def compiled_ahead(tiles: list[str], shapes: list[tuple[int, int, int]], dtype: str) -> None:
     """Compile what will run, in parallel: each tile's kernel in each order of the operands."""
     from genesis.codegen.cuda.compile import compile_sources
     from genesis.codegen.cuda.emit import emit
@@ -127,7 +134,7 @@ def compiled_ahead(tiles: list[str], shapes: list[tuple[int, int, int]]) -> None
     from genesis.ir import Device, Graph, tensor_type
     from genesis.ir.ops import leaves
     from genesis.ir.ops.contraction import matmul, swap_last
-    from genesis.ir.types import bfloat16
+    from genesis.ir.types import bfloat16, float32
     from genesis.passes.fusion.fuse import fuse
     from genesis.runtime.cuda.kernel_cache import KernelCache
     gpu, sources = gpu_at_hand(0), {}
@@ -135,7 +142,8 @@ def compiled_ahead(tiles: list[str], shapes: list[tuple[int, int, int]]) -> None
         use_tile(tile)
         for shape in shapes:
             for kind in KINDS:
-                nodes = [leaves.input(index=i, type=tensor_type(size, bfloat16, Device("cuda", 0)))
+                of = float32 if dtype == "float32" else bfloat16
+                nodes = [leaves.input(index=i, type=tensor_type(size, of, Device("cuda", 0)))
                          for i, (size, _) in enumerate(operands(kind, *shape))]
                 turned = [swap_last(x) if turn else x
                           for x, (_, turn) in zip(nodes, operands(kind, *shape), strict=True)]
@@ -169,7 +177,7 @@ def main() -> None:
     shapes = [tuple(map(int, text.split("x"))) for text in args.shapes.split(",")]
     tiles = args.tiles.split(";") if args.tiles else [""]
     if args.tiles:
-        compiled_ahead(tiles, shapes)
+        compiled_ahead(tiles, shapes, "float32" if args.float32 else "bfloat16")
     rows = []
     for shape in shapes:
         for kind in KINDS:

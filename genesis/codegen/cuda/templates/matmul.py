@@ -145,7 +145,7 @@ def _mapped(group: Group, a: OperandView, b: OperandView, product: Product,
     tile = form.tile
     left = mapped(a, input_of(a.base, group), product.rows, product.depth, (tile.i, tile.k))
     right = mapped(b, input_of(b.base, group), product.depth, product.columns, (tile.k, tile.j))
-    if left is None or right is None or (product.dtype is float32 and (left.turned or not right.turned)):
+    if left is None or right is None or (product.dot == "tf32" and (left.turned or not right.turned)):
         return None
     return left, right
 
@@ -169,7 +169,7 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
         more = epilogue(own, node, (1, rows, columns), (tile.i, tile.j), index64, by_tiles,
                         bool(stored) and by_tiles(node), piece=PIECE,
-                        ahead=not form.shared and product.ops <= SHORT_EPILOGUE)
+                        ahead=not (form.shared or form.fma) and product.ops <= SHORT_EPILOGUE)
         lines, tiles, ahead = list(more.lines), dict(more.tiles), more.ahead
     memory = {}
     value = f"part.to({triton_type(node.dtype)})"

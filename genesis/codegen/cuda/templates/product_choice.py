@@ -5,7 +5,8 @@ tile under the next one's sums or not (`streamed_matmul.Form`); a tile that is r
 so that a block takes as long as its two sides together are long. That is what an H200 showed of three tiles
 (`passes/product_times.py`, which counts with the same times): 0.70, 0.47 and 0.22 µs for 384, 256 and 128.
 
-The model orders forms; a form goes before all tiles. Of the tiles the first is that of a rule, which no estimate is
+The model orders forms; a form goes before all tiles, but where all bits of float32 count: those forms have been timed
+on no GPU, and are tried where times decide. Of the tiles the first is that of a rule, which no estimate is
 better than: the largest of which half of the multiprocessors get one. Others are tried where times decide.
 """
 
@@ -139,10 +140,12 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
     def tile(x: Tile) -> Candidate[Form | Tile]:
         return Candidate(x.name, x, _microseconds(x, product, gpu))
 
-    first: Candidate[Form | Tile] = forms[0] if forms else tile(by_rule)
+    streamed: list[Candidate[Form | Tile]] = [*forms]
+    best = [] if product.dot == "ieee" else streamed[:1]
+    first = best[0] if best else tile(by_rule)
     return choose(kind, product.words(bool(forms)), gpu, first, lambda: [
-        *forms[1:], *([tile(by_rule)] if forms else []), *sorted(map(tile, _tiles_beside(by_rule, product)),
-                                                                 key=lambda candidate: candidate.microseconds)])
+        *streamed[len(best):], *([tile(by_rule)] if best else []), *sorted(
+            map(tile, _tiles_beside(by_rule, product)), key=lambda candidate: candidate.microseconds)])
 
 
 def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:

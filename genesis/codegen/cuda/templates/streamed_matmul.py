@@ -87,6 +87,7 @@ class Form:
         ending: what a tile's end takes, in elements of the inner dimension that could be summed up meanwhile.
         for_each: likewise, for each op that is done to the sum before it is stored.
         sharing: likewise, what handing over a part takes, once for each program.
+        fma: whether it sums up by multiply-adds, whose bits all count, and not on tensor cores.
     """
 
     tile: Tile
@@ -96,6 +97,7 @@ class Form:
     ending: int
     for_each: int
     sharing: int = 0
+    fma: bool = False
 
     @property
     def name(self) -> str:
@@ -117,11 +119,16 @@ as the GPU, at its limit of power, makes other tiles faster while some multiproc
 TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
 """The forms for float32 operands that tensor cores round."""
 
+FMA_FORMS: Final = (Form(Tile(128, 256, 16, 8, 8), 1, False, 0.069, 25, 2, fma=True),
+                    Form(Tile(128, 256, 16, 8, 8), 1, True, 0.069, 25, 2, 60, fma=True))
+"""The forms for float32 operands whose bits all count: a thread has 8 rows and 16 columns, 21 multiply-adds for each
+time that it reads shared memory. Rates are reckoned (0.92 of an H200's multipliers at 1.75 GHz), so tiles go first."""
+
 
 def forms_for(dtype: DType) -> tuple[Form, ...]:
     """The forms of products of a dtype."""
     if dtype is float32:
-        return TF32_FORMS if config.float32_products == "tf32" else ()
+        return {"tf32": TF32_FORMS, "ieee": FMA_FORMS}.get(config.float32_products, ())
     return FORMS if dtype in DTYPES else ()
 
 
@@ -190,10 +197,11 @@ def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, l
     """The kernel in Triton's own language, as an interpreter runs it."""
     left = "a_map.load([start, row]).T" if a.turned else "a_map.load([row, start])"
     right = "b_map.load([column, start]).T" if b.turned else "b_map.load([start, column])"
+    rounded = ', input_precision="ieee"' if form.fma else ""
     sums = [*in_tile(ahead, index64),
             "total = tl.zeros([I, J], tl.float32)",
             "for start in range(low, high, K):",
-            f"    total = tl.dot({left}, {right}, total)"]
+            f"    total = tl.dot({left}, {right}, total{rounded})"]
     ends = ["out_block = None", *ending_lines(in_pieces(lines, index64, ahead=bool(ahead)), form)]
     return module(name, signature, program_lines(sums, ends, form), more="\n\n".join(
         (PLACE, _PUT, pieces_function(form.tile.j), *([ORDER, _LAYOUTS, HAND_OVER] if form.shared else []))))
@@ -237,7 +245,7 @@ def place_of_tile(program, tiles_i, tiles_j):
 HAND_OVER: Final = """@triton.jit
 def hand_over(parts, flags, program, total):
     values = in_order(total)
-    tl.store(parts + program * values.shape[0] + places_of(values), values)
+    tl.store(parts + program * (total.shape[0] * total.shape[1]) + places_of(values), values)
     tl.debug_barrier()
     tl.atomic_xchg(flags + program, 1, sem="release", scope="gpu")
 
@@ -251,7 +259,7 @@ def handed_over(parts, flags, program, total):
     tl.debug_barrier()
     tl.atomic_xchg(flag, 0, sem="relaxed", scope="gpu")
     values = in_order(total)
-    values += tl.load(parts + program * values.shape[0] + places_of(values), volatile=True)
+    values += tl.load(parts + program * (total.shape[0] * total.shape[1]) + places_of(values), volatile=True)
     return as_tile(values, total)
 """
 """A program's part of a tile's sum, to another that waits for it. The L2 is where they meet: a read looks at no other

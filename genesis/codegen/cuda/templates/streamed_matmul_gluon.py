@@ -10,6 +10,8 @@ tensor cores. What is done to a product before it is stored costs nothing then, 
 A group waits for its turn, as a barrier tells only the last block from the one before: it may not look at blocks
 that are further ahead.
 
+Products of float32 whose bits all count are multiply-adds: then the warps that multiply read the blocks themselves.
+
 Where there are few tiles for the GPU's multiprocessors, programs share them ("stream-K", Osama et al. 2023): each has
 an equal part of all sums, and who has the end of a tile adds what others have of it, in order.
 """
@@ -38,6 +40,9 @@ from genesis.ir.types import DType
 
 LOADING_WARPS, LOADING_REGISTERS = 4, 24
 """Warps beside those that multiply, one thread of which asks for blocks, and the registers of each of their threads."""
+
+VECTOR: Final = 4
+"""Numbers of four bytes that one instruction reads from shared memory."""
 
 TURN_REGISTERS: Final = 240
 """Registers of each thread of a group that takes turns with another."""
@@ -74,7 +79,7 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
     products = _products(a, b, dtype, lines, index64, form, result is not None, ahead)
-    sharing = "\n\n".join((ORDER, _LAYOUTS, HAND_OVER)) if form.shared else ""
+    sharing = "\n\n".join((*((AS_IT_LIES,) if form.fma else (ORDER, _LAYOUTS)), HAND_OVER)) if form.shared else ""
     parts = (PLACE, pieces_function(tile.j), _PUT if result else "", sharing, prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b, form)),
              _function("products", f"{shared}, turns, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
@@ -110,25 +115,46 @@ def _products(a: Operand, b: Operand, dtype: DType, lines: list[str], index64: b
         "for start in range(low, high, K):",
         "    stage = count % STAGES",
         "    mbarrier.wait(full.index(stage), (count // STAGES) & 1)",
-        f"    total = warpgroup_mma(a_blocks.index(stage){turn_a}, b_blocks.index(stage){turn_b}, total, "
-        "is_async=True)",  # of float32 in TF32, which is the only way here
-        "    total = warpgroup_mma_wait(1, deps=(total,))",
-        "    if start > low:",
-        "        mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
+        *(_added_up if form.fma else _multiplied)(f"a_blocks.index(stage){turn_a}", f"b_blocks.index(stage){turn_b}"),
         "    count += 1",
         *(["mbarrier.arrive(turns.index(1 - GROUP), count=1)", "turn += 1"] if turns else []),
-        "total = warpgroup_mma_wait(0, deps=(total,))",
-        "mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
+        *([] if form.fma else ["total = warpgroup_mma_wait(0, deps=(total,))",
+                               "mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)"]),
         *(["count += steps"] if turns else [])]
     ends = ending_lines(in_pieces(lines, index64, ", layout=tl.SliceLayout({}, part.type.layout)", bool(ahead)), form)
+    cores = f"tl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, J, {step}])"
     return [
         WAIT,
-        "layout: tl.constexpr = tl.NVMMADistributedLayout("
-        f"version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, J, {step}])",
+        f"layout: tl.constexpr = {_fma_layout(a, b, form) if form.fma else cores}",
         *(["out_block = (out_blocks.index(2 * GROUP), out_blocks.index(2 * GROUP + 1))"] if stores else []),
         *(["count = GROUP * tl.cdiv(depth, K)", "turn = 0"] if turns else ["count = 0"]),
         *program_lines(sums, ends, form, "GROUP" if turns else "0"),
         *(["tma.store_wait(0)"] if stores else [])]
+
+
+def _multiplied(a: str, b: str) -> list[str]:
+    """The lines by which tensor cores multiply a pair of blocks. The pair before is let go when its product is done."""
+    return [f"    total = warpgroup_mma({a}, {b}, total, is_async=True)",  # of float32 in TF32: the only way here
+            "    total = warpgroup_mma_wait(1, deps=(total,))",
+            "    if start > low:",
+            "        mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)"]
+
+
+def _added_up(a: str, b: str) -> list[str]:
+    """The lines by which threads multiply a pair of blocks. It is let go when all have read it: the multiply-adds of
+    what was read last are still under way then, so that nobody stands still at the barrier."""
+    return [f"    total = tl.dot_fma({a}.load(tl.DotOperandLayout(0, layout, 0)),",
+            f"                       {b}.load(tl.DotOperandLayout(1, layout, 0)), total)",
+            "    mbarrier.arrive(empty.index(stage), count=1)"]
+
+
+def _fma_layout(a: Operand, b: Operand, form: Form) -> str:
+    """Which elements of a tile a thread has: those of four rows and eight columns of threads in a warp, four
+    neighbours where an operand's block has these side by side; and of each 64 columns some, so that pieces of a tile
+    are there without an exchange."""
+    beside = [VECTOR if a.turned else 1, 1 if b.turned else VECTOR]
+    across = 4 if b.turned else 2  # warps along the columns; with two of them registers of turned blocks are spilled
+    return f"tl.BlockedLayout({beside}, [4, 8], [{form.tile.num_warps // across}, {across}], [1, 0])"
 
 
 def _function(name: str, given: str, lines: list[str]) -> str:
@@ -143,6 +169,24 @@ def put(map, block, number: tl.constexpr, value, row, column):
     store_block(map, [row, column], block[number])
 """
 """Stores by the copy engine: of two pieces one is filled while the other is under way."""
+
+AS_IT_LIES: Final = """@triton.jit
+def in_order(total):
+    return total
+
+
+@triton.jit
+def as_tile(values, total):
+    return values
+
+
+@triton.jit
+def places_of(values):
+    i = tl.arange(0, values.shape[0], layout=tl.SliceLayout(1, values.type.layout))
+    j = tl.arange(0, values.shape[1], layout=tl.SliceLayout(0, values.type.layout))
+    return i[:, None] * values.shape[1] + j[None, :]
+"""
+"""A tile's elements in exchange memory as in the tile: threads that are neighbours have neighbours."""
 
 _LAYOUTS: Final = """@triton.jit
 def places_of(values):

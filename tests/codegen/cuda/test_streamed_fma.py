@@ -1,0 +1,129 @@
+"""Products of float32 whose bits all count, with blocks that the copy engine moves: values, machine code, choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.choice_table import Key, Row, Rows
+from genesis.codegen.cuda.choices import deciding, noting
+from genesis.codegen.cuda.emit import emit, emit_anew
+from genesis.codegen.cuda.gpu_model import H200, MODELS
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.streamed_matmul import FMA_FORMS, Form
+from genesis.ir import Graph
+from genesis.ir.node import Node
+from genesis.ir.ops import movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops.contraction import matmul
+from genesis.ir.types import DType, float32, float64
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.gluon_threads import run_gluon
+from tests.codegen.cuda.programs import inputs, some
+from tests.codegen.cuda.run_interpreted import _memory, empty, run_source
+from tests.codegen.cuda.test_machine_code import ptx_of, remarks
+from tests.codegen.cuda.test_product_lines import product
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+FEW = replace(H200, multiprocessors=5)
+"""A GPU whose programs have several tiles, or share some."""
+
+Program = Callable[[DType], tuple[tuple[Node, ...], tuple[Node, ...]]]
+"""Operands and results, in a dtype."""
+
+
+def kernel_of(form: Form, operands: tuple[Node, ...], *outputs: Node) -> KernelSource:
+    """The kernel of a graph that is one, made in a form."""
+    group, = fuse(decomposed(Graph(operands, outputs))).groups
+    with deciding(Rows([Row(Key("product", ""), form.name)])):
+        return emit_anew(group, FEW)
+
+
+def check(form: Form, program: Program, run: Callable[..., None] = run_gluon) -> KernelSource:
+    """The kernel gives the program's values in float64, to what rounding takes of some hundred terms."""
+    (operands, outputs), (same, exact) = program(float32), program(float64)
+    kernel = kernel_of(form, operands, *outputs)
+    data = [some(x) for x in operands]
+    memory = {x: data[x["index"]].contiguous() for x in operands} | {x: empty(x) for x in outputs}
+    run(kernel, memory)
+    reference = evaluate(decomposed(Graph(same, exact)), [x.double() for x in data])
+    for node, want in zip(outputs, reference, strict=True):
+        torch.testing.assert_close(_memory(node, memory).reshape(want.shape).double(), want, rtol=1e-6, atol=1e-4)
+    return kernel
+
+
+def one_product(rows: int, depth: int, columns: int, layout: str) -> Program:
+    """A program that is a product."""
+    def program(dtype: DType) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+        operands, node = product(rows, depth, columns, dtype, layout)
+        return operands, (node,)
+    return program
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", FMA_FORMS, ids=lambda x: x.name)
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(264, 200, 520), (260, 1028, 264), (700, 68, 264)])
+def test_values(rows: int, depth: int, columns: int, form: Form, layout: str) -> None:
+    kernel = check(form, one_product(rows, depth, columns, layout))
+    assert kernel.name == "streamed_matmul" and "dot_fma" in kernel.source and "mma(" not in kernel.source
+
+
+@pytest.mark.parametrize("form", FMA_FORMS, ids=lambda x: x.name)
+def test_the_plain_kernel_is_the_same(form: Form) -> None:
+    check(form, one_product(264, 72, 260, "nt"), run_source)
+
+
+def with_bias(dtype: DType) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """A linear layer and what is made of it, whose rows begin at odd places."""
+    x, w, bias = inputs((264, 72), (267, 72), (267,), dtype=dtype)
+    y = p.add(matmul(x, movement.permute(w, axes=(1, 0))), movement.expand(bias, shape=(264, 267)))
+    return (x, w, bias), (p.mul(y, y),)
+
+
+@pytest.mark.parametrize("form", FMA_FORMS, ids=lambda x: x.name)
+def test_what_is_done_to_a_product(form: Form) -> None:
+    assert check(form, with_bias).name.startswith("streamed_matmul_add")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", FMA_FORMS, ids=lambda x: x.name)
+def test_machine_code(form: Form, layout: str, tmp_path: Path) -> None:
+    """Shared memory is read four numbers at a time, each for 21 multiply-adds; sums stay in registers. (Of the counters
+    of programs that share tiles a few may not.)"""
+    operands, node = product(4096, 4096, 4096, float32, layout)
+    kernel = kernel_of(form, operands, node)
+    text = ptx_of(kernel)
+    said = remarks(text, tmp_path)
+    assert form.shared or "0 bytes spill stores" in said, said
+    lines = text.splitlines()
+    reads = [line for line in lines if "ld.shared" in line]
+    assert sum("fma.rn.f32" in line for line in lines) >= 2048 and sum(".v4" in line for line in reads) >= 96
+    assert sum(".v4" not in line for line in reads) <= 4  # what the warps that load are told
+
+
+@pytest.mark.parametrize(("shape", "layout", "streamed"), [
+    ((4096, 4096, 4096), "nt", True), ((3072, 16384, 768), "tn", True), ((72, 4096, 1200), "nt", False),
+    ((4096, 4097, 4096), "nn", False), ((512, 512, 512), "nn", False)], ids=str)
+def test_which_products_can_be_streamed(shape: tuple[int, int, int], layout: str, streamed: bool) -> None:
+    """Large ones, if rows begin at multiples of 16 bytes: they are candidates, where tables or times decide."""
+    operands, node = product(*shape, float32, layout)
+    group, = fuse(Graph(operands, (node,))).groups
+    with noting() as taken:
+        assert emit_anew(group, H200).name == "matmul"
+    names = {x.name for x in taken[0].choice.candidates}
+    assert names.issuperset(x.name for x in FMA_FORMS) if streamed else names.isdisjoint(x.name for x in FMA_FORMS)
+    for form in FMA_FORMS if streamed else ():
+        with deciding(Rows([Row(Key("product", ""), form.name)])):
+            assert ("parts" in emit_anew(group, H200).signature) == form.shared
+            assert emit_anew(group, MODELS["a100"]).name == "matmul"
+
+
+def test_no_batches_are_streamed() -> None:
+    operands, node = product(1024, 1024, 1024, float32, "nn", batch=(8,))
+    with deciding(Rows([Row(Key("product", ""), x.name) for x in FMA_FORMS])):
+        assert emit(fuse(Graph(operands, (node,))).groups[0], H200).name == "batched_matmul"
