@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 import genesis
+from genesis import engine
+from genesis.codegen.cuda.choice_table import Key, Row, Rows
+from genesis.codegen.cuda.choices import deciding
+from genesis.codegen.cuda.templates.streamed_matmul import FMA_FORMS
 
-from .compare import check, check_gradients, integers, numbers
+from .compare import check, check_gradients, integers, numbers, on_gpu_only
 
 SHAPES = [
     ((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((17, 33), (33, 9)),
@@ -100,6 +104,21 @@ def test_long_inner_dimension(cuda):
 def test_several_tiles(cuda):
     """More rows and columns than a tile holds, none a multiple of it."""
     check(lambda x, y: x @ y, numbers(131, 20), numbers(20, 137), tolerance=1e-5)
+
+
+@on_gpu_only
+@pytest.mark.parametrize("form", FMA_FORMS, ids=lambda x: x.name)
+def test_streamed_multiply_adds(cuda, form):
+    """Operands in every order, sizes that no block divides. Each form has a program, and so a plan, of its own."""
+    def program(x, w, xt, wt):
+        found = [x @ w, x @ wt.t(), xt.t() @ w, xt.t() @ wt.t()]
+        return found[::-1] if form.shared else found
+
+    rows, columns, depth = 2056, 1304, 200
+    with deciding(Rows([Row(Key("product", ""), form.name)])):
+        check(program, numbers(rows, depth), numbers(depth, columns, seed=1), numbers(depth, rows, seed=2),
+              numbers(columns, depth, seed=3), tolerance=1e-5)
+    assert {step.label for step in engine.last_plan().plan.steps} == {"streamed_matmul"}
 
 
 def test_operands_that_are_in_no_memory(cuda):
