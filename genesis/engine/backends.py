@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -165,7 +165,7 @@ class CUDABackend(Backend):
     @cached_property
     def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]
         from genesis.codegen.cuda.lower import supports
-        return supports
+        return partial(supports, gpu=self.gpu)
 
     @cached_property
     def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:  # type: ignore[override]

@@ -11,6 +11,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, letting_next_begin
 from genesis.codegen.cuda.templates.line_sums import sums_fit
+from genesis.codegen.cuda.templates.row_digits import in_one_program
 from genesis.codegen.cuda.templates.row_sums import looked_through
 from genesis.codegen.cuda.templates.scatter import ROWS, few_columns
 from genesis.codegen.cuda.templates.segments import lines_fit
@@ -37,13 +38,15 @@ LOWERED: Final = LOOP_OPS | {name for name, op in OPS.items() if op.opaque is no
 """Every op with a CUDA lowering; legalize decomposes the others."""
 
 
-def supports(node: Node) -> bool:
-    """True for ops with a kernel, or a line in one."""
+def supports(node: Node, gpu: GpuModel = H200) -> bool:
+    """True for ops with a kernel for this GPU, or a line in one."""
     if node.op.name in FLASH:
         start = FLASH[node.op.name]
         q, _, v = node.inputs[start:start + 3]
         return flash_refusal(q.type, v.type, node["scale"]) is None and (
             not start or all(x.dtype is float32 for x in node.inputs[start + 3:start + 5]))
+    if node.op.name == "sort" and in_one_program(node, gpu):
+        return True
     limit = LIMITS.get(node.op.name)
     return limit(node) if limit is not None else node.op.name in LOWERED
 

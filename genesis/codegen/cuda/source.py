@@ -110,6 +110,7 @@ class KernelSource:
         plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
         note: why the kernel is of this form, where its template has several; for `genesis why`.
         registers: the most of a thread, where more programs at once are worth more than what it keeps; 0: no bound.
+        shared: bytes of shared memory behind Triton's own, for words at computed places (`templates/shared_words.py`).
         flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
         choices: which of its template's candidates it was made with, and who said so, for people.
     """
@@ -126,6 +127,7 @@ class KernelSource:
     label: str = ""
     flushes: bool = False
     registers: int = 0
+    shared: int = 0
     plain: str = ""
     note: str = ""
     eights: tuple[str, ...] = ()
@@ -142,6 +144,7 @@ class KernelSource:
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned), "eights": list(self.eights),
                 "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes,
                 **({"registers": self.registers} if self.registers else {}),
+                **({"shared": self.shared} if self.shared else {}),
                 "language": "gluon" if self.plain else "triton"}
 
 

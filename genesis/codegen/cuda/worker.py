@@ -27,8 +27,13 @@ def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
     compiled = compiled_by_triton(parts, architecture)
     metadata = compiled.metadata
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
-            "shared_bytes": metadata.shared,
+            "shared_bytes": _with_words(metadata.shared, parts.get("shared", 0)),
             "maps": [[x["swizzle"], *x["block_size"]] for x in metadata.tensordesc_meta or ()]}
+
+
+def _with_words(tritons: int, words: int) -> int:
+    """Bytes of shared memory that a launch asks for: Triton's own, and behind them the kernel's words."""
+    return -(-tritons // 16) * 16 + words if words else tritons
 
 
 def compiled_by_triton(parts: dict[str, Any], architecture: int) -> Any:

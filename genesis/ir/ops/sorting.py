@@ -87,7 +87,7 @@ def _sort(x: Node, axis: int, descending: bool) -> tuple[Node, ...]:
         order = _order_of_64_bits(rows, descending)
         found = (gather(rows, order, axis=1), order)
     else:
-        found = (by_runs if is_few_runs(shape[-1]) else by_digits)(rows, descending)
+        found = (by_runs if is_few_runs(shape[-1], rows.type.shape[0]) else by_digits)(rows, descending)
     return tuple(reshape(y, shape=shape) for y in found)
 
 
@@ -95,7 +95,7 @@ def sorted_numbers(numbers: Node, below: int) -> tuple[Node, Node]:
     """A row of int32 from 0 up to, and without, `below` in order, and where each was: as `sort`, but only the digits
     that such numbers have are looked at."""
     count, = numbers.type.shape
-    if is_few_runs(count):
+    if is_few_runs(count, 1):
         found = sort(numbers, axis=0)
         return item(found, index=0), item(found, index=1)
     bits = builtins.max(most(below) - 1, 1).bit_length()

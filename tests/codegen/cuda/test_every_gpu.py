@@ -128,6 +128,7 @@ PROGRAMS = {
     "convolutions in float32": lambda: convolutions(float32, 64),
     "convolutions of few channels": lambda: convolutions(bfloat16, 3),
     "sorts in a tile": lambda: sorts(2000, float32),
+    "sorts by digits": lambda: sorts(8000, float32),
     "long sorts": lambda: sorts(200000, bfloat16),
     "scans": scans,
     "writes": lambda: writes(float32),

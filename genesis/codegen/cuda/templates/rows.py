@@ -109,8 +109,10 @@ class Rows:
 
     def source(self, name: str, lines: list[str], outputs: dict[str, Node], constexprs: dict[str, int], programs: int,
                num_warps: int, more: str = "", sizes: dict[str, int] | None = None,
-               inputs: Mapping[str, Node | Exchange] | None = None) -> KernelSource:
-        """The finished kernel. `inputs` and `sizes` are arguments besides the operands and the number of rows."""
+               inputs: Mapping[str, Node | Exchange] | None = None, shared: int = 0,
+               registers: int = 0) -> KernelSource:
+        """The finished kernel. `inputs` and `sizes` are arguments besides the operands and the number of rows;
+        `shared` and `registers` are `KernelSource`'s."""
         sizes = {"x_size": self.rows, **({"r_size": self.length} if self.size == "r_size" else {}), **(sizes or {})}
         inputs = inputs or {}
         pointers: dict[str, Node | Exchange] = {a.name: a.node for a in self.kernel.arguments if a.role == "in"}
@@ -125,7 +127,8 @@ class Rows:
         return KernelSource(name, module(name, signature, lines, more), signature, constexprs,
                             (*pointers.values(), *numbers.values(), *sizes.values()),
                             (*pointers, *multiples_of_16(bounds)), (0 if empty else programs, 1, 1), num_warps,
-                            label=name, eights=tuple(multiples_of_8(bounds)))
+                            label=name, eights=tuple(multiples_of_8(bounds)), shared=shared,
+                            registers=registers)
 
 
 def result(group: Group, index: int) -> Node | None:

@@ -26,14 +26,21 @@ MOST_BYTES: Final = 48 << 10
 
 
 def peers(bits: int) -> str:
-    """Assembly that leaves in %peers the lanes whose label in $1 agrees in its lowest bits with this lane's."""
+    """Assembly that leaves in %peers the lanes whose label in $1 agrees in its lowest bits with this lane's.
+
+    Two bits' lanes are taken together with those before: an instruction has three operands.
+    """
     lines = ["mov.b32 %peers, -1;"]
     for bit in range(bits):
+        alike = f"%alike{bit % 2}"
         lines += [f"and.b32 %bit, $1, {1 << bit};",
                   "setp.ne.b32 %set, %bit, 0;",
-                  "vote.sync.ballot.b32 %alike, %set, -1;",
-                  "@!%set not.b32 %alike, %alike;",
-                  "and.b32 %peers, %peers, %alike;"]
+                  f"vote.sync.ballot.b32 {alike}, %set, -1;",
+                  f"@!%set not.b32 {alike}, {alike};"]
+        if bit % 2:
+            lines.append("lop3.b32 %peers, %peers, %alike0, %alike1, 0x80;")
+        elif bit == bits - 1:
+            lines.append("and.b32 %peers, %peers, %alike0;")
     return "\n        ".join(lines)
 
 
@@ -45,8 +52,27 @@ def sum_kind(dtype: DType) -> tuple[DType, str, int]:
     return (found, "f32", 4) if found.kind == "float" else (int32, "s32", 4)
 
 
-def words_helper(nbytes: int) -> str:
-    """`g_words()`: where these bytes of shared memory begin."""
+def words_helper(nbytes: int, beside: bool = False) -> str:
+    """`g_words()`: where these bytes of shared memory begin.
+
+    Args:
+        beside: they lie behind what Triton asks for, and are `KernelSource.shared`: more than `MOST_BYTES` is to be
+            had there. A multiple of 16.
+    """
+    if beside:
+        return f'''
+@triton.jit
+def g_words():
+    """Where {nbytes} bytes of this program's shared memory begin: the last ones that it was launched with."""
+    return tl.inline_asm_elementwise("""{{ // shared words
+        // words[{nbytes}]
+        .reg .b32 %whole;
+        mov.u32 %whole, %dynamic_smem_size;
+        mov.u32 $0, global_smem;
+        add.s32 $0, $0, %whole;
+        sub.s32 $0, $0, {nbytes};
+        }}""", "=&r", [], dtype=tl.int32, is_pure=False, pack=1)
+'''
     return f'''
 @triton.jit
 def g_words():
@@ -239,9 +265,10 @@ def added_helper(kind: str, count: int, slots: int) -> str:
 
 
 def ranked_helper(bits: int) -> str:
-    """`g_ranked(label, counters, lane)`: a number for each element from the counter of its label, which goes on.
+    """`g_ranked(label, counters)`: a number for each element from the counter of its label, which goes on.
 
-    All lanes take part.
+    All lanes take part. Whatever writes counters (`g_put`, this) ends with the warp's lanes together, so that they are
+    read at once.
     """
     return f'''
 @triton.jit
@@ -249,14 +276,13 @@ def g_ranked(label, counters):
     """How far the counter of each label has come, equal labels one after another in the order of a warp's lanes."""
     return tl.inline_asm_elementwise("""{{ // shared ranked
         .reg .pred %set, %first;
-        .reg .b32 %peers, %bit, %alike, %rank, %many, %place, %count;
+        .reg .b32 %peers, %bit, %alike<2>, %rank, %many, %place, %count;
         {peers(bits)}
         mov.u32 %bit, %lanemask_lt;
         and.b32 %bit, %peers, %bit;
         popc.b32 %rank, %bit;
         popc.b32 %many, %peers;
         mad.lo.s32 %place, $1, 4, $2;
-        bar.warp.sync -1;
         ld.shared.s32 %count, [%place];
         add.s32 $0, %count, %rank;
         bar.warp.sync -1;

@@ -1,7 +1,7 @@
 """Sorting: a program sorts rows, or runs of longer rows, in registers.
 
 A program's tile is a power of two of words (`words.py`), sorted by a bitonic network (Batcher 1968; `sort_helpers.py`).
-Short columns have a network of their own (`short_sort.py`).
+Short columns have a network of their own (`short_sort.py`); longer rows go by their digits (`row_digits.py`).
 
 The k smallest words of a tile take fewer steps than all of it (Shanbhag, Pirk, Madden, SIGMOD 2018): blocks of k are
 sorted, then halved by keeping the smaller of two and sorting again.
@@ -14,11 +14,13 @@ from typing import Final
 from genesis.codegen.cuda.blocks import batch_block, block_for, power_of_two
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.row_digits import sort_by_digits
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.short_sort import is_short, sort_short
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.codegen.cuda.templates.words import Words
 from genesis.ir.node import Node
+from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bool_
 from genesis.passes.groups import Group
@@ -48,6 +50,8 @@ def _tile(group: Group, node: Node) -> KernelSource:
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}
     name = f"{node.op.name}_{'rows' if rows.inner == 1 else 'columns'}"
+    if not in_one_tile(node.inputs[0].type, axis):
+        return sort_by_digits(group, node)
     if is_short(rows):
         return sort_short(group, node, words, name, outputs, kept)
     tile = power_of_two(rows.length)

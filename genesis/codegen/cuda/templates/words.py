@@ -11,7 +11,7 @@ from typing import Final
 
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.ir.node import Node
-from genesis.ir.types import DType, bfloat16, bool_, float16, float32
+from genesis.ir.types import DType, bfloat16, bool_, float16, float32, uint8
 
 KEYS: Final[dict[DType, tuple[str, str]]] = {
     float32: ("g_key32({0})", "g_float32({0})"),
@@ -30,6 +30,14 @@ class Words:
         self.type = "tl.int32" if self.bits32 else "tl.int64"
         self.shift = 16 if self.bits32 else 32
         self.largest = 2**31 - 1 if self.bits32 else 2**63 - 1
+
+    @property
+    def turn(self) -> int:
+        """The sign of words' keys: turned over, its digits are in the elements' order as unsigned numbers."""
+        if self.dtype in (uint8, bool_):
+            return 0
+        sign = self.shift + 8 * self.dtype.itemsize - 1
+        return -1 << sign if sign in (31, 63) else 1 << sign
 
     def pack(self, value: str, position: str) -> list[str]:
         """Lines for `word`, from a value in its dtype or the float32 that holds it."""
