@@ -45,7 +45,7 @@ def supports(node: Node, gpu: GpuModel = H200) -> bool:
         q, _, v = node.inputs[start:start + 3]
         return flash_refusal(q.type, v.type, node["scale"]) is None and (
             not start or all(x.dtype is float32 for x in node.inputs[start + 3:start + 5]))
-    if node.op.name == "sort" and in_one_program(node, gpu):
+    if node.op.name in ("sort", "topk") and in_one_program(node, gpu):
         return True
     limit = LIMITS.get(node.op.name)
     return limit(node) if limit is not None else node.op.name in LOWERED

@@ -127,7 +127,7 @@ PROGRAMS = {
     "convolutions": lambda: convolutions(bfloat16, 64),
     "convolutions in float32": lambda: convolutions(float32, 64),
     "convolutions of few channels": lambda: convolutions(bfloat16, 3),
-    "sorts in a tile": lambda: sorts(2000, float32),
+    "sorts in a tile": lambda: sorts(1000, float32),
     "sorts by digits": lambda: sorts(8000, float32),
     "long sorts": lambda: sorts(200000, bfloat16),
     "scans": scans,

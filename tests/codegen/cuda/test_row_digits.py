@@ -15,7 +15,7 @@ from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
-from genesis.ir.ops import sort_steps, sorting
+from genesis.ir.ops import sorting
 from genesis.ir.ops.control import item
 from genesis.ir.types import dtype_named
 from genesis.passes.pipeline import run_passes
@@ -33,7 +33,9 @@ def short_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of more than 16 elements go by digits, two words a thread, however few they are."""
     for name in ("TILE_OF_32_BITS", "TILE_OF_64_BITS"):
         monkeypatch.setattr(sorting, name, 16)
-    monkeypatch.setattr(sort_steps, "MERGED_RUNS", 0)
+    monkeypatch.setattr(row_digits, "RUNS_OF_PASSES", (1, 0))
+    monkeypatch.setattr(row_digits, "NETWORK", 16)
+    monkeypatch.setattr(row_digits, "MANY", 16)
     monkeypatch.setattr(row_digits, "EACH", 2)
 
 
@@ -59,6 +61,28 @@ def test_every_digit_counts(dtype: str) -> None:
     bits[0, :2] = torch.tensor([low, high], dtype=kind)
     assert sorts(an_input(0, (1, 300), dtype_named(dtype)), bits.view(getattr(torch, dtype)), 1, False) == [
         "sort_by_digits"]
+
+
+@pytest.mark.usefixtures("short_tiles")
+@pytest.mark.parametrize(("k", "largest", "dtype"), [
+    (40, True, "float32"), (100, False, "bfloat16"), (1, True, "int8")])
+def test_topk_of_many(monkeypatch: pytest.MonkeyPatch, k: int, largest: bool, dtype: str) -> None:
+    monkeypatch.setattr(row_digits, "MANY", 1)
+    x, data = an_input(0, (2, 300), dtype_named(dtype)), tied((2, 300), dtype)
+    schedule = compiled([x], sorting.topk(x, k=k, axis=1, largest=largest))
+    assert [emit(group).name for group in schedule.groups] == ["topk_by_digits"]
+    values, indices = run_schedule(schedule, [data])
+    want = torch.sort(data, dim=1, descending=largest, stable=True)
+    same(values, want.values[:, :k])
+    assert torch.equal(indices, want.indices[:, :k])
+
+
+@pytest.mark.parametrize(("length", "k", "name"), [
+    (4000, 1000, "topk_by_digits"), (8000, 600, "topk_by_digits"), (1000, 900, "topk_rows"), (4000, 50, "topk_rows")])
+def test_which_topk_goes_by_digits(length: int, k: int, name: str) -> None:
+    x = an_input(0, (400, length))
+    kernels = [emit(group).name for group in compiled([x], sorting.topk(x, k=k, axis=1)).groups]
+    assert kernels == [name]
 
 
 @pytest.mark.usefixtures("short_tiles")
@@ -88,8 +112,13 @@ def test_one_result_is_written_alone(wanted: int) -> None:
     ((400, 8193), 1, "bfloat16", "l4", "sort_by_digits"),
     ((400, 15900), 1, "float32", "l4", "digit_counts"),  # it has no room for so many words
     ((400, 16385), 1, "float32", "h200", "digit_counts"),
-    ((2, 15900), 1, "float32", "h200", "sort_runs"),
-    ((400, 4096), 1, "float32", "h200", "sort_rows"),
+    ((6, 15900), 1, "float32", "h200", "sort_runs"),
+    ((7, 15900), 1, "float32", "h200", "sort_by_digits"),
+    ((4, 15900), 1, "bfloat16", "h200", "sort_by_digits"),
+    ((1, 4096), 1, "float32", "h200", "sort_by_digits"),
+    ((400, 1025), 1, "float32", "l4", "sort_by_digits"),
+    ((400, 1024), 1, "float32", "h200", "sort_rows"),
+    ((200, 400), 0, "float32", "h200", "sort_columns"),
 ])
 def test_which_rows_go_by_digits(shape: tuple[int, ...], axis: int, dtype: str, gpu: str, name: str) -> None:
     x = an_input(0, shape, dtype_named(dtype))

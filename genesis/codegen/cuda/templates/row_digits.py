@@ -3,7 +3,7 @@
 A thread holds some words of the row (`words.py`) in registers. For each digit, the lowest first, a warp numbers its
 words among those of their digit by a counter for each (`g_ranked`), the running sums of all warps' counters say where
 the first of them goes, and the words change places through shared memory. A network compares each word log² n times; a
-digit takes about 60 instructions for any length, so that long rows are sorted in this way.
+digit takes about 60 instructions for any length.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.blocks import power_of_two, room_for
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.codegen.cuda.templates.words import Words
 from genesis.ir.node import Node
-from genesis.ir.ops.sort_steps import DIGIT, is_few_runs
+from genesis.ir.ops.sort_steps import DIGIT, RUN
 from genesis.ir.ops.sorting import in_one_tile
-from genesis.ir.sym_int import most
+from genesis.ir.sym_int import hint, most
 from genesis.passes.groups import Group
 
 if TYPE_CHECKING:
@@ -37,6 +37,17 @@ LEAST_WARPS: Final = 8
 
 MOST_WARPS: Final = 32
 """Maximum warps of a program, as many as CUDA allows."""
+
+NETWORK: Final = 1024
+"""Maximum elements of a row that a network sorts in registers (H200, 2026-11, 16,384 rows: float32 of 2048 669 µs for
+439 by digits, of 4096 1768 for 855; bfloat16 264 for 246, 604 for 426; 30,000 float32 rows of 1024 499 for 488)."""
+
+MANY: Final = 512
+"""Minimum elements that topk keeps for it to sort all of a row by digits: fewer take a network less than that."""
+
+RUNS_OF_PASSES: Final = (4, 3)
+"""Runs of `RUN` elements that are merged while a warp passes over a digit: three for four (H200, 2026-11). A row takes
+38 µs by four passes of 32 warps and 19 by half of that; to merge takes 6 µs and 0.27 for each run of all rows."""
 
 LONGEST: Final = 32 * MOST_WARPS * EACH
 """Maximum elements of a row that one program sorts."""
@@ -70,34 +81,48 @@ def _counted(warps: int) -> int:
     return 4 * _DIGITS * (warps + warps // LEAST_WARPS + 1)
 
 
+def by_digits(node: Node) -> bool:
+    """Whether a sort or topk goes by digits where a program has room for a row: longer rows than a network is for, and
+    of topk those of which it keeps many."""
+    x, axis = node.inputs[0].type, node["axis"]
+    wanted = node.op.name == "sort" or most(node["k"]) >= MANY
+    return (wanted and x.dtype.itemsize < 8 and prod(x.shape[axis + 1:]) == 1
+            and NETWORK < most(x.shape[axis]) <= LONGEST)
+
+
 def in_one_program(node: Node, gpu: GpuModel) -> bool:
-    """Whether a program of this GPU sorts a whole row of a `sort` in this way: longer ones than a tile that lie along
-    memory, unless they are so few that merging runs is faster."""
-    x = node.inputs[0].type
-    longest = most(x.shape[-1])
-    if node["axis"] != x.ndim - 1 or x.dtype.itemsize == 8 or longest > LONGEST:
+    """Whether a program of this GPU sorts a whole row of a sort or topk by digits. Not where runs of a few rows are
+    merged faster, by many programs."""
+    if not by_digits(node):
         return False
-    if is_few_runs(x.shape[-1], prod(x.shape[:-1])) or in_one_tile(x, node["axis"]):
-        return False
-    return shared_bytes(longest, x.dtype.itemsize <= 2) + TRITONS_BYTES <= gpu.block_shared_memory
+    x, axis = node.inputs[0].type, node["axis"]
+    longest, bits32 = most(x.shape[axis]), x.dtype.itemsize <= 2
+    if node.op.name == "sort" and not in_one_tile(x, axis):
+        runs, passes = -(-hint(x.numel) // RUN), 8 * x.dtype.itemsize // DIGIT
+        if runs * RUNS_OF_PASSES[0] <= warps_for(longest) * passes * RUNS_OF_PASSES[1]:
+            return False
+    return shared_bytes(longest, bits32) + TRITONS_BYTES <= gpu.block_shared_memory
 
 
 def sort_by_digits(group: Group, node: Node) -> KernelSource:
     """The kernel that sorts whole rows by digits."""
     rows = Rows(group, node.inputs, node["axis"])
-    words = Words(node.inputs[0].dtype, node["descending"])
+    several = node.op.name == "topk"
+    words = Words(node.inputs[0].dtype, node["largest"] if several else node["descending"])
+    kept = node["k"] if several else rows.length
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}
-    warps = warps_for(most(rows.length))
+    longest = room_for(rows.length)
+    warps = warps_for(longest)
     threads, kind = 32 * warps, "s32" if words.bits32 else "s64"
-    each = -(-most(rows.length) // threads)
+    each = -(-longest // threads)
     turn = words.turn
     loaded = [line for k in range(each) for line in (
         f"r = first + {32 * k}", f"r_mask = r < {rows.size}", *rows.operand_lines(), *words.pack(rows.names[0], "r"),
         f"word{k} = tl.where(r_mask, word ^ ({turn}), -1)")]  # the largest in each digit
     stored = [line for k in range(each) for line in (
-        f"r = first + {32 * k}", f"inside = r < {rows.size}", f"word = word{k} ^ ({turn})", *words.unpack(),
-        *words.stores(outputs, rows.address()))]
+        f"r = first + {32 * k}", f"inside = r < {kept if several else rows.size}", f"word = word{k} ^ ({turn})",
+        *words.unpack(), *words.stores(outputs, rows.address(kept)))]
     lines = [
         *rows.x_lines(), "thread = tl.arange(0, RBLOCK)[None, :]",
         f"first = (thread // 32 * {32 * each} + thread % 32){rows.integer}",
@@ -107,11 +132,11 @@ def sort_by_digits(group: Group, node: Node) -> KernelSource:
         *(f"    {line}" for line in _pass(warps, each, words)),
         "first = g_unknown(first)",  # addresses are computed anew: kept since the loads, they would leave no registers
         *stored]
-    more = "\n".join((words_helper(shared_bytes(most(rows.length), words.bits32), beside=True),
-                      *map(put_helper, sorted({"s32", kind})), *map(get_helper, sorted({"s32", kind})),
-                      ranked_helper(DIGIT), helpers(lines)))
-    return rows.source("sort_by_digits", lines, outputs, {"XBLOCK": 1, "RBLOCK": threads}, rows.rows, warps, more,
-                       shared=shared_bytes(most(rows.length), words.bits32), registers=REGISTERS)
+    nbytes = shared_bytes(longest, words.bits32)
+    more = "\n".join((words_helper(nbytes, beside=True), *map(put_helper, sorted({"s32", kind})),
+                      *map(get_helper, sorted({"s32", kind})), ranked_helper(DIGIT), helpers(lines)))
+    return rows.source(f"{node.op.name}_by_digits", lines, outputs, {"XBLOCK": 1, "RBLOCK": threads}, rows.rows, warps,
+                       more, shared=nbytes, registers=REGISTERS)
 
 
 def _pass(warps: int, each: int, words: Words) -> list[str]:

@@ -6,7 +6,7 @@ the operand without touching memory (views, casts, numbers, random bits) is comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from genesis.codegen.cuda.blocks import Blocks
@@ -19,6 +19,7 @@ from genesis.codegen.cuda.row_edges import before_end
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import twos
+from genesis.ir.sym_int import as_written
 from genesis.passes.fusion.loop_reads import coordinates
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
@@ -66,11 +67,16 @@ class Rows:
     @property
     def vector(self) -> int:
         """How many neighbours of a row a thread loads at once: 16 bytes, if rows begin there."""
+        return self.vector_beside(())
+
+    def vector_beside(self, stored: Iterable[Node]) -> int:
+        """How many neighbours of a row a thread has, where values are stored from the block that operands are loaded
+        to: Triton gives it what the narrowest of them lets be loaded or stored at once."""
         sizes = [a.node.dtype.itemsize for a in self.kernel.arguments if a.role == "in"]
         if self.inner != 1 or not sizes:
             return 1
-        aligned = twos(self.length) if self.rows > 1 else 16
-        return max(1, min(16 // max(sizes), aligned))
+        aligned = twos(as_written(self.length)) if self.rows > 1 else 16
+        return max(1, min(16 // min((max(sizes), *(node.dtype.itemsize for node in stored))), aligned))
 
     @property
     def size(self) -> str:

@@ -14,13 +14,12 @@ from typing import Final
 from genesis.codegen.cuda.blocks import batch_block, block_for, power_of_two
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.row_digits import sort_by_digits
+from genesis.codegen.cuda.templates.row_digits import by_digits, sort_by_digits
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.short_sort import is_short, sort_short
 from genesis.codegen.cuda.templates.sort_helpers import helpers
 from genesis.codegen.cuda.templates.words import Words
 from genesis.ir.node import Node
-from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bool_
 from genesis.passes.groups import Group
@@ -50,7 +49,7 @@ def _tile(group: Group, node: Node) -> KernelSource:
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}
     name = f"{node.op.name}_{'rows' if rows.inner == 1 else 'columns'}"
-    if not in_one_tile(node.inputs[0].type, axis):
+    if by_digits(node):
         return sort_by_digits(group, node)
     if is_short(rows):
         return sort_short(group, node, words, name, outputs, kept)
@@ -58,9 +57,10 @@ def _tile(group: Group, node: Node) -> KernelSource:
     few = min(power_of_two(kept), tile)
     per_program = batch_block(rows.rows, max(1, 1024 // tile))
     warps = _warps(per_program * tile, words.bits32)
+    vector = rows.vector_beside(outputs.values() if few == tile else ())
     lines = [*rows.x_lines(), *rows.r_lines(), *rows.operand_lines(), *words.pack(rows.names[0], "r"),
              f"word = tl.where(r_mask, word, {words.largest})",
-             *([f"word = g_first(word, KEPT, {rows.vector}, {warps})"] if tile > 1 else []), *words.unpack(),
+             *([f"word = g_first(word, KEPT, {vector}, {warps})"] if tile > 1 else []), *words.unpack(),
              f"r = tl.arange(0, KEPT)[None, :]{rows.integer}", f"inside = x_mask & (r < {kept})",
              *words.stores(outputs, rows.address(kept, "KEPT"))]
     return rows.source(name, lines, outputs, {"XBLOCK": per_program, "RBLOCK": tile, "KEPT": few},
