@@ -11,6 +11,9 @@ becomes a *guard*: what was learned holds for calls whose numbers give the same 
     rows > 5                # True; guard: n0 > 5 is True
     range(rows)             # guard: n0 is 7
 
+Each formula is a guard as well: a call whose numbers it raises for, or gives a number of another class for (2 ** -1),
+is not what was learned.
+
 To `isinstance` it is an int or a float, as its `__class__` says so. What asks for the number in C gets it from
 `__index__`, `__float__` or `__hash__`, each of which notes a guard: nothing takes it by accident. Only `type(x)` tells.
 """
@@ -22,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.node import NUMBER_TYPES, Node, unique
 from genesis.ir.ops import leaves
 from genesis.ir.size_ranges import COMPARISONS
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 """Symbol → its number in a call."""
 
+Evaluated = dict[int, Any]
+"""`id` of a traced number → the number that it is in a call."""
+
 
 class NumberTrace(Context):
     """What is known of the traced numbers of one run, and what was asked of them.
@@ -43,11 +50,13 @@ class NumberTrace(Context):
 
     Attributes:
         guards: each a formula, and its value in the run at hand.
+        formulas: what was computed of numbers, each of one class in all calls.
     """
 
     def __init__(self, sizes: Trace):
         self.sizes = sizes
         self.guards: list[tuple[TracedNumber, Any]] = []
+        self.formulas: list[TracedNumber] = []
         self._known: dict[tuple[Any, ...], TracedNumber] = {}
 
     def _entering(self) -> Callable[[], object]:
@@ -85,9 +94,13 @@ class NumberTrace(Context):
         return x.node
 
     def compute(self, name: str, *operands: Any) -> Any:
-        """The Python operation on these numbers; NotImplemented where Python has none for them."""
-        plain = [value_in_run(x) for x in operands]
-        value = OPERATIONS[name](*plain)
+        """The Python operation on these numbers."""
+        try:
+            value = OPERATIONS[name](*map(value_in_run, operands))
+        except (ArithmeticError, ValueError):  # the code may catch it, and go on otherwise than for other numbers
+            for x in operands:
+                plain_number(x)
+            raise
         if value.__class__ not in _KINDS or not self.running:
             for x in operands:
                 plain_number(x)
@@ -115,13 +128,19 @@ class NumberTrace(Context):
             self.guards.append((x, x.value))
         return x.value
 
-    def hold(self, values: Values) -> bool:
-        """Whether these numbers give the answers that those of the run at hand gave."""
-        known: dict[TracedNumber, Any] = {}
+    def evaluate(self, values: Values) -> Evaluated | None:
+        """What all formulas are in a call with these symbols; None where an answer is not that of the run at hand."""
+        known: Evaluated = {}
         try:
-            return all(alike(_evaluated(x, values, known), value) for x, value in self.guards)
+            for x in self.formulas:
+                if _evaluated(x, values, known).__class__ is not x.value.__class__:
+                    return None
+            for x, value in self.guards:
+                if not alike(_evaluated(x, values, known), value):
+                    return None
         except (ArithmeticError, ValueError):
-            return False
+            return None
+        return known
 
     def _made(self, formula: tuple[Any, ...], value: Any, size: Any) -> TracedNumber:
         key = tuple([x if x.__class__ is str else id(x) if type(x) in (TracedNumber, SymInt) else (x.__class__, repr(x))
@@ -129,6 +148,8 @@ class NumberTrace(Context):
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = TracedNumber(self, formula, value, size)
+            if size is None and formula[0] in OPERATIONS:
+                self.formulas.append(found)
         return found
 
 
@@ -175,18 +196,18 @@ def value_in_run(x: Any) -> Any:
     return x.value if type(x) is TracedNumber else x
 
 
-def evaluated(x: Any, values: Values) -> Any:
+def evaluated(x: Any, values: Values, known: Evaluated | None = None) -> Any:
     """The number that a traced number or a size is in a call with these symbols; anything else as it is."""
-    return _evaluated(x, values, {})
+    return _evaluated(x, values, {} if known is None else known)
 
 
-def _evaluated(x: Any, values: Values, known: dict[TracedNumber, Any]) -> Any:
+def _evaluated(x: Any, values: Values, known: Evaluated) -> Any:
     kind = type(x)
     if kind is SymInt:
         return value_at(x, values)  # type: ignore[arg-type]
     if kind is not TracedNumber:
         return x
-    key: Any = id(x)
+    key = id(x)
     if key not in known:
         head, *operands = x.formula
         known[key] = (_evaluated(head, values, known) if head.__class__ is SymInt else
@@ -205,6 +226,8 @@ def _is_size(x: Any) -> bool:
 
 
 _KINDS: Final = (bool, int, float)
+_NO_NUMBERS: Final = (TensorBase, str, bytes, tuple, list, dict, set, frozenset, type(None))
+"""What looks at no other number itself. Anything else may ask in C whether it has an int (`Decimal`, an `IntEnum`)."""
 _OF_SIZES: Final = frozenset({"+", "-", "*", "//", "%", "neg", "pos"})
 OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
@@ -220,15 +243,21 @@ _LOOKS: Final = ("__index__", "__int__", "__float__", "__str__", "__repr__", "__
 
 def _operation(name: str, turned: bool) -> Callable[..., Any]:
     def operation(self: TracedNumber, other: Any) -> Any:
-        if other.__class__ not in _KINDS:
+        if other.__class__ in _KINDS:
+            return self.trace.compute(name, *((other, self) if turned else (self, other)))
+        if isinstance(other, _NO_NUMBERS):
             return NotImplemented
-        return self.trace.compute(name, *((other, self) if turned else (self, other)))
+        number = self.trace.specialize(self)
+        return OPERATIONS[name](*((other, number) if turned else (number, other)))
     return operation
 
 
 def _comparison(name: str) -> Callable[..., Any]:
     def comparison(self: TracedNumber, other: Any) -> Any:
-        return self.trace.compare(name, self, other) if other.__class__ in _KINDS else NotImplemented
+        if other.__class__ in _KINDS:
+            return self.trace.compare(name, self, other)
+        return NotImplemented if isinstance(other, _NO_NUMBERS) else COMPARISONS[name](
+            self.trace.specialize(self), other)
     return comparison
 
 

@@ -357,12 +357,25 @@ def set_numbers_apart(apart: bool) -> None:
     _apart = apart
 
 
+LEAST_NUMBER: Final = -2**63
+"""The least integer that an op takes as a number: the least of int64."""
+MOST_NUMBER: Final = 2**64 - 1
+"""The largest: that of uint64."""
+
+
 def number(value: bool | int | float) -> Node:
-    """A number of the user's: an input of the plan, so that another value compiles nothing."""
+    """A number of the user's: an input of the plan, so that another value compiles nothing.
+
+    Raises OverflowError for an integer that no dtype holds: computing would fail, and with it what is computed beside.
+    """
     kind = NUMBER_TYPES.get(type(value))
     if kind is None:
         traced = RUNNING[-1].node_of(value) if RUNNING else None
         return number(_plain(value)) if traced is None else traced
+    if value.__class__ is int and not LEAST_NUMBER <= value <= MOST_NUMBER:
+        from genesis.ir.errors import failure
+        raise failure("number", f"{value} is not in the range of any integer dtype", error=OverflowError,
+                      hint="a float holds it")
     attrs = (value, kind)
     if value == 0 or _apart:  # signed zeros are equal keys, and must stay two values
         return unique(OPS["number"], (), attrs, attrs[1])

@@ -70,8 +70,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     rows, columns = axis_in("diag_embed", dim1, ndim), axis_in("diag_embed", dim2, ndim)
     if rows == columns:
         raise failure("diag_embed", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
-    if rows > columns:
-        offset = -offset
+    offset = operator.index(offset) if rows < columns else -operator.index(offset)
     count = input.spec.shape[-1]
     size = count + abs(offset)
     spread = padded(unsqueeze(input, -1), input.spec.ndim, 0, size)  # each element, then a row's length of zeros
@@ -115,7 +114,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     """
     require_tensors(input)
     shape, strides = shape_of((size,)), shape_of((stride,))
-    start = storage_offset if storage_offset is not None else 0 if input.part is None else input.part.offset
+    start = operator.index(storage_offset) if storage_offset is not None else (
+        0 if input.part is None else input.part.offset)
     if len(shape) != len(strides):
         raise failure("as_strided", f"mismatch in length of strides {list(strides)} and shape {list(shape)}",
                       [("input", input)])

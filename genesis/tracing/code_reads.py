@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -89,6 +90,32 @@ def owners_of(code: types.CodeType, names: frozenset[str]) -> tuple[tuple[str, .
         elif step.opname not in ("CACHE", "EXTENDED_ARG", "COPY"):
             path = None
     return tuple(found)
+
+
+def compares_unknown_objects(code: types.CodeType, namespace: Mapping[str, Any]) -> bool:
+    """Whether the code asks with `is` for something that may be a number: neither a constant that is none, nor a global
+    (an attribute of a module or class included) that is none.
+
+    >>> compares_unknown_objects((lambda x: x is None).__code__, {})
+    False
+    >>> compares_unknown_objects((lambda x, y: x is y).__code__, {})
+    True
+    """
+    number: Any = 0  # what the last instructions put on the stack, 0 where nobody knows
+    for step in dis.get_instructions(code):
+        if step.opname == "IS_OP" and isinstance(number, (int, float)) and not isinstance(number, bool):
+            return True
+        if step.opname in _CONSTANTS:
+            number = step.argval
+        elif step.opname in _ROOTS:
+            number = namespace.get(step.argval, getattr(builtins, step.argval, 0))
+        elif step.opname in _LINKS and step.argval == "dtype":  # of tensors; nobody calls a number that
+            number = None
+        elif step.opname in _LINKS and isinstance(number, (types.ModuleType, type)):
+            number = getattr(number, step.argval, 0)
+        elif step.opname not in ("CACHE", "EXTENDED_ARG"):
+            number = 0
+    return False
 
 
 def imported(what: Reads, namespace: Mapping[str, Any]) -> Iterator[str]:

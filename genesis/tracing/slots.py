@@ -148,6 +148,11 @@ class Slots:
         for x in (*self._made, *self.numbers):
             self._put(x, values.get(id(x), x.before))
 
+    def numbers_are(self, given: Sequence[Any]) -> bool:
+        """Whether the places of numbers, of which a replay writes to none, hold what `put` put there."""
+        return all(get() is value for get, value in list(zip(self._given, given, strict=True))[
+            len(self._given) - len(self.numbers):])
+
     def kept(self) -> Context:
         """A context after which there is in all places what was there before it."""
         return _AsBefore([(x, _get(x.owner, x.key)) for x in (*self._made, *self.numbers)])

@@ -120,6 +120,8 @@ class StandIns:
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if isinstance(value, dict):
             pairs = [(self.of(key), self.of(x)) for key, x in value.items()]
+            if not all(key is own for (key, _), own in zip(pairs, value, strict=True)):
+                raise NotReplayable("an argument is a dictionary with another number as a key")
             if all(x is value[key] for key, x in pairs):
                 return value
             if type(value) is not dict:

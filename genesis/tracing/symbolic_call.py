@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import starmap
 from operator import call as run
 from typing import Any
 
@@ -30,12 +31,12 @@ from genesis.frontend.views import View
 from genesis.func.vectorize import on_stand_ins
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
-from genesis.ir.node import forget_sizes_of
+from genesis.ir.node import LEAST_NUMBER, MOST_NUMBER, forget_sizes_of
 from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.sym_int import SymInt, value_at
 from genesis.ir.types import TensorType, has_sym_int
 from genesis.runtime.contexts import uncollected
-from genesis.tracing.code_reads import reads
+from genesis.tracing.code_reads import compares_unknown_objects, reads
 from genesis.tracing.erased_signature import Erased
 from genesis.tracing.replay import computing_anew
 from genesis.tracing.replay_call import CallReplay
@@ -90,6 +91,8 @@ class SymbolicCall:
                     after = None if slots is None else slots.values_now()
             except Exception as error:  # of the user's function, which may raise anything where it expects values
                 raise NotReplayable(f"on stand-ins it raises {type(error).__name__}") from None
+            if not self.kept.guards.hold() or (slots is not None and not slots.numbers_are(given)):
+                raise NotReplayable("it writes to a place what was there in the captured call, and is not in others")
         if effects.refusal or effects.numbers or effects.grads or effects.ended:
             raise NotReplayable(effects.refusal or "on stand-ins it does something else")
         with self._symbols.trace:
@@ -115,41 +118,41 @@ class SymbolicCall:
     def same_as(self, call: Erased, kept: Any) -> bool:
         """Whether this makes the replay of a captured call; True for one that it makes none for."""
         values = self._symbols.values(call)
-        if values is None or not self._admits(values):
+        if values is None or not self._admits_sizes(call, values) or self._symbols.trace.evaluate(values) is None:
             return True
         made = self._filled(kept, values)
         return made.replay.same_as(kept.replay)
 
     def entry(self, call: Erased) -> Any:
         """The replay of a call; None where a guard does not hold."""
-        found, values = self._entries.get((call.sizes, call.strides)), None
+        at = call.sizes, call.strides
+        found = self._entries.get(at)
+        if found is not None and not self._changing:
+            return found if self._symbols.number_values(call) is not None else None
+        values = self._symbols.values(call)
+        if values is None or (found is None and not self._admits_sizes(call, values)):
+            return None
+        known = self._symbols.trace.evaluate(values)
+        if known is None:
+            return None
+        numbers = [evaluated(x, values, known) for x in self._replay.numbers]
+        if any(x.__class__ is int and not LEAST_NUMBER <= x <= MOST_NUMBER for x in numbers):
+            return None  # the function raises, after what it did before
         if found is None:
-            values = self._symbols.values(call)
-            if values is None or not self._admits(values) or call.strides != tuple(
-                    [tuple([evaluated(x, values) for x in strides]) for strides in self._strides]):
-                return None
-            found = self._entries[call.sizes, call.strides] = self._filled(self.kept, values)
+            found = self._entries[at] = self._filled(self.kept, values)
             if len(self._entries) > MOST_ENTRIES:
                 self._entries.popitem(last=False)
-        elif not self._changing:
-            return found if self._symbols.number_values(call) is not None else None
-        else:
-            values = self._symbols.values(call)
-            if values is None or not self._symbols.trace.hold(values):
-                return None
-        return self._renumbered(found, values) if self._changing else found
-
-    def _renumbered(self, found: Any, values: dict[str, Any]) -> Any:
-        """The replay of a call of the same sizes with these numbers."""
+        if not self._changing:
+            return found
         return found.with_replay(found.replay.with_numbers(
-            [evaluated(x, values) for x in self._replay.numbers],
-            self._shape_for(values) if self._results_change else None))
+            numbers, self._shape_for(values) if self._results_change else None))
 
-    def _admits(self, values: dict[str, Any]) -> bool:
+    def _admits_sizes(self, call: Erased, values: dict[str, Any]) -> bool:
+        """Whether the guards on sizes hold, and the tensors lie as their stand-ins do."""
         trace = self._symbols.trace.sizes
         return all(values[name] in kind for name, kind in trace.classes.items()) and all(
             COMPARISONS[name](value_at(size, values), 0) for name, size in trace.guards) and (
-            self._symbols.trace.hold(values))
+            call.strides == tuple([tuple([evaluated(x, values) for x in strides]) for strides in self._strides]))
 
     def _filled(self, kept: Any, values: dict[str, Any]) -> Any:
         """The capture of a call with these numbers."""
@@ -171,10 +174,13 @@ def _check(capture: Any, kept: Any) -> None:
         raise NotReplayable("it does more than compute")
     if kept.guards.checks.has_caches:
         raise NotReplayable("it calls a function that keeps its results")
-    if any(chain[0] == "type" for code in kept.guards.ran for chain in reads(code).chains):
-        raise NotReplayable("it may ask for the class of a number")
-    if slots is not None and slots.numbers and others_may_read():
-        raise NotReplayable("another thread may read a number that a stand-in takes the place of")
+    if any(map(kept.guards.knows, (type, id))) or any(
+            chain[0] in ("type", "id") for code in kept.guards.ran for chain in reads(code).chains):
+        raise NotReplayable("it may ask for the class of a number, or where it is")
+    if any(starmap(compares_unknown_objects, kept.guards.ran.items())):
+        raise NotReplayable("it may ask whether a number is the same object as another")
+    if slots is not None and others_may_read():
+        raise NotReplayable("another thread may read what a stand-in takes the place of")
     if kept.replay.reads or (slots is not None and not slots.can_run_twice):
         raise NotReplayable("it changes what cannot be put back")
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import genesis
 from genesis.ir.node import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import float32, tensor_type
@@ -56,3 +57,14 @@ def test_threads_whose_traces_end_at_once() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_no_size_is_a_float() -> None:
+    """It would be an equal key, and the size of all later tensors of that shape."""
+    for call in (lambda: genesis.diag_embed(genesis.ones(3, 5), 2.0),
+                 lambda: genesis.ones(8).as_strided((2, 2), (1, 1), 1.0),
+                 lambda: tensor_type((3, 7.0), float32)):  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            call()
+    assert [type(n) for n in genesis.diag_embed(genesis.ones(3, 5), 2).shape] == [int, int, int]
+    assert type(tensor_type((3, 7), float32).shape[1]) is int

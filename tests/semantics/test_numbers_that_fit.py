@@ -47,3 +47,14 @@ def test_the_error_has_four_parts() -> None:
     with pytest.raises(RuntimeError, match=r"^tensor: .*genesis.uint8 without overflow: 300\n  at .*\.py:\d+: (.|"
                                            r"\n)*  try: numbers from -255 to 255"):
         genesis.tensor([1, 300], dtype=genesis.uint8)
+
+
+@pytest.mark.parametrize("number", [2**64, -2**63 - 1, 2**80])
+def test_an_integer_that_no_dtype_holds_is_refused_where_it_is_written(number: int) -> None:
+    """When it was computed, the values that were pending beside it could not be read any more."""
+    x, y = genesis.ones(3).long() * 2, genesis.ones(2) * 3
+    for call in (lambda: x + number, lambda: x.float() * number, lambda: (x * 1).add_(number), lambda: x > number):
+        with pytest.raises(OverflowError, match="range of any integer dtype"):
+            call()
+    assert (x.tolist(), y.tolist()) == ([2, 2, 2], [3.0, 3.0])
+    assert (genesis.ones(1) * (2**64 - 1)).item() == 2.0**64

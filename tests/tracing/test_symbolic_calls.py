@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import enum
 import functools
 import math
+import operator
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +228,127 @@ def test_what_depends_on_the_number(function: Callable[..., Any]) -> None:
 def math_of(i: float) -> float:
     """What asks for the number in C."""
     return math.sqrt(abs(i)) + math.floor(i)
+
+
+def raised(function: Callable[[], Any]) -> Any:
+    """What the function gives, 7 where it cannot be computed."""
+    try:
+        return function()
+    except ArithmeticError:
+        return 7
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, i: x * raised(lambda: 1 / i),
+    lambda x, i: x + (raised(lambda: 7 % i) and 3),
+    lambda x, i: x * raised(lambda: i ** -1),
+    lambda x, i: x if raised(lambda: 10.0 ** i) == 7 else x * 2,
+    lambda x, i: x * raised(lambda: 5 / (x.shape[0] - 5)),
+    lambda x, i: x * raised(lambda: 7 // (x.shape[0] - 5)),
+    lambda x, i: x * raised(lambda: x.shape[0] % (x.shape[0] - 5)),
+    lambda x, i: x.long() * (2 ** min(i, 9)),
+], ids=range(8))
+def test_a_formula_that_is_an_error_or_no_int_for_some_numbers(function: Callable[..., Any]) -> None:
+    """Another number, or none, whether the code uses it or only catches what it raises."""
+    for first in ((7, 9, 5), (5, 7, 9)):  # the call that the template is made beside raises, or one that it replays
+        pair = Pair(function)
+        for length in (*first, 12, 2, 5, 8, 3, 5):
+            pair.same(ramp(length, 2), 4)
+        for number in (4, 5, 3, 0, -1, 2, 400, 1, 0, -3):
+            pair.same(ramp(7, 2), number)
+
+
+class Level(enum.IntEnum):
+    LOW, HIGH = 3, 8
+
+
+CLASS_OF = type
+EIGHT = 8
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, i: x * 2 if i == Level.HIGH else x,
+    lambda x, i: x * 2 if Level.LOW < i < Level.HIGH else x,
+    lambda x, i: x * (Level.HIGH + i),
+    lambda x, i: x * 2 if i == (8 + 0j) else x,
+    lambda x, i: x * 2 if CLASS_OF(i) is int and i > 6 else x,
+    lambda x, i: x * 2 if builtins.type(x.shape[0]) is int and i > 6 else x,
+    lambda x, i, kind=type: x * 2 if kind(i) is int and i > 6 else x,
+    lambda x, i: x * 2 if i is EIGHT else x,
+    lambda x, i: x * 2 if i is operator.add(4, 4) else x,
+    lambda x, i: x * 2 if x.shape[0] is not i else x,
+    lambda x, i: x * {i: 2.0}.get(8, 1.0),
+], ids=range(11))
+def test_what_asks_for_a_number_without_its_methods(function: Callable[..., Any]) -> None:
+    pair = Pair(function)
+    for number in (4, 5, 6, 9, 8, 3, 7, 2, 8, 4):
+        pair.same(ramp(6, 2), number)
+    for length in (4, 5, 7, 8, 9, 8, 3):
+        pair.same(ramp(length, 2), 8)
+
+
+def test_a_dictionary_that_has_another_number_as_a_key() -> None:
+    pair = Pair(lambda x, table: x * table.get(5, 1.0))
+    for key in (3, 4, 6, 5, 7, 5):
+        pair.same(ramp(4), {key: float(key)})
+
+
+def test_another_thread_that_reads_a_tensor_of_the_module() -> None:
+    """It finds a tensor with values there at any time, so no stand-in takes its place."""
+    plain, ours = Attention(True), Attention(True)
+    ours.load_state_dict(plain.state_dict())
+    compiled, done, stand_ins = genesis.compile(ours), threading.Event(), []
+
+    def watch() -> None:
+        while not done.wait(1e-5):
+            keys = ours.keys
+            if keys is not None and type(keys.spec.shape[2]) is not int:
+                stand_ins.append(keys)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        with genesis.no_grad():
+            for i in range(12):
+                x = ramp(1, 1, 16, start=i) / 100
+                assert values(compiled(x)) == values(plain(x))
+    finally:
+        done.set()
+        thread.join()
+    assert not stand_ins and counts(compiled)[1] == 0
+
+
+@pytest.mark.parametrize("place", ["list", "attribute"])
+def test_what_is_written_was_there_in_the_captured_call(place: str) -> None:
+    """Which calls find another value there and must write it."""
+    kept, net = [0], nn.Linear(2, 2)
+
+    def note(x: Any, i: int, j: int) -> Any:
+        if place == "list":
+            kept[0] = i
+        else:
+            net.last = i
+        return x * len(str(j))
+    net.last = 0
+    compiled = genesis.compile(note)
+    for i, j in ((12, 5), (6, 5), (7, 5), (7, 1), (9, 1), (9, 10), (4, 10), (4, 1), (3, 1), (8, 10)):
+        assert values(compiled(ramp(12), i, j)) == values(ramp(12) * len(str(j)))
+        assert (kept[0] if place == "list" else net.last) == i
+
+
+def test_a_number_that_no_dtype_holds_is_an_error_after_what_the_function_did_before() -> None:
+    found: dict[str, float] = {"last": 0}
+
+    def step(x: Any, i: int) -> Any:
+        found["last"] = i * 1.5
+        return x * (i ** 3)
+    compiled = genesis.compile(step)
+    for i in (3, 4, 5, 2**40, 6, -2**40, 7):
+        if abs(i) > 2**30:
+            with pytest.raises(OverflowError):
+                compiled(ramp(3), i)
+        else:
+            assert values(compiled(ramp(3), i)) == values(ramp(3) * i**3)
+        assert found["last"] == i * 1.5
 
 
 def test_two_sizes_that_are_equal_by_chance() -> None:
