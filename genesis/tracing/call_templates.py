@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -59,6 +58,15 @@ class CallTemplates:
         own = erased(key).key
         return next((calls.latest for (name, _), calls in reversed(self._known.items()) if name == own), None)
 
+    @property
+    def count(self) -> int:
+        """How many templates there are."""
+        return sum(len(calls.templates) for calls in self._known.values())
+
+    def refusals(self) -> Iterator[str]:
+        """Why sizes and numbers that change have a capture each, of calls that no template was made for."""
+        return (calls.refusal for calls in self._known.values() if calls.refusal and not calls.templates)
+
     def captured(self, key: Any, capture: Any, kept: Any, function: Callable[..., Any]) -> None:
         """Note a call that was captured, and make a template of it where one before had other sizes or numbers."""
         arguments = erased(key)
@@ -84,11 +92,13 @@ class _Calls:
     Attributes:
         key: what they have in common.
         templates: what replays others, the last first.
+        refusal: why the last try to make one failed, '' for none.
     """
 
     def __init__(self, key: tuple[Any, ...]):
         self.key = key
         self.templates: list[SymbolicCall] = []
+        self.refusal = ""
         self._samples: list[tuple[Erased, Any]] = []
         self._tries = 0
 
@@ -108,7 +118,7 @@ class _Calls:
             if not all(made.same_as(x, entry) for x, entry in self._samples):
                 raise NotReplayable("on stand-ins it makes another program")
         except NotReplayable as refusal:
-            logging.getLogger("genesis").debug("no template: %s", refusal)
+            self.refusal = str(refusal)
             return
         self.templates.insert(0, made)
 

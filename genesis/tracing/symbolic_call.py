@@ -171,7 +171,7 @@ def _check(capture: Any, kept: Any) -> None:
     effects, slots = capture.effects, kept.slots
     if kept.replay.__class__ is not CallReplay or effects.numbers or effects.grads or effects.entry_grads or (
             any(s.cell is not None for s in effects.writes)):
-        raise NotReplayable("it does more than compute")
+        raise NotReplayable("it ends a step, draws, or writes to tensors that stay")
     if kept.guards.checks.has_caches:
         raise NotReplayable("it calls a function that keeps its results")
     if any(map(kept.guards.knows, (type, id))) or any(

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from genesis.runtime.fake_cuda.driver import HostDriver
-from tests.faults import later_programs, part_programs, stateful_programs  # noqa: F401  (they add to the programs)
+from tests.faults import (  # noqa: F401  (they add to the programs)
+    later_programs,
+    part_programs,
+    sized_programs,
+    stateful_programs,
+)
 from tests.faults.events import Instants, Place, injected, instants_of, was_injected
 from tests.faults.observing import Observed, Raises, differences, set_draws
 from tests.faults.programs import PROGRAMS, Case, Unit

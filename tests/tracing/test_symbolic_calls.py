@@ -480,6 +480,22 @@ def test_gradients_flow_through_replays_of_other_sizes() -> None:
     assert counts(compiled) == (2, 3)
 
 
+def test_explain_says_what_serves_other_sizes_and_why_nothing_does() -> None:
+    buffer = ramp(3)
+
+    def writes(x: Any) -> Any:
+        buffer.add_(1)
+        return x + buffer.sum()
+    pure, writing = genesis.compile(lambda x: x * 2), genesis.compile(writes)
+    for length in (4, 5, 6):
+        pure(ramp(length))
+        writing(ramp(length))
+    explained = genesis.explain(pure)
+    assert "other sizes and numbers are replayed in 1 ways" in explained and not explained.single
+    explained = genesis.explain(writing)
+    assert explained.captures == 3 and "writes to tensors that stay" in explained.single[0]
+
+
 # Views as arguments
 
 def test_slices_of_data_of_all_lengths() -> None:

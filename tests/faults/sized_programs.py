@@ -1,0 +1,77 @@
+"""Compiled calls of other lengths: the function runs once more on stand-ins, and replays are filled in for a length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import genesis
+from genesis import nn
+from tests.faults.programs import PROGRAMS, Case, Statement
+
+
+class Cached(nn.Module):
+    """A cache that grows, a rate and a count that are read, a sum that follows from the length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(genesis.linspace(-1, 1, 9).view(3, 3))
+        self.cache, self.rate, self.turn, self.total = genesis.zeros(2, 3), 0.5, 1, genesis.zeros(())
+
+    def count(self) -> None:
+        self.turn += 1
+
+    def slow_down(self) -> None:
+        self.rate /= 2
+
+    def keep(self, x: Any) -> None:
+        self.cache = genesis.cat([self.cache[-12:], x @ self.weight * self.rate])
+
+    def add(self, x: Any) -> None:
+        self.total = self.cache.sum() + x.shape[0] * self.turn
+
+    def forward(self, x: Any) -> Any:
+        self.count()
+        self.slow_down()
+        self.keep(x)
+        self.add(x)
+        return self.cache.mean(0) + self.rate
+
+
+class Lengths(Case):
+    """A compiled module is called with these lengths; faults are injected into the third call."""
+
+    def __init__(self, lengths: Sequence[int]):
+        super().__init__()
+        net = self.net = Cached()
+        given = [genesis.linspace(0, 1 + turn, 3 * n).view(n, 3).clone() for turn, n in enumerate(lengths)]
+        genesis.eval([*given, *(x for _, x in self.kept())])
+        compiled = genesis.compile(net)
+        turns = [
+            Statement("net.count()", net.count),
+            Statement("net.slow_down()", net.slow_down),
+            Statement("net.keep(x)", lambda: self._untracked(net.keep, given[(net.turn - 2) % len(given)])),
+            Statement("net.add(x)", lambda: self._untracked(net.add, given[(net.turn - 2) % len(given)])),
+            Statement("y = net.cache.mean(0) + net.rate",
+                      lambda: {"y": self._untracked(lambda: net.cache.mean(0) + net.rate)}, ("y",)),
+            Statement("value = y.tolist()", lambda: {"value": self.names["y"].tolist()}, ("value",))]
+        self.statements = turns * len(lengths)
+        self.starts = [len(turns) * i for i in range(len(lengths) + 1)]
+        self.target = (self.starts[2], self.starts[3])
+        self.whole = Statement("y = net(x)", lambda: {
+            "y": self._untracked(compiled, given[(net.turn - 1) % len(given)])}, ("y",))
+
+    def _untracked(self, function: Callable[..., Any], *args: Any) -> Any:
+        with genesis.no_grad():
+            return function(*args)
+
+    def kept(self) -> Iterator[tuple[str, Any]]:
+        yield from self.net.named_parameters()
+        yield from (("cache", self.net.cache), ("total", self.net.total))
+        yield "rate and turn", genesis.tensor([self.net.rate, self.net.turn])
+
+
+PROGRAMS.update({
+    "second length": lambda device: Lengths((4, 4, 5, 6)),  # the run on stand-ins
+    "third length": lambda device: Lengths((4, 5, 6, 7)),  # a replay that is filled in
+})
