@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 """Symbol → its number in a call."""
 
+SAME_CLASS: Final = object()
+"""What a formula that the code did not look at has in common in all calls: the class of its number."""
+
 Evaluated = dict[int, Any]
 """`id` of a traced number → the number that it is in a call."""
 
@@ -49,14 +52,13 @@ class NumberTrace(Context):
         sizes: the trace of the sizes among them.
 
     Attributes:
-        guards: each a formula, and its value in the run at hand.
-        formulas: what was computed of numbers, each of one class in all calls.
+        guards: each a formula, and its value in the run at hand, or `SAME_CLASS`, in the order in which the code came
+            to them: what it asks first may keep it from computing what does not end (`2 ** n if n < 9 else 0`).
     """
 
     def __init__(self, sizes: Trace):
         self.sizes = sizes
         self.guards: list[tuple[TracedNumber, Any]] = []
-        self.formulas: list[TracedNumber] = []
         self._known: dict[tuple[Any, ...], TracedNumber] = {}
 
     def _entering(self) -> Callable[[], object]:
@@ -132,11 +134,9 @@ class NumberTrace(Context):
         """What all formulas are in a call with these symbols; None where an answer is not that of the run at hand."""
         known: Evaluated = {}
         try:
-            for x in self.formulas:
-                if _evaluated(x, values, known).__class__ is not x.value.__class__:
-                    return None
             for x, value in self.guards:
-                if not alike(_evaluated(x, values, known), value):
+                number = _evaluated(x, values, known)
+                if not (number.__class__ is x.value.__class__ if value is SAME_CLASS else alike(number, value)):
                     return None
         except (ArithmeticError, ValueError):
             return None
@@ -149,7 +149,7 @@ class NumberTrace(Context):
         if found is None:
             found = self._known[key] = TracedNumber(self, formula, value, size)
             if size is None and formula[0] in OPERATIONS:
-                self.formulas.append(found)
+                self.guards.append((found, SAME_CLASS))
         return found
 
 

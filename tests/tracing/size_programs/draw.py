@@ -50,6 +50,9 @@ def safe(f):
     except (ArithmeticError, ValueError, TypeError):
         return 7
 
+def small(n):
+    return 3 if n > 2**70 or n < -2**70 else n  # what is kept is squared at each call
+
 def caught(f, other):
     try:
         return f()
