@@ -330,8 +330,8 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
         if dtype.__class__ is not DType:
             return tensor_type(shape, as_dtype(dtype), device, weak)
         for size in shape:
-            if size.__class__ is float:  # an equal key: all later tensors of that shape would have it
-                raise TypeError(f"sizes are ints, not {size}")
+            if size.__class__ is not int and getattr(size, "value", size).__class__ is float:
+                raise TypeError(f"sizes are ints, not {size}")  # 7.0 is an equal key: later tensors would have it
             if size.__class__ is int and size < 0:
                 raise RuntimeError(f"Trying to create tensor with negative dimension {size}: {list(shape)}")
         found = object.__new__(TensorType)

@@ -366,6 +366,17 @@ def test_a_number_that_no_dtype_holds_is_an_error_after_what_the_function_did_be
         assert found["last"] == i * 1.5
 
 
+def test_a_size_that_is_no_int_is_an_error_on_stand_ins_too() -> None:
+    def padded(x: Any) -> Any:
+        try:
+            return F.pad(x, (0, 0, 0.5, 1))  # type: ignore[arg-type]
+        except TypeError:
+            return x * 2
+    pair = Pair(padded)
+    for length in (8, 7, 5, 9, 6):
+        pair.same(ramp(length, 4))
+
+
 def test_two_sizes_that_are_equal_by_chance() -> None:
     def mixed(x: Any, y: Any) -> Any:
         return x.sum() * 2 if x.shape[0] == y.shape[0] else y.sum() + x.shape[0]
