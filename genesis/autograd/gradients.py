@@ -17,7 +17,7 @@ from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
 from genesis.frontend.recording import TensorBase, over, read, wrap, wrap_as
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage
+from genesis.frontend.storage import Storage, look_behind
 from genesis.frontend.threads import unlocked_after_fork
 from genesis.frontend.writes import content_of, write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
@@ -185,6 +185,8 @@ class _Gradients:
         self.contents: list[Node] = []
         self.expected: list[Expected] = []
         captured = state.session is not None  # which notes each look; without, `accumulated` counts them all
+        if not computed:
+            look_behind([tensor._grad for tensor, _ in reached].count(None))
         for tensor, node in reached:
             before = tensor.grad if captured else tensor._grad
             storage = computed.pop(node, None) if computed else None

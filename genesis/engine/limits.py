@@ -27,7 +27,7 @@ from genesis.engine.state import engine_state
 from genesis.engine.unlike_turns import MOST_MISSES, UnlikeTurns
 from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.state import lock, state
-from genesis.frontend.storage import NEVER, Storage, live_pending
+from genesis.frontend.storage import NEVER, SHORT, Storage, live_pending
 from genesis.ir.node import Node, set_numbers_apart
 from genesis.ir.ops import control, leaves
 from genesis.ir.walk import computed, needed
@@ -48,10 +48,6 @@ OFTEN: Final = 128
 """Turns of a loop from which on it is an endless one, rather than the layers of a model. Where gradients flow a model's
 step is one plan, up to `DEEP` times the limit; so many equal short turns are cut before there are as many nodes as the
 limit says, since what leads to the first cut is a plan of its own."""
-
-SHORT: Final = 8
-"""Values of a turn, at the most, that is looked for before there are as many nodes as the limit says: so many positions
-are noted, which takes a few µs each, where a program becomes longer than a sixteenth of the limit."""
 
 UNLIKE: Final = 4
 """Pieces in a row that were compiled, the one before the first cut among them, from which on turns are pieces: one

@@ -44,7 +44,7 @@ class Flush:
         live: all uncomputed storages, which a failure may leave without their content.
         saved: nodes whose values are kept for a backward, and who is to know about them.
         content: what is computed for each storage: it may be written to meanwhile.
-        cells: of the updates, with their memories.
+        cells, memories: of the updates.
         ran: how many programs had run before it was made.
         doubtful: another thread, or an op that this flush interrupts, may hold the old content of an update, unseen.
         compiled, results: its plan, and what that gave.
@@ -62,7 +62,8 @@ class Flush:
     captured: Captured
     saved: tuple[list[Node], Usage | None]
     content: dict[Storage, Node]
-    cells: dict[Storage, tuple[Cell, Memory]]
+    cells: list[Cell]
+    memories: list[Memory]
     ran: int
     doubtful: bool
     compiled: Compiled | None = None
@@ -110,11 +111,10 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     answer = engine_state.plans.situations.get(situation) if situation is not None else None
     compiled = answer.compiled() if answer is not None else None
     cells: list[Any] = [s.cell for s in updates]
-    pairs = list(zip(cells, written, strict=True))
     if answer is not None and compiled is not None:
         outputs += [live[i] for i in answer.kept]
         snapshots = [updates[i] for i in answer.snapshots]
-        captured = captured_again(text, answer, [content[s] for s in outputs], pairs,
+        captured = captured_again(text, answer, [content[s] for s in outputs], cells, written,
                                   [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
         saved: tuple[list[Node], Usage | None] = [], None
     else:
@@ -123,17 +123,16 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         outputs += kept
         snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
                       if s not in snapshots]
-        captured = capture([content[s] for s in outputs], pairs, [(s.cell, s.type) for s in snapshots],  # type: ignore[misc]
-                           order, text)
+        captured = capture([content[s] for s in outputs], cells, written,
+                           [(s.cell, s.type) for s in snapshots], order, text)  # type: ignore[misc]
         note_use(captured.known)
         saved = save_for_backward(captured)
         if saved[1] is not None:  # what is saved also depends on what became of it the last time
             situation = None
     doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content, there))))
-    return Flush(device, outputs, updates, snapshots, live, captured, saved, content,
-                 {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful, compiled,
-                 situation=situation)
+    return Flush(device, outputs, updates, snapshots, live, captured, saved, content, cells,
+                 [cell.memory for cell in cells], ran, doubtful, compiled, situation=situation)
 
 
 def _moved_on(live: list[Storage], content: dict[Storage, Node], there: list[Storage]) -> bool:

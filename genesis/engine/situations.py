@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
-from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
@@ -62,20 +60,16 @@ def situation_of(written: Written, outputs: Sequence[Storage], live: Sequence[St
     """The situation of a flush; None if more has a say than can be written down."""
     if written.differentiable or _beside(updates):
         return None
-    position = written.position
+    position, places = written.position, written.places
     released = tuple(map(position.get, state.live_released()))  # where graphs begin that backwards have let go of
-    at = _positions(position, list(map(content.__getitem__, live)))
+    at = _positions(position, [content[storage] for storage in live])
     if at is None or None in released:
         return None
-    cells = list(map(_cell, live))
-    alive = (tuple(at), tuple(map(is_, cells, repeat(None))), tuple(map(written.places.get, cells)),
-             tuple(map(_persistent, live)), tuple(map(set(outputs).__contains__, live)))
+    memories = [-1 if (cell := storage.cell) is None else places.get(cell) for storage in live]
+    alive = (tuple(at), tuple(memories), tuple([storage.persistent for storage in live]),
+             tuple(map(set(outputs).__contains__, live)))
     asked = tuple([position[content[storage]] for storage in outputs])
     return device, config.key(), tuple(written.types), tuple(written.key), asked, alive, released
-
-
-_cell: Final = attrgetter("cell")
-_persistent: Final = attrgetter("persistent")
 
 
 def _positions(position: Mapping[Node, int], contents: Sequence[Node]) -> list[int] | None:
@@ -104,18 +98,18 @@ def _beside(updates: Iterable[Storage]) -> bool:
     return any(s.settled and s.needs_grad and may_show(s.node, overwritten) for s in differentiable)
 
 
-def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
-                   snapshots: Sequence[tuple[Cell, TensorType]]) -> Captured:
+def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], overwritten: Sequence[Cell],
+                   contents: Sequence[Node], snapshots: Sequence[tuple[Cell, TensorType]]) -> Captured:
     """The captured program of a flush in a known situation."""
     position, places = written.position, written.places
     for node in outputs:
         if node not in position:
             position[node] = len(position)
-    for cell, _ in updates:
+    for cell in overwritten:
         places.setdefault(cell, len(places))
     return Captured(written.order, set(), list(places), answer.memory_types,
-                    [x.attrs[0] for x in written.number_nodes], written.number_nodes, answer.key, outputs, updates,
-                    snapshots, twins=written.twins)
+                    [x.attrs[0] for x in written.number_nodes], written.number_nodes, answer.key, outputs, overwritten,
+                    contents, snapshots, twins=written.twins)
 
 
 def remember(flush: Flush, situation: tuple[Hashable, ...], compiled: Compiled) -> None:

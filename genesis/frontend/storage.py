@@ -12,6 +12,7 @@ of a content replaces that content alone: where another came first, it is comput
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 from itertools import count, repeat
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,18 @@ how much a loop records from one cut to the next (`engine/limits.py`)."""
 
 NEVER: Final = 1 << 62
 """A number that no value gets."""
+
+SHORT: Final = 8
+"""Values of a turn, at the most, that is looked for before there are as many nodes as the limit says
+(`engine/limits.py`): so many positions are noted, which takes a few µs each, where a program becomes longer than a
+sixteenth of the limit."""
+
+
+def look_behind(count: int) -> None:
+    """Let the engine look no earlier than behind the next `count` values, which belong together: the gradients of a
+    model, all recorded by one line, look like an endless loop. So few that they may be a turn of one are looked at."""
+    if count > SHORT and state.look_at != NEVER:
+        state.look_at = max(state.look_at, next_number() + count + 1)
 
 FORGET_AFTER: Final = 1 << 16
 """Notes of values that a backward may go through, after which those of storages that died are forgotten."""
@@ -408,8 +421,8 @@ def compute_now(*storages: Storage) -> None:
 
 
 SPARSE: Final = 256
-"""Pending storages from which on a dictionary that lost most of them is exchanged for a new one: an emptied dictionary
-keeps its size, and going through it takes as long as when it was full (20 µs at 40,000)."""
+"""Forgotten notes from which on a dictionary that lost most of its own is exchanged for a new one: an emptied one keeps
+its size, and going through it takes as long as when it was full (20 µs at 40,000)."""
 
 
 def live_pending() -> list[Storage]:
@@ -425,13 +438,18 @@ def live_pending() -> list[Storage]:
             found.append(storage)
         else:  # one that was computed, and written to since, has another number
             over.append(number)
-    at_once(map(state.pending.pop, over, repeat(None)))
-    if len(entries) > SPARSE and len(found) < len(entries) // 8:
+    forget_numbers(over)
+    return found
+
+
+def forget_numbers(numbers: Collection[int]) -> None:
+    """Forget the notes of storages that have nothing to compute any more."""
+    at_once(map(state.pending.pop, numbers, repeat(None)))
+    if len(numbers) > SPARSE and len(state.pending) < len(numbers) // 8:
         before = state.pending
         state.pending = after = dict(before)
         for number in before.keys() - after.keys():  # what another thread recorded between the copy and the exchange
             after[number] = before[number]
-    return found
 
 
 def live_differentiable() -> list[Storage]:
