@@ -15,9 +15,10 @@ from genesis.autograd.graph_release import release_graph
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
+from genesis.frontend.pending import look_behind
 from genesis.frontend.recording import TensorBase, over, read, wrap, wrap_as
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, look_behind
+from genesis.frontend.storage import Storage
 from genesis.frontend.threads import unlocked_after_fork
 from genesis.frontend.writes import content_of, write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor

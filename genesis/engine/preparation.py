@@ -14,8 +14,9 @@ from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
+from genesis.frontend.pending import live_differentiable, live_pending
 from genesis.frontend.state import state
-from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
+from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import interrupts_op, others, others_record
 from genesis.ir.node import Node
 from genesis.ir.ops import control

@@ -5,8 +5,8 @@ from __future__ import annotations
 from genesis.config import config
 from genesis.engine.cuts import Cuts
 from genesis.engine.state import engine_state
+from genesis.frontend.pending import NEVER
 from genesis.frontend.state import state
-from genesis.frontend.storage import NEVER
 
 
 def every() -> int:

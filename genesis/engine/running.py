@@ -18,8 +18,9 @@ from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
 from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
+from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
-from genesis.frontend.storage import Cell, Storage, forget_numbers, overwriting
+from genesis.frontend.storage import Cell, Storage, overwriting
 from genesis.ir.node import Node, make, set_numbers_apart, unique
 from genesis.ir.ops import control, leaves
 

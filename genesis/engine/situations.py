@@ -20,8 +20,9 @@ from genesis.config import config
 from genesis.engine.capture import Captured, Written
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
+from genesis.frontend.pending import live_differentiable
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, live_differentiable
+from genesis.frontend.storage import Storage
 from genesis.ir.ops import control
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from genesis.frontend import session
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget
+from genesis.frontend.pending import next_number
 from genesis.frontend.recording import FREED, TensorBase, misplaced
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, compute_now, next_number
+from genesis.frontend.storage import Storage, compute_now
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, movement
