@@ -70,6 +70,11 @@ class Captured:
         return [cell.memory for cell in self.cells]
 
     @property
+    def places(self) -> Sequence[Node]:
+        """The last of its numbers: those of the places that move."""
+        return self.number_nodes[len(self.numbers) - sum(map(len, self.moving.values())):]
+
+    @property
     def op_at(self) -> dict[Node, int]:
         """Node → the position of its op in the key; its attributes come next, and a leaf's type after these."""
         nodes = [node for node in self.order if node in self.known or not computed(node)]

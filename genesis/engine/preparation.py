@@ -120,8 +120,8 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     if situation is not None and answer is not None and way is not None:
         outputs += [situation.live[i] for i in answer.kept]
         snapshots = [updates[i] for i in answer.snapshots]
-        key, compiled = way
-        captured, to_save = captured_again(text, visited, known, answer, key, [content[s] for s in outputs], pairs,
+        program, compiled = way
+        captured, to_save = captured_again(text, visited, known, answer, program, [content[s] for s in outputs], pairs,
                                            [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
         saved = to_save, answer.usage
     else:

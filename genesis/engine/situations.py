@@ -40,6 +40,18 @@ if TYPE_CHECKING:
     from genesis.ir.types import Device, TensorType
 
 
+class Way(NamedTuple):
+    """A captured program, apart from what it is run over.
+
+    Attributes:
+        key: of the program.
+        places: its last numbers, the places of slices (`moving_places.py`), which the situation fixes.
+    """
+
+    key: tuple[Hashable, ...]
+    places: tuple[Node, ...]
+
+
 class Answer(NamedTuple):
     """What the first flush in a situation found.
 
@@ -48,18 +60,17 @@ class Answer(NamedTuple):
         snapshots: places, among the overwritten ones, of those whose old content is copied.
         memory_types: of the captured program.
         usage: of the values that it saves for a backward, if there may be any.
-        ways: whether these died unused the last time → the captured program's key, and its plan while this process
-            has it.
+        ways: whether these died unused the last time → the captured program, and its plan while this process has it.
     """
 
     kept: tuple[int, ...]
     snapshots: tuple[int, ...]
     memory_types: list[TensorType]
     usage: Usage | None
-    ways: dict[bool, tuple[tuple[Hashable, ...], weakref.ref[Compiled]]]
+    ways: dict[bool, tuple[Way, weakref.ref[Compiled]]]
 
-    def way(self) -> tuple[tuple[Hashable, ...], Compiled] | None:
-        """The program's key and plan this time; None where they are to be found out."""
+    def way(self) -> tuple[Way, Compiled] | None:
+        """The program and its plan this time; None where they are to be found out."""
         if self.usage is not None:
             self.usage.look_back()
         found = self.ways.get(self.usage is not None and self.usage.skip)
@@ -194,7 +205,7 @@ def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[i
 
 
 def captured_again(written: Written, visited: dict[Node, None], known: set[Node], answer: Answer,
-                   key: tuple[Hashable, ...], outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
+                   way: Way, outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
                    snapshots: Sequence[tuple[Cell, TensorType]]) -> tuple[Captured, list[Node]]:
     """The captured program of a flush in a known situation, as `capture` goes on with what is written down, and the
     nodes that it saves for a backward."""
@@ -205,16 +216,15 @@ def captured_again(written: Written, visited: dict[Node, None], known: set[Node]
         places.setdefault(cell, len(places))
     order, usage = written.order, answer.usage
     saved = [order[i] for i in usage.positions or ()] if usage is not None and not usage.skip else []
-    return Captured(order, known, list(places), answer.memory_types, [x.attrs[0] for x in written.number_nodes],
-                    written.number_nodes, key, [*outputs, *saved], updates, snapshots, twins=written.twins), saved
+    numbers = [*written.number_nodes, *way.places]
+    return Captured(order, known, list(places), answer.memory_types, [x.attrs[0] for x in numbers], numbers, way.key,
+                    [*outputs, *saved], updates, snapshots, twins=written.twins), saved
 
 
 def remember(flush: Flush, situation: Situation, compiled: Compiled) -> None:
     """Remember what the first flush in a situation found."""
     captured, usage = flush.captured, flush.saved[1]
-    if captured.moving:  # where a slice is depends on where it was
-        return
-    way = captured.key, weakref.ref(compiled)
+    way = Way(captured.key, tuple(captured.places)), weakref.ref(compiled)
     situations, skips = engine_state.plans.situations, usage is not None and usage.skip
     known = situations.get(situation.key)
     if known is not None and known.usage is usage:
