@@ -139,7 +139,8 @@ def test_equal_numbers_are_two_in_an_endless_loop(body: Callable[..., Any], plan
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows where a read is prepared as any program is."""
+    """A list that grows where a read is prepared as any program is. Plans of earlier tests are gone."""
+    engine.reset()
     found: list[int] = []
     plain = short_read.prepare
 
