@@ -22,7 +22,7 @@ import torch
 import genesis
 
 WIDTHS = 64, 128, 256, 512
-NAMES = "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Rprop", "Adamax", "NAdam", "RAdam"
+NAMES = "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adamax", "NAdam", "RAdam"
 BAR = 1.0
 
 

@@ -36,10 +36,21 @@ import genesis
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.programs import classical, fields, generative, graphs, language, reinforcement, sequences, training, vision
+from tests.programs import (
+    classical,
+    fields,
+    generative,
+    graphs,
+    language,
+    reinforcement,
+    sequences,
+    structures,
+    training,
+    vision,
+)
 from tests.programs.lab import PROGRAMS, Lab
 
-FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, training, vision)
+FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, structures, training, vision)
 WAYS = ("torch", "undecorated", "compiled")
 
 

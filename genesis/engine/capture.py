@@ -73,6 +73,11 @@ class Captured:
         return [cell.memory for cell in self.cells]
 
     @property
+    def places(self) -> Sequence[Node]:
+        """The last of its numbers: those of the places that move."""
+        return self.number_nodes[len(self.numbers) - sum(map(len, self.moving.values())):]
+
+    @property
     def op_at(self) -> dict[Node, int]:
         """Node → the position of its op in the key; its attributes come next, and a leaf's type after these."""
         nodes = [node for node in self.order if node in self.known or not computed(node)]
@@ -120,7 +125,11 @@ def program(roots: Sequence[Node], order: dict[Node, None] | None = None) -> tup
 
     `order`: an earlier walk from some of the roots, which goes on.
     """
-    order = walk(roots, order=order)
+    return with_histories(roots, walk(roots, order=order))
+
+
+def with_histories(roots: Sequence[Node], order: dict[Node, None]) -> tuple[dict[Node, None], set[Node]]:
+    """`program`, given the walk from the roots: the same one where nothing in memory is differentiated through."""
     through = differentiated(order)
     if not through:
         return order, through
@@ -137,7 +146,8 @@ class Written:
         number_nodes: the `number` node of each use of a number.
         key: the structure so far.
         seen: how many nodes of the walk it has, numbers counted.
-        differentiable: some of its nodes that are in memory have a history that gradients could go through.
+        unwritten: those of its nodes that are in memory and have a history that gradients could go through, and that is
+            not written down.
         past: those of its nodes that are in memory and have another one, which nobody needs (`histories.py`).
         twins: nodes that are in memory where another is → that one, whose position they share. Of what an op has
             recorded when a loop is cut in its middle, the piece after the first cut reads the node that was computed,
@@ -147,8 +157,8 @@ class Written:
         piece: it is a piece of a loop: look for twins.
     """
 
-    __slots__ = ("_counted", "_leaf_at", "differentiable", "key", "number_nodes", "past", "piece", "places",
-                 "position", "seen", "twins", "types")
+    __slots__ = ("_counted", "_leaf_at", "key", "number_nodes", "past", "piece", "places",
+                 "position", "seen", "twins", "types", "unwritten")
 
     def __init__(self, piece: bool = False) -> None:
         self.position: dict[Node, int] = {}
@@ -157,12 +167,20 @@ class Written:
         self.number_nodes: list[Node] = []
         self.key: list[Hashable] = []
         self.seen = 0
-        self.differentiable = False
+        self.unwritten: list[Node] = []
         self.past: list[Node] = []
         self._counted: dict[tuple[str, int], int] = {}
         self.piece = piece
         self._leaf_at: dict[int, Node] = {}
         self.twins: dict[Node, Node] = {}
+
+    def behind(self) -> Written:
+        """A text that goes on where this one ends, with a key of its own; this one stays as it is."""
+        more = Written(self.piece)
+        more.position, more.places, more.types = dict(self.position), dict(self.places), list(self.types)
+        more.seen, more._counted = self.seen, dict(self._counted)
+        more._leaf_at, more.twins = dict(self._leaf_at), dict(self.twins)
+        return more
 
     @property
     def order(self) -> list[Node]:
@@ -200,10 +218,10 @@ class Written:
                 position[node] = len(position) - twins
             else:
                 if inputs:
-                    if node.needs_grad:
-                        self.differentiable = True
-                    else:
+                    if not node.needs_grad:
                         self.past.append(node)
+                    elif node not in known:
+                        self.unwritten.append(node)
                 place = self.place_of(cell, node.type)
                 if piece and not node.needs_grad and self._is_twin(node, place):
                     position[node] = position[self.twins[node]]
@@ -234,20 +252,33 @@ class Written:
                         self.number_nodes.append(x)
         self.seen = len(visited)
 
+    def write_way(self, node: Node) -> None:
+        """Write down how a node came to be that was written as one in memory; its operands are written."""
+        number = NUMBERED.get(node.op)
+        attrs = node.attrs if number is None else self._counted.setdefault((number, node.attrs[0]), len(self._counted))
+        self.key.append((self.position[node], node.op, attrs,
+                         tuple([x.type if (at := self.position.get(x)) is None else at for x in node.inputs])))
+
 
 def capture(outputs: Sequence[Node], overwritten: Sequence[Cell] = (), contents: Sequence[Node] = (),
-            snapshots: Sequence[tuple[Cell, TensorType]] = (), visited: dict[Node, None] | None = None,
-            written: Written | None = None) -> Captured:
+            snapshots: Sequence[tuple[Cell, TensorType]] = (),
+            before: tuple[Written, dict[Node, None], set[Node]] | None = None) -> Captured:
     """The program that computes the outputs, overwrites memories with their new contents, and returns copies of the
     snapshots' memories as they were before.
 
-    `visited`: an earlier walk from some of these nodes, and `written`: what was written down of it.
+    `before`: `program` of some of these nodes, and what was written down of it, to go on with.
     A leaf whose memory was overwritten becomes a `lost` node: compiling raises if anything needs it.
     """
-    before = visited
-    visited, known = program([*outputs, *contents], before)
-    if written is None or visited is not before:  # it goes through nodes in memory
-        written = Written(written is not None and written.piece)
+    roots = [*outputs, *contents]
+    written, visited, known = before or (Written(), {}, set())
+    if before is None:
+        visited, known = program(roots)
+    elif not all(map(visited.__contains__, roots)):
+        visited = walk(roots, known, visited)
+        more = differentiated(visited)
+        if not more <= known:  # it goes through other nodes in memory
+            written = Written(written.piece)
+            visited, known = with_histories(roots, walk(roots))
     written.write(visited, known)
     position, place_of, key, number_nodes = written.position, written.place_of, written.key, written.number_nodes
     append = key.append

@@ -7,12 +7,13 @@ change: they are listed when they are asked for again, and the list is asked for
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from operator import attrgetter
 from typing import Final
 
 from genesis.ir.memos import counted
 from genesis.ir.node import Node
+from genesis.ir.walk import computed
 
 MOST_NODES: Final = 1024
 """Nodes of a graph that is listed, at the most."""
@@ -21,33 +22,39 @@ MOST_GRAPHS: Final = 256
 """Graphs that are remembered; when there are more, all are dropped."""
 
 _known: weakref.WeakKeyDictionary[Node, tuple[Node, ...] | None] = weakref.WeakKeyDictionary()
-"""A value → the nodes below it; None for one that was met once, as most are, or whose graph is large."""
+"""A value → the nodes below it, none of one whose graph is large; None for one that was met once, as most are."""
 
 _buffer: Final = attrgetter("buffer")
 
 counted("graphs of old values", lambda: len(_known), 8 * MOST_NODES, MOST_GRAPHS + 1)
 
 
-def may_show(root: Node, cells: Mapping[int, object]) -> bool:
+def may_show(root: Node, cells: Mapping[int, object], listed: bool = False) -> bool:
     """Whether a value, or anything that it was computed from, may lie in one of these cells, which are given by `id`.
 
-    True for a value that is asked about for the first time.
+    True for a value that is asked about for the first time, unless its graph is to be `listed` at once.
     """
     if root not in _known:
         if len(_known) > MOST_GRAPHS:
             _known.clear()
         _known[root] = None
-        return True
+        if not listed:
+            return True
     below = _known[root]
     if below is None:
         below = _known[root] = _below(root)
-        if not below:
-            return True
-    return not cells.keys().isdisjoint(map(id, map(_buffer, (root, *below))))
+    return not below or not cells.keys().isdisjoint(map(id, map(_buffer, (root, *below))))
 
 
-def _below(root: Node) -> tuple[Node, ...] | None:
-    """All nodes that a value was computed from, those in memory and what is below them, too; None if there are many."""
+def is_apart(root: Node, cells: Mapping[int, object], program: Container[Node]) -> bool:
+    """Whether a value has nothing to do with a program that overwrites these cells: nothing that it was computed from
+    lies there, or is computed by the program. A value that is held, and was not read, is asked about at every step."""
+    return not may_show(root, cells, listed=True) and not any(
+        node.inputs and node in program and not computed(node) for node in _known[root] or ())
+
+
+def _below(root: Node) -> tuple[Node, ...]:
+    """All nodes that a value was computed from, those in memory and what is below them, too; none if there are many."""
     found: set[Node] = set()
     stack = list(root.inputs)
     while stack:
@@ -56,5 +63,5 @@ def _below(root: Node) -> tuple[Node, ...] | None:
             found.add(node)
             stack.extend(node.inputs)
             if len(found) > MOST_NODES:
-                return None
+                return ()
     return tuple(found)

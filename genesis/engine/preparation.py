@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.engine.behind_boundaries import that_can_be_asked_for
-from genesis.engine.capture import Captured, Written, capture
+from genesis.engine.capture import Captured, Written, capture, with_histories
 from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
@@ -24,10 +24,11 @@ from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
+    from genesis.engine.situations import Situation
 
 MANY: Final = 32
 """Nodes of a program beyond which live values that need some of them are computed with it. A loop that reads a loss and
@@ -72,7 +73,7 @@ class Flush:
     told: dict[Storage, Cell] = field(default_factory=dict)
     committed: bool = False
     finished: bool = False
-    situation: tuple[Hashable, ...] | None = None
+    situation: Situation | None = None
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
@@ -99,25 +100,32 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         return None
     content = {s: s.node for s in (*outputs, *live)}
     chosen, written = set(outputs), [content[s] for s in updates]
-    order = walk([*[content[s] for s in outputs], *written])
+    roots = [*[content[s] for s in outputs], *written]
+    order = walk(roots)
+    visited, known = with_histories(roots, order)
     from genesis.engine.situations import captured_again, situation_of  # what records imports this module
 
     cuts = engine_state.cuts
     text = Written(cuts.cutting or cuts.ran == engine_state.ran)  # what follows a cut was begun before it
-    text.write(order)
+    text.write(visited, known)
     if text.past:
         from genesis.engine.histories import end_histories
         end_histories(text.past)
-    situation = situation_of(text, outputs, live, updates, content, device) if updates else None
-    answer = engine_state.plans.situations.get(situation) if situation is not None else None
-    compiled = answer.compiled() if answer is not None else None
+    situation = situation_of(text, visited, outputs, live, updates, content, device) if updates else None
+    note_use(known)
+    answer = engine_state.plans.situations.get(situation.key) if situation is not None else None
+    way = answer.way() if answer is not None else None
     cells: list[Any] = [s.cell for s in updates]
-    if answer is not None and compiled is not None:
-        outputs += [live[i] for i in answer.kept]
+    compiled: Compiled | None = None
+    saved: tuple[list[Node], Usage | None]
+    if situation is not None and answer is not None and way is not None:
+        outputs += [situation.live[i] for i in answer.kept]
         snapshots = [updates[i] for i in answer.snapshots]
-        captured = captured_again(text, answer, [content[s] for s in outputs], cells, written,
-                                  [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
-        saved: tuple[list[Node], Usage | None] = [], None
+        program, compiled = way
+        captured, to_save = captured_again(
+            text, visited, known, answer, program, [content[s] for s in outputs], cells, written,
+            [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
+        saved = to_save, answer.usage
     else:
         others_alive = [s for s in live if s.cell is None and s not in chosen]
         kept, snapshots = _still_needed(order, updates, others_alive, content)
@@ -125,11 +133,12 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
                       if s not in snapshots]
         captured = capture([content[s] for s in outputs], cells, written,
-                           [(s.cell, s.type) for s in snapshots], order, text)  # type: ignore[misc]
-        note_use(captured.known)
+                           [(s.cell, s.type) for s in snapshots], (text, visited, known))  # type: ignore[misc]
+        if captured.known is not known:
+            note_use(captured.known)
         saved = save_for_backward(captured)
-        if saved[1] is not None:  # what is saved also depends on what became of it the last time
-            situation = None
+        if text.seen < len(visited) or (cuts.cutting and saved[1] is not None):  # it was written down in another order,
+            situation = None  # or what a piece of a loop saves is told to the next one
     doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content, there))))
     return Flush(device, outputs, updates, snapshots, live, captured, saved, content, cells,

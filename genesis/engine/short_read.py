@@ -50,22 +50,26 @@ _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.los
 """Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
 
 
+Way = tuple["Compiled", tuple[int, ...], list[bool | int | float]]
+"""See `Read`."""
+
+
 class Read:
     """What equal reads are computed by.
 
     Attributes:
         usage: of the values that a backward would want; None without gradients.
-        ways: whether these died unused the last time → the plan that the first such read got, and the places, among
-            the reading's nodes, of the values that it keeps for a backward.
+        ways: whether these died unused the last time → the plan that the first such read got, the places, among the
+            reading's nodes, of the values that it keeps for a backward, and its last numbers: the places of slices.
     """
 
     __slots__ = ("usage", "ways")
 
     def __init__(self, usage: Usage | None):
         self.usage = usage
-        self.ways: dict[bool, tuple[Compiled, tuple[int, ...]]] = {}
+        self.ways: dict[bool, Way] = {}
 
-    def way(self) -> tuple[Compiled, tuple[int, ...]] | None:
+    def way(self) -> Way | None:
         """How the next read is computed; None if that is the engine's to find out."""
         usage = self.usage
         if usage is None:
@@ -101,10 +105,10 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     way = found.way() if found is not None else None
     if found is None or way is None:
         return False
-    compiled, saved = way
+    compiled, saved, slices = way
     try:
         engine_state.record = _MAKES_MEMORY
-        results = compiled.run(reading.memories, reading.numbers)
+        results = compiled.run(reading.memories, reading.numbers + slices if slices else reading.numbers)
     except Exception as error:
         if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
             return False
@@ -158,14 +162,15 @@ def first_read(storage: Storage, beside: bool = False) -> bool:
     except Superseded:
         return False
     saved = [reading.places.get(node) for node in nodes]
-    if alike and None not in saved and not flush.captured.moving and (
+    if alike and None not in saved and (
             len(reading.memories) == len(flush.captured.cells)) and all(
             map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
         key, reads = (config.key(), reading.key), engine_state.plans.reads
         known = reads.get(key)
         if known is None or known.usage is not usage:
             known = reads.add(key, Read(usage))
-        known.ways[skip] = found, tuple(saved)  # type: ignore[arg-type]  # none is None
+        places = [x.attrs[0] for x in flush.captured.places]
+        known.ways[skip] = found, tuple(saved), places  # type: ignore[arg-type]  # none is None
     return True
 
 

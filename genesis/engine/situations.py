@@ -4,8 +4,10 @@ Preparing a flush that overwrites memory asks which live tensors are kept with i
 for a backward that may come, and which plan that gives. All of it follows from the *situation*: the program as it is
 written down, where in it the contents of the storages are that are asked for, overwritten or alive, and which graphs
 backwards have let go of.
-Where something outside of the program has a say (a value that was computed before and can still be differentiated, a
-history beside the content), there is no situation, and the flush is prepared as if it was the first.
+What is in memory and is differentiated through is a part of the program, and what other live values need of it, and how
+they came to be, is written down behind it. Where more has a say (a value that was computed before, of what is
+overwritten now, and can still be differentiated; a history beside the content; many live values), there is no
+situation, and the flush is prepared as if it was the first.
 
 Nothing is guessed: a situation is compared whole, as a plan's key is.
 """
@@ -13,7 +15,7 @@ Nothing is guessed: a situation is compared whole, as a plan's key is.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
@@ -24,102 +26,206 @@ from genesis.frontend.pending import live_differentiable
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.ops import control
+from genesis.ir.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from genesis.engine.compilation import Compiled
     from genesis.engine.preparation import Flush
+    from genesis.engine.saved_values import Usage
     from genesis.frontend.storage import Cell
     from genesis.ir.node import Node
     from genesis.ir.types import Device, TensorType
+
+
+class Way(NamedTuple):
+    """A captured program, apart from what it is run over.
+
+    Attributes:
+        key: of the program.
+        places: its last numbers, the places of slices (`moving_places.py`), which the situation fixes.
+    """
+
+    key: tuple[Hashable, ...]
+    places: tuple[Node, ...]
 
 
 class Answer(NamedTuple):
     """What the first flush in a situation found.
 
     Attributes:
-        kept: places, among the live storages, of those that are computed with the program.
+        kept: places, among the situation's live storages, of those that are computed with the program.
         snapshots: places, among the overwritten ones, of those whose old content is copied.
-        key, memory_types: of the captured program.
-        compiled: its plan, while this process has it.
+        memory_types: of the captured program.
+        usage: of the values that it saves for a backward, if there may be any.
+        ways: whether these died unused the last time → the captured program, and its plan while this process has it.
     """
 
     kept: tuple[int, ...]
     snapshots: tuple[int, ...]
-    key: tuple[Hashable, ...]
     memory_types: list[TensorType]
-    compiled: weakref.ref[Compiled]
+    usage: Usage | None
+    ways: dict[bool, tuple[Way, weakref.ref[Compiled]]]
+
+    def way(self) -> tuple[Way, Compiled] | None:
+        """The program and its plan this time; None where they are to be found out."""
+        if self.usage is not None:
+            self.usage.look_back()
+        found = self.ways.get(self.usage is not None and self.usage.skip)
+        compiled = found[1]() if found is not None else None
+        return (found[0], compiled) if found is not None and compiled is not None else None
 
 
 ASKED: Final = 4
-"""Where in a situation the positions are of what is asked for."""
+"""Where in a situation's key the positions are of what is asked for."""
 
 
-def situation_of(written: Written, outputs: Sequence[Storage], live: Sequence[Storage], updates: Sequence[Storage],
-                 content: Mapping[Storage, Node], device: Device) -> tuple[Hashable, ...] | None:
-    """The situation of a flush; None if more has a say than can be written down."""
-    if written.differentiable or _beside(updates):
-        return None
-    position, places = written.position, written.places
+MOST_BESIDE: Final = 64
+"""Nodes that live values outside of the program may need, beyond which a flush is prepared as if it was the first."""
+
+
+class Situation(NamedTuple):
+    """What decides what a flush computes beside what is asked for.
+
+    Attributes:
+        key: all of it, written down.
+        live: the live storages that have a say.
+    """
+
+    key: tuple[Hashable, ...]
+    live: Sequence[Storage]
+
+
+def situation_of(written: Written, visited: Mapping[Node, None], outputs: Sequence[Storage], live: Sequence[Storage],
+                 updates: Sequence[Storage], content: Mapping[Storage, Node], device: Device) -> Situation | None:
+    """The situation of a flush; None if more has a say than can be written down.
+
+    Args:
+        written: the program, with what it differentiates through.
+        visited: the walk that it was written down of.
+    """
+    contents = [content[storage] for storage in live]
+    position, places, types = written.position, written.places, written.types
+    at = _positions(position, contents)
+    if None in at:
+        live = _without_apart(live, contents, at, updates, position)
+        contents = [content[storage] for storage in live]
+        at = _positions(position, contents)
+    text: tuple[Hashable, ...] = tuple(written.key)
+    if None in at or written.unwritten:
+        more = _with_others(written, visited, [node for i, node in zip(at, contents, strict=True) if i is None])
+        if more is None:
+            return None
+        position, places, types, text = more.position, more.places, more.types, (*text, len(text), *more.key)
+        at = _positions(position, contents)
+    beside = _beside(updates, position)
     released = tuple(map(position.get, state.live_released()))  # where graphs begin that backwards have let go of
-    at = _positions(position, [content[storage] for storage in live])
-    if at is None or None in released:
+    if beside is None or None in released:
         return None
     memories = [-1 if (cell := storage.cell) is None else places.get(cell) for storage in live]
     alive = (tuple(at), tuple(memories), tuple([storage.persistent for storage in live]),
              tuple(map(set(outputs).__contains__, live)))
     asked = tuple([position[content[storage]] for storage in outputs])
-    return device, config.key(), tuple(written.types), tuple(written.key), asked, alive, released
+    return Situation((device, config.key(), tuple(types), text, asked, alive, released, beside,
+                      engine_state.cuts.cutting), live)
 
 
-def _positions(position: Mapping[Node, int], contents: Sequence[Node]) -> list[int] | None:
+def _without_apart(live: Sequence[Storage], contents: Sequence[Node], at: Sequence[int | None],
+                   updates: Sequence[Storage], program: Container[Node]) -> Sequence[Storage]:
+    """The live storages without those whose contents have nothing to do with the program."""
+    from genesis.engine.old_graphs import MOST_GRAPHS, is_apart
+    if at.count(None) > MOST_GRAPHS // 2:
+        return live
+    overwritten = {id(s.cell): s for s in updates}
+    return [storage for storage, node, i in zip(live, contents, at, strict=True)
+            if i is not None or not is_apart(node, overwritten, program)]
+
+
+def _with_others(written: Written, visited: Mapping[Node, None], others: Sequence[Node]) -> Written | None:
+    """What has a say beside the program, written down behind it: what live values outside of it need, and how values in
+    memory came to be that gradients of it do not go through, but those of a live value may. None if that is much."""
+    ways = [node for node in written.unwritten if node.op is not control.watch]
+    order = walk([*others, *[x for node in ways for x in node.inputs]], _HISTORIES, dict(visited))
+    if len(order) - len(visited) > MOST_BESIDE:
+        return None
+    more = written.behind()
+    more.write(order, _HISTORIES)
+    for node in ways:
+        more.write_way(node)
+    return more
+
+
+class _Histories:
+    """The nodes whose history gradients can go through: walks go on behind those that are in memory."""
+
+    def __contains__(self, node: object) -> bool:
+        return node.needs_grad and node.op is not control.watch  # type: ignore[attr-defined]  # walks ask of nodes
+
+
+_HISTORIES: Final = _Histories()
+
+
+def _positions(position: Mapping[Node, int], contents: Sequence[Node]) -> list[int | None]:
     """Where the contents are; of one whose history was forgotten, as a loss's after its backward, -1 minus the place of
-    what it shows. None if one is not computed with the program."""
-    found = list(map(position.get, contents))
+    what it shows. None for one that is not computed with the program."""
+    found: list[int | None] = [position.get(node) for node in contents]
     for i, at in enumerate(found):
-        if at is None:
-            node = contents[i]
-            below = position.get(node.inputs[0]) if node.op is control.stop_gradient else None
-            if below is None:
-                return None
-            found[i] = -1 - below
-    return found  # type: ignore[return-value]  # no None is left
+        if at is None and (node := contents[i]).op is control.stop_gradient:
+            below = position.get(node.inputs[0])
+            found[i] = None if below is None else -1 - below
+    return found
 
 
-def _beside(updates: Iterable[Storage]) -> bool:
-    """Whether a backward through what was computed before may read what is overwritten."""
+def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[int, ...] | None:
+    """Where in the program the values are that were computed before and can be differentiated; None if one that a
+    backward may come from, which may read what is overwritten, is none of the program's."""
     differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
     if histories:
-        return True
-    if not differentiable:
-        return False
-    from genesis.engine.old_graphs import may_show
-    overwritten = {id(s.cell): s for s in updates}
-    return any(s.settled and s.needs_grad and may_show(s.node, overwritten) for s in differentiable)
+        return None
+    found = []
+    overwritten: dict[int, Storage] = {}
+    for storage in differentiable:
+        if storage.settled and storage.needs_grad:
+            node = storage.node
+            at = position.get(node)
+            if at is not None:
+                found.append(at)
+                continue
+            from genesis.engine.old_graphs import may_show
+            overwritten = overwritten or {id(s.cell): s for s in updates}
+            if may_show(node, overwritten, listed=True):
+                return None
+    return tuple(found)
 
 
-def captured_again(written: Written, answer: Answer, outputs: Sequence[Node], overwritten: Sequence[Cell],
-                   contents: Sequence[Node], snapshots: Sequence[tuple[Cell, TensorType]]) -> Captured:
-    """The captured program of a flush in a known situation."""
-    position, places = written.position, written.places
-    for node in outputs:
-        if node not in position:
-            position[node] = len(position)
+def captured_again(written: Written, visited: dict[Node, None], known: set[Node], answer: Answer,
+                   way: Way, outputs: Sequence[Node], overwritten: Sequence[Cell], contents: Sequence[Node],
+                   snapshots: Sequence[tuple[Cell, TensorType]]) -> tuple[Captured, list[Node]]:
+    """The captured program of a flush in a known situation, as `capture` goes on with what is written down, and the
+    nodes that it saves for a backward."""
+    if not all(map(visited.__contains__, outputs)):
+        written.write(walk(outputs, known, visited), known)
+    places = written.places
     for cell in overwritten:
         places.setdefault(cell, len(places))
-    return Captured(written.order, set(), list(places), answer.memory_types,
-                    [x.attrs[0] for x in written.number_nodes], written.number_nodes, answer.key, outputs, overwritten,
-                    contents, snapshots, twins=written.twins)
+    order, usage = written.order, answer.usage
+    saved = [order[i] for i in usage.positions or ()] if usage is not None and not usage.skip else []
+    numbers = [*written.number_nodes, *way.places]
+    return Captured(order, known, list(places), answer.memory_types, [x.attrs[0] for x in numbers], numbers, way.key,
+                    [*outputs, *saved], overwritten, contents, snapshots, twins=written.twins), saved
 
 
-def remember(flush: Flush, situation: tuple[Hashable, ...], compiled: Compiled) -> None:
+def remember(flush: Flush, situation: Situation, compiled: Compiled) -> None:
     """Remember what the first flush in a situation found."""
-    captured = flush.captured
-    if captured.moving:  # where a slice is depends on where it was
+    captured, usage = flush.captured, flush.saved[1]
+    way = Way(captured.key, tuple(captured.places)), weakref.ref(compiled)
+    situations, skips = engine_state.plans.situations, usage is not None and usage.skip
+    known = situations.get(situation.key)
+    if known is not None and known.usage is usage:
+        known.ways[skips] = way
         return
-    at, of = {s: i for i, s in enumerate(flush.live)}, {s: i for i, s in enumerate(flush.updates)}
-    kept = flush.outputs[len(situation[ASKED]):]  # type: ignore[arg-type]  # a tuple
-    engine_state.plans.situations.add(situation, Answer(
-        tuple([at[s] for s in kept]), tuple([of[s] for s in flush.snapshots]), captured.key, captured.memory_types,
-        weakref.ref(compiled)))
+    at, of = {s: i for i, s in enumerate(situation.live)}, {s: i for i, s in enumerate(flush.updates)}
+    kept = flush.outputs[len(situation.key[ASKED]):]  # type: ignore[arg-type]  # a tuple
+    situations.add(situation.key, Answer(tuple([at[s] for s in kept]), tuple([of[s] for s in flush.snapshots]),
+                                     captured.memory_types, usage, {skips: way}))

@@ -101,7 +101,7 @@ MOST_SITUATION_BYTES: Final = 32 << 20
 
 def answer_bytes(answer: Answer) -> int:
     """The bytes of a situation and its answer, roughly: a key beside the plan's, and marks of who is alive."""
-    return 24 * len(answer.key) + 1000
+    return sum(24 * len(way.key) for way, _ in answer.ways.values()) + 1000
 
 
 READ_BYTES: Final = 4000

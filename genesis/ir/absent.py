@@ -147,7 +147,7 @@ NAMES = (
     Absent("it is not there yet", r"AdaptiveLogSoftmaxWithLoss|CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*|"
            r"SyncBatchNorm"),
     Absent("Adam, AdamW and the others under genesis.optim are, and any that derives from Optimizer as in torch",
-           "Adafactor|ASGD|Muon", "optim"),
+           "Adafactor", "optim"),
     Absent("it belongs to torch's compiler alone",
            r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"
            r"set_enable_guard_collectives|load_compiled_function|(save|load)_cache_artifacts|(skip|keep)_.*_unsafe|"

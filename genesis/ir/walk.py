@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from genesis.ir.node import Node
 
@@ -13,7 +13,7 @@ def computed(node: Node) -> bool:
     return cell is not None and cell.memory is not None
 
 
-def walk(roots: Iterable[Node], through: set[Node] | None = None,
+def walk(roots: Iterable[Node], through: Container[Node] | None = None,
          order: dict[Node, None] | None = None) -> dict[Node, None]:
     """The nodes that the roots need, operands before users, stopping at computed ones.
 

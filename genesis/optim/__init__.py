@@ -8,13 +8,14 @@ from genesis.ir.torch_modules import fill
 from genesis.optim import lr_scheduler, swa_utils
 from genesis.optim.adam import Adam, AdamW
 from genesis.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
+from genesis.optim.averaged_sgd import ASGD
 from genesis.optim.lbfgs import LBFGS
 from genesis.optim.muon import Muon
 from genesis.optim.optimizer import Optimizer
 from genesis.optim.sgd import SGD
 
-__all__ = ["LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam",
-           "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
+__all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer",
+           "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
 
 fill(__name__, "optim", ("adam", "lbfgs", "sgd"))
 

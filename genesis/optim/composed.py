@@ -36,6 +36,10 @@ class ComposedOptimizer(Optimizer):
         """The op's numbers behind weight decay, at the step that `advance` counted."""
         raise NotImplementedError
 
+    def numbers_between(self, group: Group, before: Mapping[str, Any], counted: Mapping[str, Any]) -> tuple[float, ...]:
+        """`numbers`, where they depend on what was counted before the step."""
+        return self.numbers(group, counted)
+
     def advance(self, group: Group, state: State) -> dict[str, Any]:
         """The part of a state that Python counts, one step later."""
         return {"step": state["step"] + 1}
@@ -85,7 +89,7 @@ class _NextStep:
         self._before = {name: before[name] for name in after}
         decay = float(group.get("weight_decay", 0.0))
         kept = 1 - float(group["lr"]) * decay if group.get("decoupled_weight_decay") else decay
-        return ((kept, *map(float, self._optimizer.numbers(group, after))),
+        return ((kept, *map(float, self._optimizer.numbers_between(group, before, after))),
                 [(at_once, map(dict.update, self._states, repeat(after)))], [])
 
     def undo(self) -> None:

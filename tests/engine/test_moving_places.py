@@ -11,7 +11,9 @@ import torch
 
 import genesis
 from genesis import engine
+from genesis.engine import short_read
 from genesis.engine.repeated_numbers import LONG
+from genesis.engine.state import engine_state
 from tests.short_limits import short_limits
 
 limited = short_limits(nodes=512, often=8)
@@ -133,3 +135,66 @@ def test_equal_numbers_are_two_in_an_endless_loop(body: Callable[..., Any], plan
     with engine.observe(plans.append):
         genesis.eval(x * 5 + x * 5, x)
     assert sum(node.op.name == "mul" for node in plans[-1].graph.nodes) == 1  # the loop is over
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows where a read is prepared as any program is. Plans of earlier tests are gone."""
+    engine.reset()
+    found: list[int] = []
+    plain = short_read.prepare
+
+    def noted(*given: Any) -> Any:
+        found.append(len(given))
+        return plain(*given)
+    monkeypatch.setattr(short_read, "prepare", noted)
+    return found
+
+
+def test_reads_of_slices_that_move_are_short_from_the_second_time_on(prepared: list[int]) -> None:
+    """As a layer of experts asks, at each step, for the rows of each of its experts."""
+    data = genesis.arange(24.0).view(6, 4)
+    genesis.eval(data)
+    for turn in range(4):
+        before = len(prepared)
+        assert [(data[i] * (turn + 2.0)).sum().item() for i in range(6)] == [
+            (16 * i + 6) * (turn + 2.0) for i in range(6)]
+        assert len(prepared) - before == (6 if turn == 0 else 0)
+
+
+def test_values_that_a_read_of_a_moving_slice_saves() -> None:
+    found = []
+    for lib in (torch, genesis):
+        w = lib.linspace(-1, 1, 12).view(6, 2).clone().requires_grad_()
+        for _ in range(3):
+            for i in range(6):
+                y = (w[i] * 3).exp()
+                found.append(y.sum().item())
+                (y * y).sum().backward()
+        found += w.grad.view(-1).tolist()
+    half = len(found) // 2
+    assert found[half:] == pytest.approx(found[:half], rel=1e-5)
+
+
+def test_a_step_that_writes_to_places_that_move_is_a_situation() -> None:
+    """Each step of an episode writes to its row; an episode has the same rows as the one before."""
+    w = genesis.ones(3, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.5)
+    rows = genesis.zeros(5, 3)
+    for episode in range(4):
+        prepared = len(engine_state.plans.situations)
+        for i in range(5):
+            rows[i] = w.detach() * i
+            optimizer.zero_grad()
+            (w * rows[i]).sum().backward()
+            optimizer.step()
+        if episode > 1:
+            assert len(engine_state.plans.situations) == prepared
+    peer = [1.0] * 3
+    expected: list[list[float]] = []
+    for _ in range(4):
+        expected = []
+        for i in range(5):
+            expected.append([x * i for x in peer])
+            peer = [x - 0.5 * x * i for x in peer]
+    assert np.allclose(rows.numpy(), expected) and np.allclose(w.detach().numpy(), peer)

@@ -138,3 +138,83 @@ def test_a_plan_that_was_forgotten_is_made_again() -> None:
     for _ in range(4):
         step(torch, peer, other)
     assert torch.allclose(torch.tensor(w.tolist()), peer.detach())
+
+
+def read_step(x: Any, w: Any, optimizer: Any, *, read: bool = True, hold: bool = False) -> list[Any]:
+    """A step of which a value is read that its loss is made of, as checks of distributions read theirs; what outlives
+    it, unread, is returned."""
+    hidden = (x @ w).tanh()
+    if read:
+        assert bool((hidden.detach() <= 1).all())
+    logits = hidden * 2
+    aside = (hidden.detach() * 3).sum()  # of the value, without its history
+    loss = (logits * hidden).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return [aside, *([logits, hidden] if hold else [])]
+
+
+def test_a_step_whose_forward_was_read_is_not_prepared_again(prepared: list[int]) -> None:
+    x, w = genesis.tensor([[1.0, 2.0], [0.5, -1.0]]), weight(genesis)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    kept = [read_step(x, w, optimizer) for _ in range(4)]
+    before = len([n for n in prepared if n])
+    kept += [read_step(x, w, optimizer) for _ in range(5)]
+    assert len([n for n in prepared if n]) == before
+
+
+def test_what_is_held_of_a_step_that_was_read_is_part_of_the_situation(prepared: list[int]) -> None:
+    """The same step with and without reads, and with values that outlive it, in turns."""
+    found = []
+    for lib in (torch, genesis):
+        x = lib.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=lib.float64)
+        w = weight(lib).detach().double().requires_grad_()
+        optimizer = lib.optim.SGD([w], lr=0.1)
+        kept: list[Any] = []
+        for turn in range(16):
+            kept += read_step(x, w, optimizer, read=turn % 2 == 0, hold=turn % 4 > 1)
+        found.append([x.detach().numpy().tolist() for x in (*kept, w)])
+    assert _close(*found)
+    assert len([n for n in prepared if n]) <= 8, "four situations, each twice: the first has new gradients"
+
+
+def test_a_backward_after_a_step_that_was_remembered() -> None:
+    """A value that was read before the step is differentiated after it, in one turn of several alike."""
+    w = genesis.full((2000,), 0.5, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    for turn in range(6):
+        was = w.detach().clone()
+        value = (w * 3).exp()
+        value.sum().item()
+        other = (value * 2).sum()
+        optimizer.zero_grad()
+        (w * 2 + value * 0).sum().backward(retain_graph=True)
+        optimizer.step()
+        if turn > 3:
+            optimizer.zero_grad()
+            other.backward()
+            expected = 6 * (was * 3).exp()
+            assert w.grad is not None
+            assert (w.grad - expected).abs().max().item() < 1e-5 * expected.max().item()
+
+
+def test_values_that_a_read_saves_are_saved_again(prepared: list[int]) -> None:
+    """A read beside which something is written keeps what its backward needs as long as backwards come, and again when
+    they come again."""
+    losses = []
+    for lib in (torch, genesis):
+        w, seen = weight(lib), lib.zeros(3)
+        optimizer = lib.optim.SGD([w], lr=0.1)
+        found = []
+        for turn in range(24):
+            seen += 1
+            hidden = (lib.ones(3, 2) @ w).tanh().exp()
+            found.append(hidden.sum().item())
+            if turn < 8 or turn >= 16:
+                optimizer.zero_grad()
+                (hidden * hidden).sum().backward()
+                optimizer.step()
+        losses.append([*found, *seen.tolist()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert len([n for n in prepared if n]) <= 8

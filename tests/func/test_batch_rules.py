@@ -25,7 +25,7 @@ INTERNAL = {"sort_runs", "merge_runs", "digit_counts", "digit_scatter", "digit_e
             "reduce_splits", "flash_attention", "flash_attention_dq", "flash_attention_dkv",
             "convolution_last", "convolution_input_last", "convolution_weight_last",
             "recompute", "adamw", "sgd",
-            "adagrad", "adadelta", "rmsprop", "rprop", "adamax", "nadam", "radam", "amsgrad", "norm_parts",
+            "adagrad", "adadelta", "rmsprop", "rprop", "asgd", "adamax", "nadam", "radam", "amsgrad", "norm_parts",
             "total_norm",
             "clip_by_norm", "clip_by_value", "bincount"}
 """Made by passes, or of whole programs: no function of a user's records them."""

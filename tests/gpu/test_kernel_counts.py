@@ -76,7 +76,8 @@ def parameters(*dtypes):
 
 @pytest.mark.parametrize("name, options", [
     ("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {}), ("Adagrad", {}), ("Adadelta", {}), ("RMSprop", {}),
-    ("RMSprop", {"momentum": 0.9, "centered": True}), ("Rprop", {}), ("Adamax", {}), ("NAdam", {}), ("RAdam", {})])
+    ("RMSprop", {"momentum": 0.9, "centered": True}), ("Rprop", {}), ("ASGD", {}), ("Adamax", {}), ("NAdam", {}),
+    ("RAdam", {})])
 def test_every_optimizer_is_one_launch_a_dtype(cuda, name, options):
     held = parameters("float32", "bfloat16")
     optimizer = getattr(genesis.optim, name)(held, lr=0.1, **options)

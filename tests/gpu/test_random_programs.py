@@ -30,7 +30,7 @@ NOT_DRAWN = {
                       "digit_scatter digit_elements in_range recompute matmul_split_k",
     "a bool of Python's, which is read at once": "equal",
     "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
-    "what an optimizer's step is": "adamw sgd adagrad adadelta rmsprop rprop adamax nadam radam "
+    "what an optimizer's step is": "adamw sgd adagrad adadelta rmsprop rprop asgd adamax nadam radam "
                                     "norm_parts total_norm clip_by_norm clip_by_value",
     "the bits of float64 are others": "bitcast",
 }

@@ -11,8 +11,8 @@ import torch
 
 import genesis
 
-OPTIMIZERS = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "Adamax", "LBFGS",
-              "Muon")
+OPTIMIZERS = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "Adamax", "ASGD",
+              "LBFGS", "Muon")
 
 MODULES: dict[str, Callable[[Any], Any]] = {
     "neighbours that are alike": lambda nn: nn.ModuleList(

@@ -31,6 +31,9 @@ CASES = {
     "rmsprop with momentum": ("RMSprop", {"lr": 0.1, "momentum": 0.9, "centered": True, "weight_decay": 0.1}),
     "rprop": ("Rprop", {"lr": 0.1}),
     "rprop upwards": ("Rprop", {"lr": 0.1, "maximize": True, "step_sizes": (0.01, 0.11)}),
+    "asgd": ("ASGD", {"lr": 0.1}),
+    "asgd that averages": ("ASGD", {"lr": 0.1, "lambd": 0.1, "t0": 1, "weight_decay": 0.1}),
+    "asgd upwards": ("ASGD", {"lr": 0.1, "maximize": True, "alpha": 0.5, "lambd": 0.5}),
     "adam with amsgrad": ("Adam", {"lr": 0.1, "amsgrad": True, "capturable": False, "weight_decay": 0.1}),
     "adamw with amsgrad": ("AdamW", {"lr": 0.1, "amsgrad": True}),
     "adamax": ("Adamax", {"lr": 0.1, "weight_decay": 0.1}),
@@ -90,7 +93,8 @@ def test_a_state_dict_carries_over(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "adam with decay", "adagrad", "adadelta",
-                                  "rmsprop with momentum", "rprop", "adamax", "nadam", "radam", "adam with amsgrad"])
+                                  "rmsprop with momentum", "rprop", "adamax", "nadam", "radam", "adam with amsgrad",
+                                  "asgd that averages"])
 def test_state_dicts_have_torchs_layout(name: str) -> None:
     kind, options = CASES[name]
     ours, theirs, (target, ttarget) = problem()
@@ -101,7 +105,7 @@ def test_state_dicts_have_torchs_layout(name: str) -> None:
     assert list(mine["state"]) == list(its["state"])
     for number, state in its["state"].items():
         for key, value in state.items():
-            if key in ("step", "mu_product"):  # counted in Python here, in a float32 there
+            if key in ("step", "mu_product", "eta", "mu"):  # counted in Python here, in a float32 there
                 assert mine["state"][number][key] == pytest.approx(value.item(), rel=1e-6)
             else:
                 assert_same(mine["state"][number][key], value)

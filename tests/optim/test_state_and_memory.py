@@ -12,7 +12,8 @@ from torch_programs import check
 import genesis
 from genesis.runtime.cpu.executor import CPUExecutor
 
-KINDS = {name: {"lr": 0.05} for name in ("Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop")}
+KINDS = {name: {"lr": 0.05} for name in ("Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop",
+                                       "ASGD")}
 KINDS.update(SGD={"lr": 0.05, "momentum": 0.9}, RMSprop={"lr": 0.05, "momentum": 0.9, "centered": True})
 LARGE = 600  # × LARGE elements: more than what is copied when it is read
 

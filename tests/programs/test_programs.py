@@ -8,10 +8,21 @@ import torch
 
 import genesis
 
-from . import classical, fields, generative, graphs, language, reinforcement, sequences, training, vision
+from . import (
+    classical,
+    fields,
+    generative,
+    graphs,
+    language,
+    reinforcement,
+    sequences,
+    structures,
+    training,
+    vision,
+)
 from .lab import PROGRAMS, results
 
-FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, training, vision)
+FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, structures, training, vision)
 CASES = [pytest.param(name, marks=[] if found.quick else [pytest.mark.sweep]) for name, found in PROGRAMS.items()]
 
 
@@ -49,4 +60,4 @@ def test_program_compiled(name: str) -> None:
 
 
 def test_there_are_at_least_forty() -> None:
-    assert len(PROGRAMS) >= 40 and len(FAMILIES) == 9
+    assert len(PROGRAMS) >= 40 and len(FAMILIES) == 10

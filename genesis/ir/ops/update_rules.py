@@ -174,6 +174,24 @@ rprop = update_op("rprop", "shorter longer least most", _rprop, _rprop_value,
                   "Rprop (Riedmiller 1993). State: the last gradients, 0 where they turned, and the step sizes.")
 
 
+# Averaged SGD
+
+def _asgd(numbers: tuple, p: Node, g: Node, average: Node) -> tuple[Node, ...]:
+    kept, lr, share = numbers
+    new = p * kept - g * lr
+    return new, average + (new - average) * share
+
+
+def _asgd_value(numbers: tuple, p: ndarray, g: ndarray, average: ndarray) -> tuple[ndarray, ...]:
+    kept, lr, share = numbers
+    new = kept * p - lr * g
+    return new, (1 - share) * average + share * new
+
+
+asgd = update_op("asgd", "kept lr share", _asgd, _asgd_value, cases(*_samples((0.9, 0.1, 0.25), reals()), scale=1),
+                 "SGD of which the average is kept (Polyak and Juditsky 1992). State: averages of the parameters.")
+
+
 # Adam's kin
 
 def _adamax(numbers: tuple, p: Node, g: Node, mean: Node, largest: Node) -> tuple[Node, ...]:

@@ -201,6 +201,16 @@ def _rprop(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, before: 
         calls(x.addcmul_, turn, each, value=-1)
 
 
+def _asgd(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, average: Tensors) -> None:
+    kept, lr, share = numbers
+    calls(torch._foreach_mul_, p, kept)
+    calls(torch._foreach_add_, p, g, alpha=-lr)
+    if share == 1:
+        calls(torch._foreach_copy_, average, p)
+    else:
+        calls(torch._foreach_lerp_, average, p, share)
+
+
 def _adamax(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, mean: Tensors, largest: Tensors) -> None:
     lr, rest, second, eps = numbers
     calls(torch._foreach_lerp_, mean, g, rest)
@@ -252,6 +262,7 @@ UPDATE_RULES: dict[str, Lowering] = {
     "adadelta": _update(_adadelta),
     "rmsprop": _update(_rmsprop),
     "rprop": _update(_rprop),
+    "asgd": _update(_asgd),
     "adamax": _update(_adamax),
     "nadam": _update(_nadam),
     "radam": _update(_radam),
