@@ -48,7 +48,7 @@ class _LeafCall:
                     raise failure(name, f"Output {i} of the user-provided function is independent of input {j}. This "
                                   "is not allowed in strict mode")
 
-    def pulled(self, weights: Sequence[Any], create_graph: bool | None = None) -> list[Any]:
+    def vjp(self, weights: Sequence[Any], create_graph: bool | None = None) -> list[Any]:
         """The gradients of the outputs, with these weights, by the inputs."""
         pairs = [(y, w) for y, w in zip(self.outputs, weights, strict=True) if y.requires_grad]
         if not pairs:
@@ -106,7 +106,7 @@ def vjp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, 
     """
     run = _LeafCall("vjp", func, inputs, create_graph, strict)
     weights = _vectors("vjp", v, run.outputs, "the user-provided function returns")
-    return run.shown(run.outputs, run.single_output), run.shown(run.pulled(weights), run.single_input)
+    return run.shown(run.outputs, run.single_output), run.shown(run.vjp(weights), run.single_input)
 
 
 def jvp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
@@ -119,7 +119,7 @@ def jvp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, 
     run = _LeafCall("jvp", func, inputs, create_graph, strict)
     moves = _vectors("jvp", v, run.inputs, "the input to the user-provided function is")
     weights = [_zeros(y).requires_grad_() for y in run.outputs]
-    back = run.pulled(weights, create_graph=True)  # linear in the weights, so its derivative by them is what is wanted
+    back = run.vjp(weights, create_graph=True)  # linear in the weights, so its derivative by them is what is wanted
     moved = _along(back, moves, weights, create_graph)
     return run.shown(run.outputs, run.single_output), run.shown(moved, run.single_output)
 
@@ -190,7 +190,7 @@ def _gradient(name: str, run: _LeafCall) -> tuple[Any, ...]:
         raise failure(name, f"The function given to {name} should return a single Tensor")
     if run.outputs[0].spec.numel != 1:
         raise failure(name, f"The Tensor returned by the function given to {name} should contain a single element")
-    return tuple(run.pulled([_ones(run.outputs[0])], create_graph=True))
+    return tuple(run.vjp([_ones(run.outputs[0])], create_graph=True))
 
 
 def vhp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:

@@ -15,6 +15,7 @@ from genesis.autograd.graph_release import release_graph
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
+from genesis.frontend.pending import look_behind
 from genesis.frontend.recording import TensorBase, over, read, wrap, wrap_as
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
@@ -185,6 +186,8 @@ class _Gradients:
         self.contents: list[Node] = []
         self.expected: list[Expected] = []
         captured = state.session is not None  # which notes each look; without, `accumulated` counts them all
+        if not computed:
+            look_behind([tensor._grad for tensor, _ in reached].count(None))
         for tensor, node in reached:
             before = tensor.grad if captured else tensor._grad
             storage = computed.pop(node, None) if computed else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.autograd import hooks
 from genesis.autograd.backward_engine import content
 from genesis.autograd.gradients import backward
 from genesis.autograd.graph import GradFn
+from genesis.autograd.hooks import register_hook, register_post_accumulate_grad_hook, retain_grad
 from genesis.frontend.layouts import computed_as
 from genesis.frontend.recording import TensorBase
 from genesis.frontend.tensor import install
@@ -61,12 +61,12 @@ class AutogradMethods(TensorBase):
         >>> x.grad
         tensor(40.)
         """
-        return hooks.register_hook(self, hook)
+        return register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self: Any, hook: Any) -> Any:
         """Call a function with this leaf tensor after its `.grad` was accumulated into."""
-        return hooks.register_post_accumulate_grad_hook(self, hook)
+        return register_post_accumulate_grad_hook(self, hook)
 
     def retain_grad(self: Any) -> None:
         """Keep the gradient of this computed tensor in `.grad` too."""
-        hooks.retain_grad(self)
+        retain_grad(self)

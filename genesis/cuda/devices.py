@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.storage import live_pending
+from genesis.frontend.pending import live_pending
 from genesis.ir.types import Device
 from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda import stream as cuda_stream

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.detached import live_histories
 from genesis.frontend.grad_mode import enable_grad
+from genesis.frontend.pending import live_differentiable
 from genesis.frontend.recording import read
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, live_differentiable
+from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.ops.control import gradient_inputs

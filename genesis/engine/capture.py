@@ -47,6 +47,8 @@ class Captured:
         numbers: values of the user's numbers, one for each use.
         number_nodes: the `number` node of each.
         key: the structure, equal for equal programs; it begins with the types of the memories.
+        overwritten: the contents that end, as their memories are overwritten.
+        written: the values that overwrite these.
         moving: slices whose places are the last of the numbers (`moving_places.py`).
         twins: nodes that are in memory where one of `order` is → that one (`Written`).
     """
@@ -59,7 +61,8 @@ class Captured:
     number_nodes: list[Node]
     key: tuple
     outputs: Sequence[Node]
-    updates: Sequence[tuple[Cell, Node]]
+    overwritten: Sequence[Cell]
+    written: Sequence[Node]
     snapshots: Sequence[tuple[Cell, TensorType]]
     moving: Moving = field(default_factory=dict)
     twins: dict[Node, Node] = field(default_factory=dict)
@@ -257,16 +260,16 @@ class Written:
                          tuple([x.type if (at := self.position.get(x)) is None else at for x in node.inputs])))
 
 
-def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
-            snapshots: Sequence[tuple[Cell, TensorType]],
+def capture(outputs: Sequence[Node], overwritten: Sequence[Cell] = (), contents: Sequence[Node] = (),
+            snapshots: Sequence[tuple[Cell, TensorType]] = (),
             before: tuple[Written, dict[Node, None], set[Node]] | None = None) -> Captured:
-    """The program that computes the outputs, writes the updates' values to their memories, and
-    returns copies of the snapshots' memories as they were before.
+    """The program that computes the outputs, overwrites memories with their new contents, and returns copies of the
+    snapshots' memories as they were before.
 
     `before`: `program` of some of these nodes, and what was written down of it, to go on with.
     A leaf whose memory was overwritten becomes a `lost` node: compiling raises if anything needs it.
     """
-    roots = [*outputs, *(node for _, node in updates)]
+    roots = [*outputs, *contents]
     written, visited, known = before or (Written(), {}, set())
     if before is None:
         visited, known = program(roots)
@@ -280,14 +283,15 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     position, place_of, key, number_nodes = written.position, written.place_of, written.key, written.number_nodes
     append = key.append
     append(tuple([position[node] for node in outputs]))
-    for cell, node in updates:
+    for cell, node in zip(overwritten, contents, strict=True):
         append(place_of(cell, node.type))
         append(position[node])
     append("|")
     for cell, type in snapshots:
         append(place_of(cell, type))
     return Captured(written.order, known, list(written.places), written.types, [x.attrs[0] for x in number_nodes],
-                    number_nodes, (*written.types, "|", *key), outputs, updates, snapshots, twins=written.twins)
+                    number_nodes, (*written.types, "|", *key), outputs, overwritten, contents, snapshots,
+                    twins=written.twins)
 
 
 def _kernel_checks(node: Node) -> bool:
@@ -312,7 +316,8 @@ def graph_of(captured: Captured, inputs: Sequence[Node], built: Mapping[Node, No
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
     outputs = tuple(built[node] for node in captured.outputs)
     kept = tuple(inputs[index_of[cell]] for cell, _ in captured.snapshots)
-    updates = tuple((inputs[index_of[cell]], built[node]) for cell, node in captured.updates)
+    updates = tuple((inputs[index_of[cell]], built[node])
+                    for cell, node in zip(captured.overwritten, captured.written, strict=True))
     return Graph(tuple(inputs), outputs + kept, updates, len(captured.numbers))
 
 

@@ -137,7 +137,7 @@ def _fails(node: Node, error: type[Exception]) -> bool:
 
 
 def _computed_again(node: Node) -> Memory:
-    captured = capture([node], [], [])
+    captured = capture([node])
     memory, = plan_for(captured, node.type.device).run(captured.memories, captured.numbers)
     return memory
 

@@ -20,9 +20,10 @@ from genesis.engine.short_read import first_read, read_size, short_read
 from genesis.engine.state import engine_state
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
+from genesis.frontend.pending import live_pending
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.state import lock, state
-from genesis.frontend.storage import Storage, live_pending
+from genesis.frontend.storage import Storage
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk

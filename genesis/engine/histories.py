@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 
 
 def read_on(captured: Captured, constant: Container[Node]) -> list[int]:
-    """Positions, among the captured nodes, of the results without gradients that other nodes read; none where no
-    result has a graph to keep."""
-    if not any(node.needs_grad for node in captured.outputs):
+    """Positions, among the captured nodes, of the results without gradients that the graph of a result with gradients
+    reads: storages keep that one alone. A model's gradients, which its update reads, die with it."""
+    graph = {node for node in captured.outputs if node.needs_grad}
+    if not graph:
         return []
-    results = {*captured.outputs, *(node for _, node in captured.updates)}
-    read = {x for node in captured.order if not computed(node) for x in node.inputs}
+    results, read = {*captured.outputs, *captured.written}, set[Node]()
+    for node in reversed(captured.order):
+        if node in graph and not computed(node):
+            graph.update(node.inputs)
+            read.update(node.inputs)
     return [position for position, node in enumerate(captured.order)
             if node in results and node in read and node.inputs and not node.needs_grad and node not in constant]
 

@@ -1,6 +1,6 @@
 """Limits of what is pending: a program that nobody reads is computed when it is long, or holds much memory.
 
-Recording counts (`frontend/storage.py`): a value's number, and the bytes of new memories. When one of them passes a
+Recording counts (`frontend/pending.py`): a value's number, and the bytes of new memories. When one of them passes a
 mark, what is pending is looked at, and the next mark set. At the limit it is cut: all that is alive is computed, as
 eager torch would have done already. Cuts are where the recorded code repeats (`cuts.py`), so that an endless loop
 takes one plan for what leads to it, one for its turns, and one for the rest.
@@ -20,14 +20,13 @@ from typing import Final
 from genesis.config import config
 from genesis.engine.cuts import Turns, position, returns_next, whole_turns
 from genesis.engine.interruption import left_behind
-from genesis.engine.odd_turns import MOST_MISSES as MOST_ODD
-from genesis.engine.odd_turns import OddTurns
 from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
 from genesis.engine.unlike_turns import MOST_MISSES, UnlikeTurns
 from genesis.frontend.engine_protocol import connect, engine
+from genesis.frontend.pending import NEVER, SHORT, live_pending
 from genesis.frontend.state import lock, state
-from genesis.frontend.storage import NEVER, Storage, live_pending
+from genesis.frontend.storage import Storage
 from genesis.ir.node import Node, set_numbers_apart
 from genesis.ir.ops import control, leaves
 from genesis.ir.walk import computed, needed
@@ -48,10 +47,6 @@ OFTEN: Final = 128
 """Turns of a loop from which on it is an endless one, rather than the layers of a model. Where gradients flow a model's
 step is one plan, up to `DEEP` times the limit; so many equal short turns are cut before there are as many nodes as the
 limit says, since what leads to the first cut is a plan of its own."""
-
-SHORT: Final = 8
-"""Values of a turn, at the most, that is looked for before there are as many nodes as the limit says: so many positions
-are noted, which takes a few µs each, where a program becomes longer than a sixteenth of the limit."""
 
 UNLIKE: Final = 4
 """Pieces in a row that were compiled, the one before the first cut among them, from which on turns are pieces: one
@@ -137,6 +132,8 @@ def _note_unlike(after_odd: bool, alike: bool) -> None:
         after_odd: it ends with a turn that was another one than those before.
         alike: the piece before it was no new program.
     """
+    from genesis.engine.odd_turns import MOST_MISSES as MOST_ODD  # here: importing genesis records no loop
+    from genesis.engine.odd_turns import OddTurns
     cuts, unlike = engine_state.cuts, engine_state.cuts.unlike
     compiled = not cuts.alike
     if unlike is not None:

@@ -227,7 +227,7 @@ def _traced(captured: Captured, erased: tuple, member: Member,
 
 def _fixed_inputs(captured: Captured) -> set[int]:
     """Positions of the inputs that are no data: parameters, buffers, and what the program overwrites."""
-    updated = {cell for cell, _ in captured.updates}
+    updated = set(captured.overwritten)
     tensors = [held() for held in state.parameters.valuerefs()]
     tensors += [tensor for held in state.modules.valuerefs() if (module := held()) is not None
                 for tensor in module._buffers.values()]

@@ -14,8 +14,9 @@ from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
+from genesis.frontend.pending import live_differentiable, live_pending
 from genesis.frontend.state import state
-from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
+from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import interrupts_op, others, others_record
 from genesis.ir.node import Node
 from genesis.ir.ops import control
@@ -45,7 +46,7 @@ class Flush:
         live: all uncomputed storages, which a failure may leave without their content.
         saved: nodes whose values are kept for a backward, and who is to know about them.
         content: what is computed for each storage: it may be written to meanwhile.
-        cells: of the updates, with their memories.
+        cells, memories: of the updates.
         ran: how many programs had run before it was made.
         doubtful: another thread, or an op that this flush interrupts, may hold the old content of an update, unseen.
         compiled, results: its plan, and what that gave.
@@ -63,7 +64,8 @@ class Flush:
     captured: Captured
     saved: tuple[list[Node], Usage | None]
     content: dict[Storage, Node]
-    cells: dict[Storage, tuple[Cell, Memory]]
+    cells: list[Cell]
+    memories: list[Memory]
     ran: int
     doubtful: bool
     compiled: Compiled | None = None
@@ -114,15 +116,15 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     answer = engine_state.plans.situations.get(situation.key) if situation is not None else None
     way = answer.way() if answer is not None else None
     cells: list[Any] = [s.cell for s in updates]
-    pairs = list(zip(cells, written, strict=True))
     compiled: Compiled | None = None
     saved: tuple[list[Node], Usage | None]
     if situation is not None and answer is not None and way is not None:
         outputs += [situation.live[i] for i in answer.kept]
         snapshots = [updates[i] for i in answer.snapshots]
         program, compiled = way
-        captured, to_save = captured_again(text, visited, known, answer, program, [content[s] for s in outputs], pairs,
-                                           [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
+        captured, to_save = captured_again(
+            text, visited, known, answer, program, [content[s] for s in outputs], cells, written,
+            [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
         saved = to_save, answer.usage
     else:
         others_alive = [s for s in live if s.cell is None and s not in chosen]
@@ -130,8 +132,8 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         outputs += kept
         snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
                       if s not in snapshots]
-        captured = capture([content[s] for s in outputs], pairs, [(s.cell, s.type) for s in snapshots],  # type: ignore[misc]
-                           (text, visited, known))
+        captured = capture([content[s] for s in outputs], cells, written,
+                           [(s.cell, s.type) for s in snapshots], (text, visited, known))  # type: ignore[misc]
         if captured.known is not known:
             note_use(captured.known)
         saved = save_for_backward(captured)
@@ -139,9 +141,8 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
             situation = None  # or what a piece of a loop saves is told to the next one
     doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content, there))))
-    return Flush(device, outputs, updates, snapshots, live, captured, saved, content,
-                 {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful, compiled,
-                 situation=situation)
+    return Flush(device, outputs, updates, snapshots, live, captured, saved, content, cells,
+                 [cell.memory for cell in cells], ran, doubtful, compiled, situation=situation)
 
 
 def _moved_on(live: list[Storage], content: dict[Storage, Node], there: list[Storage]) -> bool:

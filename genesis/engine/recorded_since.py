@@ -5,8 +5,8 @@ from __future__ import annotations
 from genesis.config import config
 from genesis.engine.cuts import Cuts
 from genesis.engine.state import engine_state
+from genesis.frontend.pending import NEVER
 from genesis.frontend.state import state
-from genesis.frontend.storage import NEVER
 
 
 def every() -> int:
@@ -24,7 +24,7 @@ def note_end(cuts: Cuts) -> None:
     """A program has run: what is recorded from now on is looked at as if it were the first, wherever the last mark was,
     so that the same loop is cut at the same places when it comes again."""
     try:
-        cuts.ran_to = next(reversed(state.pending), 0)
+        cuts.ran_to = max(cuts.ran_to, next(reversed(state.pending), 0))
     except RuntimeError:  # another thread records
         return
     cuts.noted = engine_state.ran

@@ -18,6 +18,7 @@ from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
 from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
+from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, overwriting
 from genesis.ir.node import Node, make, set_numbers_apart, unique
@@ -69,8 +70,11 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         if flush.ran != engine_state.ran:
             raise Superseded
         _execute(flush)
+        numbers = [storage._queued for storage in flush.told]
         finish(flush)
         note_end(cuts)
+        forget_numbers([number for number, storage in zip(numbers, flush.told, strict=True)
+                        if storage._queued != number])
         if cuts.cutting:
             cuts.repeats = flush.compiled.numbers_apart is True
         elif flush.compiled.numbers_apart is not None and not (over and cuts.repeats):
@@ -189,8 +193,7 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
     the copy that was kept."""
     if not flush.updates:
         return ()
-    storages = list(flush.cells)
-    olds, memories = zip(*flush.cells.values(), strict=True)
+    storages, memories = flush.updates, flush.memories
     kept = results[len(flush.outputs) + len(flush.saved[0]):]
     copies: Sequence[Memory | None] = [None] * len(storages)
     if kept or flush.doubtful:
@@ -201,10 +204,13 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
     news = [overwriting(memory, storage._reference, piece) for storage, memory in zip(storages, memories, strict=True)]
     flush.told.update(zip(storages, news, strict=True))
     constant, content = _constants(flush), flush.content
-    fresh = [(node, new) for node, new in zip(map(content.__getitem__, storages), news, strict=True)
-             if ((before := node.buffer) is None or before.memory is None) and node not in constant]
-    nodes, computed_to = zip(*fresh, strict=True) if fresh else ((), ())
-    return (attributes(olds, "memory", copies), attributes(storages, "cell", news),
+    nodes, computed_to = list[Node](), list[Cell]()
+    for storage, new in zip(storages, news, strict=True):
+        node = content[storage]
+        if ((before := node.buffer) is None or before.memory is None) and node not in constant:
+            nodes.append(node)
+            computed_to.append(new)
+    return (attributes(flush.cells, "memory", copies), attributes(storages, "cell", news),
             attributes(nodes, "buffer", computed_to))
 
 

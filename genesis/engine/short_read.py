@@ -19,8 +19,9 @@ from genesis.engine.plan_lookup import Superseded
 from genesis.engine.preparation import prepare
 from genesis.engine.running import run
 from genesis.engine.state import Record, engine_state
+from genesis.frontend.pending import live_pending
 from genesis.frontend.state import lock, state
-from genesis.frontend.storage import Cell, Storage, live_pending
+from genesis.frontend.storage import Cell, Storage
 from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import repeat
-from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import Captured, Written
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
+from genesis.frontend.pending import live_differentiable
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, live_differentiable
+from genesis.frontend.storage import Storage
 from genesis.ir.ops import control
 from genesis.ir.walk import walk
 
@@ -106,12 +105,12 @@ def situation_of(written: Written, visited: Mapping[Node, None], outputs: Sequen
         written: the program, with what it differentiates through.
         visited: the walk that it was written down of.
     """
-    contents = list(map(content.__getitem__, live))
+    contents = [content[storage] for storage in live]
     position, places, types = written.position, written.places, written.types
     at = _positions(position, contents)
     if None in at:
         live = _without_apart(live, contents, at, updates, position)
-        contents = list(map(content.__getitem__, live))
+        contents = [content[storage] for storage in live]
         at = _positions(position, contents)
     text: tuple[Hashable, ...] = tuple(written.key)
     if None in at or written.unwritten:
@@ -124,9 +123,9 @@ def situation_of(written: Written, visited: Mapping[Node, None], outputs: Sequen
     released = tuple(map(position.get, state.live_released()))  # where graphs begin that backwards have let go of
     if beside is None or None in released:
         return None
-    cells = list(map(_cell, live))
-    alive = (tuple(at), tuple(map(is_, cells, repeat(None))), tuple(map(places.get, cells)),
-             tuple(map(_persistent, live)), tuple(map(set(outputs).__contains__, live)))
+    memories = [-1 if (cell := storage.cell) is None else places.get(cell) for storage in live]
+    alive = (tuple(at), tuple(memories), tuple([storage.persistent for storage in live]),
+             tuple(map(set(outputs).__contains__, live)))
     asked = tuple([position[content[storage]] for storage in outputs])
     return Situation((device, config.key(), tuple(types), text, asked, alive, released, beside,
                       engine_state.cuts.cutting), live)
@@ -167,14 +166,10 @@ class _Histories:
 _HISTORIES: Final = _Histories()
 
 
-_cell: Final = attrgetter("cell")
-_persistent: Final = attrgetter("persistent")
-
-
 def _positions(position: Mapping[Node, int], contents: Sequence[Node]) -> list[int | None]:
     """Where the contents are; of one whose history was forgotten, as a loss's after its backward, -1 minus the place of
     what it shows. None for one that is not computed with the program."""
-    found = list(map(position.get, contents))
+    found: list[int | None] = [position.get(node) for node in contents]
     for i, at in enumerate(found):
         if at is None and (node := contents[i]).op is control.stop_gradient:
             below = position.get(node.inputs[0])
@@ -205,20 +200,20 @@ def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[i
 
 
 def captured_again(written: Written, visited: dict[Node, None], known: set[Node], answer: Answer,
-                   way: Way, outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
+                   way: Way, outputs: Sequence[Node], overwritten: Sequence[Cell], contents: Sequence[Node],
                    snapshots: Sequence[tuple[Cell, TensorType]]) -> tuple[Captured, list[Node]]:
     """The captured program of a flush in a known situation, as `capture` goes on with what is written down, and the
     nodes that it saves for a backward."""
     if not all(map(visited.__contains__, outputs)):
         written.write(walk(outputs, known, visited), known)
     places = written.places
-    for cell, _ in updates:
+    for cell in overwritten:
         places.setdefault(cell, len(places))
     order, usage = written.order, answer.usage
     saved = [order[i] for i in usage.positions or ()] if usage is not None and not usage.skip else []
     numbers = [*written.number_nodes, *way.places]
     return Captured(order, known, list(places), answer.memory_types, [x.attrs[0] for x in numbers], numbers, way.key,
-                    [*outputs, *saved], updates, snapshots, twins=written.twins), saved
+                    [*outputs, *saved], overwritten, contents, snapshots, twins=written.twins), saved
 
 
 def remember(flush: Flush, situation: Situation, compiled: Compiled) -> None:

@@ -33,8 +33,8 @@ _VARARGS, _VARKEYWORDS = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
 NO_PYTHON_TYPES: Final = frozenset({"type", "set_default_dtype"})
 """Functions that take no `float`, `int` or `bool` for a dtype, as torch's do not."""
 
-_NUMBER: Final = re.compile(r"(bool|int|float|str|None|Axis|Number|Sequence\[int\]|tuple\[int, \.\.\.\]| \| )+")
-"""Annotations of parameters that are numbers."""
+_NUMBER: Final = r"(bool|int|float|str|None|Axis|Number|Sequence\[int\]|tuple\[int, \.\.\.\]| \| )+"
+"""A pattern of the annotations of parameters that are numbers."""
 
 _SIZES: Final = frozenset({"shape", "size", "sizes", "dims", "repeats"})
 """Names of parameters that are numbers, whatever their annotation is."""
@@ -160,7 +160,7 @@ def _binding(function: FunctionType, taken: int) -> FunctionType:
 def _numbers(names: tuple[str, ...], annotations: dict[str, Any]) -> tuple[int, ...]:
     """The places of the parameters that are numbers."""
     return tuple([i for i, name in enumerate(names)
-                  if name in _SIZES or _NUMBER.fullmatch(str(annotations.get(name, "")))])
+                  if name in _SIZES or re.fullmatch(_NUMBER, str(annotations.get(name, "")))])
 
 
 @cache

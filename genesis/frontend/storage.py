@@ -12,7 +12,6 @@ of a content replaces that content alone: where another came first, it is comput
 from __future__ import annotations
 
 import weakref
-from itertools import count, repeat
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.outside import Outside
+from genesis.frontend.pending import next_number, note_differentiable
 from genesis.frontend.state import state
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
@@ -30,20 +30,6 @@ from genesis.runtime.references import HELD_AND_NAMED
 
 if TYPE_CHECKING:
     from genesis.frontend.outside import OtherStream
-
-next_number: Final = count(1).__next__
-"""Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
-new one gets the address of the last, and so its hash."""
-
-_next_note: Final = count(1).__next__
-"""Numbers by which values are noted that a backward may go through: others than those of what is recorded, which say
-how much a loop records from one cut to the next (`engine/limits.py`)."""
-
-NEVER: Final = 1 << 62
-"""A number that no value gets."""
-
-FORGET_AFTER: Final = 1 << 16
-"""Notes of values that a backward may go through, after which those of storages that died are forgotten."""
 
 
 class Cell:
@@ -295,9 +281,7 @@ class Storage:
         held = self.cell, self._node  # so that nothing is freed, and no finalizer runs, between what follows
         cell.owner = self._reference
         if keep is not None:  # first: once the content is there, a backward has to find it
-            state.differentiable[(number := _next_note())] = self._reference
-            if not number % FORGET_AFTER:
-                live_differentiable()
+            note_differentiable(self._reference)
         if content is not None and self._node is not content:
             self.cell = cell
             return
@@ -405,48 +389,3 @@ def compute_now(*storages: Storage) -> None:
         state.volatile.clear()
     for outside in shared:
         outside.release()
-
-
-SPARSE: Final = 256
-"""Pending storages from which on a dictionary that lost most of them is exchanged for a new one: an emptied dictionary
-keeps its size, and going through it takes as long as when it was full (20 µs at 40,000)."""
-
-
-def live_pending() -> list[Storage]:
-    """The storages with uncomputed content that somebody still holds, in the order of their first writes; forgets the
-    others."""
-    found, over = [], []
-    entries = list(state.pending.copy().items())  # a handler or a finalizer that runs while the list is made may write
-    for number, reference in entries:
-        storage = reference()
-        if storage is not None and storage._queued == number:
-            if storage.detached_by and getrefcount(storage) == storage.references_without_history():
-                storage.forget_history()
-            found.append(storage)
-        else:  # one that was computed, and written to since, has another number
-            over.append(number)
-    at_once(map(state.pending.pop, over, repeat(None)))
-    if len(entries) > SPARSE and len(found) < len(entries) // 8:
-        before = state.pending
-        state.pending = after = dict(before)
-        for number in before.keys() - after.keys():  # what another thread recorded between the copy and the exchange
-            after[number] = before[number]
-    return found
-
-
-def live_differentiable() -> list[Storage]:
-    """The storages of `state.differentiable` that somebody still holds; forgets the others."""
-    found: dict[Storage, None] = {}
-    for number, reference in list(state.differentiable.items()):
-        storage = reference()
-        if storage is None or storage in found:
-            state.differentiable.pop(number, None)
-        elif storage.detached_by and getrefcount(storage) == storage.references_without_history():
-            storage.forget_history()
-            if storage.needs_grad:
-                found[storage] = None
-            else:
-                state.differentiable.pop(number, None)
-        else:
-            found[storage] = None
-    return list(found)

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from operator import attrgetter
 
 from genesis.frontend import session
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget
+from genesis.frontend.pending import next_number
 from genesis.frontend.recording import FREED, TensorBase, misplaced
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, compute_now, next_number
+from genesis.frontend.storage import Storage, compute_now
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, movement
-
-_node_of, _reference_of, _error_of = attrgetter("_node"), attrgetter("_reference"), attrgetter("error")
-_needs_grad_of = attrgetter("needs_grad")
-_outside_of, _queued_of, _writes_of = attrgetter("_outside"), attrgetter("_queued"), attrgetter("writes")
 
 
 def update(tensor: TensorBase, compute: Callable[[], Node], replaces: bool = False) -> None:
@@ -77,6 +73,9 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
     if state.turned:
         forget()
     storages = [tensor.storage for tensor in tensors]
+    if _are_plain(tensors, storages, nodes):
+        write_at_once(storages, nodes, also)
+        return
     if len(set(storages)) < len(storages) or any(map(_has_way, tensors, nodes)):
         later: list[Storage] = []
         for tensor, node in zip(tensors, nodes, strict=True):
@@ -100,6 +99,23 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
         except KeyError:  # another thread wrote to one meanwhile
             if not expected:
                 raise
+
+
+def _are_plain(tensors: Sequence[TensorBase], storages: Sequence[Storage], nodes: Sequence[Node]) -> bool:
+    """Whether each value may be written as it is, to a memory of its own that no gradient flows through: an optimizer's
+    hundreds, each of which is looked at once here (`benchmarks/host_time.py`)."""
+    if len(set(storages)) < len(storages):
+        return False
+    tracked, inference = mode.flags[0], mode.inference
+    for tensor, storage, node in zip(tensors, storages, nodes, strict=True):
+        leaf, content = tensor.leaf, storage._node
+        if tensor.part is not None or tensor.detached is not None or node.type is not tensor.spec:
+            return False
+        if (leaf is not None and (tracked or leaf == FREED)) or (storage.inference and not inference):
+            return False
+        if storage._outside is not None if content is None else content.needs_grad:
+            return False
+    return True
 
 
 def content_of(storage: Storage) -> tuple[Node | None, int]:
@@ -181,20 +197,20 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
         KeyError: something is not as expected; nothing was done.
     """
     state.touched += 1
-    if any(map(_needs_grad_of, nodes)):
+    if True in [node.needs_grad for node in nodes]:
         state.tracked_writes += 1
-    held = list(map(_node_of, storages))
+    held = [storage._node for storage in storages]
     found: list[Change] = [attributes(storages, "_node", nodes),
-                           attributes(storages, "writes", [writes + 1 for writes in map(_writes_of, storages)])]
-    if not all(map(_queued_of, storages)):
-        new = [storage for storage in storages if not storage._queued]
+                           attributes(storages, "writes", [storage.writes + 1 for storage in storages])]
+    new = [storage for storage in storages if not storage._queued]
+    if new:
         numbers = [next_number() for _ in new]
-        found += [(state.pending.update, zip(numbers, map(_reference_of, new), strict=True)),
+        found += [(state.pending.update, dict(zip(numbers, [storage._reference for storage in new], strict=True))),
                   attributes(new, "_queued", numbers)]
-    if any(map(_error_of, storages)):
-        found.append(attributes(storages, "error", repeat(None)))
-    shared = [outside for outside in map(_outside_of, storages) if outside is not None] if any(
-        map(_outside_of, storages)) else []
+    failed = [storage for storage in storages if storage.error is not None]
+    if failed:
+        found.append(attributes(failed, "error", repeat(None)))
+    shared = [outside for storage in storages if (outside := storage._outside) is not None]
     if shared:
         found.append(attributes(shared, "through", repeat(None)))
     at_once(changes((), [*found, *also], expected))

@@ -121,7 +121,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
         if value.spec.ndim:
             raise failure("grad_and_value", "Expected f(*args) to return a scalar Tensor, got tensor with "
                           f"{value.spec.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
-        found = inputs.nest(_pulled([value], inputs.leaves, [None]))
+        found = inputs.nest(_vjp([value], inputs.leaves, [None]))
         found, value, aux = inputs.seen_from_outside((found, value, aux))
         return found, (value, aux) if has_aux else value
     return both
@@ -137,7 +137,7 @@ def value_and_grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
     return turned
 
 
-def _pulled(outputs: Sequence[Any], leaves: list[Any], weights: Sequence[Any]) -> list[Any]:
+def _vjp(outputs: Sequence[Any], leaves: list[Any], weights: Sequence[Any]) -> list[Any]:
     """The gradients of the outputs by the leaves; zeros where there is no way."""
     pairs = [(y, w) for y, w in zip(outputs, weights, strict=True) if y.requires_grad]
     if not pairs:
@@ -168,7 +168,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
         if len(given) != len(outputs):
             raise failure("vjp", f"Expected pytree structure of cotangents to be the same as that of the output: "
                           f"{len(outputs)} tensors, got {len(given)}")
-        return inputs.seen_from_outside(inputs.nest(_pulled(outputs, inputs.leaves, given)))
+        return inputs.seen_from_outside(inputs.nest(_vjp(outputs, inputs.leaves, given)))
     output, aux = inputs.seen_from_outside((output, aux))
     return (output, back, aux) if has_aux else (output, back)
 
@@ -288,7 +288,7 @@ def _rows(y: Any, leaves: list[Any], chunk_size: int | None) -> list[Any]:
     count = y.spec.numel
     if count and y.requires_grad:
         basis = reshape(eye(count, dtype=y.spec.dtype, device=y.spec.device), (count, *y.spec.shape))
-        found = vmap(lambda weight: _pulled([y], leaves, [weight]), chunk_size=chunk_size)(basis)
+        found = vmap(lambda weight: _vjp([y], leaves, [weight]), chunk_size=chunk_size)(basis)
     else:
         found = [zeros((count, *x.spec.shape), dtype=x.spec.dtype, device=x.spec.device) for x in leaves]
     return [reshape(g, (*y.spec.shape, *x.spec.shape)) for g, x in zip(found, leaves, strict=True)]

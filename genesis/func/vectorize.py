@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from genesis.frontend.generator import get_rng_state, set_rng_state
+from genesis.frontend.pending import live_pending
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, live_pending
+from genesis.frontend.storage import Storage
 from genesis.func.batching import Batch, NotBatchable
 from genesis.func.tree import flatten, spread
 from genesis.ir.errors import Overwritten, failure

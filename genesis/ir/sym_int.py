@@ -29,7 +29,6 @@ Written into text, a size is a word (`size_3_`) that code generation turns into 
 from __future__ import annotations
 
 import operator
-import re
 from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex, TypeAlias, TypeGuard, overload
 
 from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Terms
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from genesis.ir.size_ranges import Range
     from genesis.ir.size_trace import Trace
 
-WORD: Final = re.compile(r"\bsize_(\d+)_")
-"""How a `SymInt` is written in a kernel's text; the group is its number in `Trace.sizes`."""
+WORD: Final = r"\bsize_(\d+)_"
+"""A pattern of how a `SymInt` is written in a kernel's text; the group is its number in `Trace.sizes`."""
 
 
 class SymInt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -129,14 +129,24 @@ def _of(name: str, fields: type[Fields]) -> type[Fields]:
     return type(name, (_Shown, fields), {"__slots__": (), "__doc__": fields.__doc__, "__module__": __name__})
 
 
-max, min, sort, topk, mode, kthvalue, median, nanmedian, cummax, cummin = (_of(name, ValuesIndices) for name in (
-    "max", "min", "sort", "topk", "mode", "kthvalue", "median", "nanmedian", "cummax", "cummin"))
-aminmax = _of("aminmax", MinMax)
-frexp = _of("frexp", MantissaExponent)
-histogram, histogramdd = _of("histogram", Histogram), _of("histogramdd", Histograms)
-qr, linalg_qr = _of("qr", QR), _of("linalg_qr", QR)
-svd, linalg_svd = _of("svd", LegacySVD), _of("linalg_svd", SVD)
-slogdet, linalg_slogdet = _of("slogdet", SlogDet), _of("linalg_slogdet", SlogDet)
-linalg_eigh, linalg_lstsq = _of("linalg_eigh", Eigh), _of("linalg_lstsq", LstSq)
-linalg_lu, lu_unpack, linalg_lu_factor = _of("linalg_lu", LU), _of("lu_unpack", LU), _of("linalg_lu_factor", LUFactor)
-triangular_solve = _of("triangular_solve", Solution)
+_FIELDS: Final = {
+    **dict.fromkeys(("max", "min", "sort", "topk", "mode", "kthvalue", "median", "nanmedian", "cummax", "cummin"),
+                    ValuesIndices),
+    "aminmax": MinMax, "frexp": MantissaExponent, "histogram": Histogram, "histogramdd": Histograms,
+    "qr": QR, "linalg_qr": QR, "svd": LegacySVD, "linalg_svd": SVD, "slogdet": SlogDet, "linalg_slogdet": SlogDet,
+    "linalg_eigh": Eigh, "linalg_lstsq": LstSq, "linalg_lu": LU, "lu_unpack": LU, "linalg_lu_factor": LUFactor,
+    "triangular_solve": Solution,
+}
+"""The name of a function → the fields of its results. Their types are made when they are asked for: to make all of them
+is a hundredth of the time of `import genesis`."""
+
+
+def __getattr__(name: str) -> Any:
+    """The type of the results of the function of this name, which is here from then on (PEP 562)."""
+    if name not in _FIELDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    return globals().setdefault(name, _of(name, _FIELDS[name]))  # another thread may have made it meanwhile
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FIELDS})

@@ -266,7 +266,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("turn_products", "products_turned", "with products in the order of the results that they are",
          on_graph(turn_products), optional=True),
     Pass("turn_operands", "operands_turned", "with operands of float32 products as their kernels read them",
-         _for_gpu(turn_operands), optional=True),
+         on_graph(turn_operands), optional=True),
     Pass("align_operands", "operands_aligned", "with rows of large products' operands in whole vectors",
          _for_gpu(align_operands), optional=True),
     Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),

@@ -48,7 +48,7 @@ class CallReplay:
         if any(s.node.needs_grad for s, _ in written):  # the next call is another program
             raise NotReplayable("it writes a value that gradients flow through to a tensor that stays")
         nodes = [s.node for s in shape.fresh] + [s.node for s, _ in written]
-        captured = capture(nodes, [], [])
+        captured = capture(nodes)
         if any(node.op is control.watch and node.attrs[0] in state.crossings for node in captured.order
                if node.buffer is None):
             raise NotReplayable("it reads a value whose gradient leaves the program")

@@ -217,5 +217,5 @@ class _Cutting:
 
 def _only(captured: Captured, nodes: list[Node]) -> Captured:
     """The part of the program that these nodes are."""
-    return Captured(nodes, set(), captured.cells, captured.memory_types, [], [], (), (), (), ())
+    return Captured(nodes, set(), captured.cells, captured.memory_types, [], [], (), (), (), (), ())
 

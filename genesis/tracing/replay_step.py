@@ -18,10 +18,11 @@ from genesis.engine.preparation import needed_by_backwards
 from genesis.engine.running import replay
 from genesis.engine.state import engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes
+from genesis.frontend.pending import live_pending
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
-from genesis.frontend.storage import Cell, Storage, live_pending
+from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others, others_record
 from genesis.ir.types import Device
 from genesis.runtime.plan import Memories, Rewritten

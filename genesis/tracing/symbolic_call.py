@@ -23,8 +23,8 @@ from typing import Any
 from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.frontend import session
 from genesis.frontend.generator import default_generator
+from genesis.frontend.pending import live_pending, next_number
 from genesis.frontend.session import Session
-from genesis.frontend.storage import live_pending, next_number
 from genesis.frontend.threads import others_may_read
 from genesis.frontend.traced_number import TracedNumber, evaluated
 from genesis.frontend.views import View

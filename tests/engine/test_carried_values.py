@@ -19,9 +19,9 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     plain = preparation.capture
 
-    def noted(outputs: Any, updates: Any, snapshots: Any, before: Any) -> Any:
+    def noted(outputs: Any, overwritten: Any, contents: Any, snapshots: Any, before: Any) -> Any:
         found.append(len(before[1]))
-        return plain(outputs, updates, snapshots, before)
+        return plain(outputs, overwritten, contents, snapshots, before)
     monkeypatch.setattr(preparation, "capture", noted)
     return found
 

@@ -17,8 +17,8 @@ import genesis
 from genesis import engine
 from genesis.engine import limits
 from genesis.engine.state import engine_state
+from genesis.frontend.pending import live_pending
 from genesis.frontend.state import state
-from genesis.frontend.storage import live_pending
 from genesis.ir.walk import needed, walk
 from genesis.models.gpt import GPT, GPTConfig
 from tests.short_limits import short_limits

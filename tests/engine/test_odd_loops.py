@@ -151,6 +151,19 @@ def test_the_graph_of_a_loss_that_was_read_ends_at_the_parameters() -> None:
     assert found[3] <= found[1] + 4
 
 
+def test_gradients_that_the_loss_does_not_read_are_no_leaves(plans: list[Any]) -> None:
+    """Nothing holds them behind their step: to make a leaf of each took a tenth of what a step tells its storages."""
+    w = genesis.full((4,), 0.5, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+    for _ in range(2):
+        loss = ((w - 1) ** 2).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert plans and all(not plan.read_on for plan in plans)
+    assert w.grad is not None and loss.requires_grad
+
+
 def test_a_parameter_whose_way_has_ended_is_a_value_like_others() -> None:
     """It is overwritten, read again, and computed of the same operands again."""
     w, x = genesis.full((4,), 0.5, requires_grad=True), genesis.ones(4)

@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 
 import genesis
-from genesis.frontend import storage
+from genesis.frontend import pending, storage
 from genesis.frontend.state import state
 
 
@@ -33,7 +33,7 @@ def test_results_that_nobody_kept_are_forgotten_by_a_program_that_computes_nothi
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(genesis.config, "pending_nodes", 512)
     monkeypatch.setattr(state, "look_at", 0)
-    left = len(storage.live_pending())  # by other tests
+    left = len(pending.live_pending())  # by other tests
     x, kept = genesis.ones(2), []
     for i in range(1000):
         y = x * i
@@ -43,10 +43,40 @@ def test_results_that_nobody_kept_are_forgotten_by_a_program_that_computes_nothi
     assert [y.tolist() for y in kept] == [[0, 0], [250, 250], [500, 500], [750, 750]]
 
 
+def test_a_flush_forgets_what_it_computed() -> None:
+    """Who looks at what is pending does not go through hundreds of parameters of the step before."""
+    x, y = genesis.ones(2), genesis.ones(3)
+    genesis.eval(x, y)
+    x.add_(1)
+    y.add_(1)
+    z = x * y[:2]
+    notes = {tensor.storage._queued for tensor in (x, y, z)}
+    assert notes <= state.pending.keys() and 0 not in notes
+    genesis.eval(x, y, z)
+    assert notes.isdisjoint(state.pending) and not any(t.storage._queued for t in (x, y, z))
+
+
+def test_the_gradients_of_many_parameters_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are recorded by one line, one after the other, which looks like an endless loop; but no cut parts them."""
+    looks: list[int] = []
+    monkeypatch.setattr(storage.engine, "look", lambda _, number: looks.append(number))
+    parameters = [genesis.ones(2, requires_grad=True) for _ in range(40)]
+    genesis.eval(parameters)
+    loss = sum((p * p).sum() for p in parameters)
+    first = pending.next_number()
+    monkeypatch.setattr(state, "look_at", first + 20)  # a mark in the middle of them
+    loss.backward()
+    assert not looks and state.look_at > first + 40
+    few = genesis.ones(2, requires_grad=True)
+    monkeypatch.setattr(state, "look_at", 0)
+    (few * few).sum().backward()
+    assert looks, "a turn of a loop may have so few"
+
+
 def test_values_that_gradients_flow_through_are_forgotten_with_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation loop overwrites nothing: no flush of its looks them through."""
-    monkeypatch.setattr(storage, "FORGET_AFTER", 4)  # of numbers, of which a loss takes two
-    storage.live_differentiable()
+    monkeypatch.setattr(pending, "FORGET_AFTER", 4)  # of numbers, of which a loss takes two
+    pending.live_differentiable()
     before, x = len(state.differentiable), genesis.ones(2, requires_grad=True)
     for i in range(100):
         (x * i).sum().item()
@@ -56,7 +86,7 @@ def test_values_that_gradients_flow_through_are_forgotten_with_their_tensors(mon
 def pending_of(*tensors: genesis.Tensor) -> list[storage.Storage]:
     """Which of the tensors' storages are pending, in order; those that other tests left do not count."""
     own = [tensor.storage for tensor in tensors]
-    return [found for found in storage.live_pending() if found in own]
+    return [found for found in pending.live_pending() if found in own]
 
 
 def test_a_storage_that_is_written_again_is_computed_with_its_last_content() -> None:

@@ -286,7 +286,7 @@ from genesis.engine import plans
 from genesis.engine.capture import capture
 from genesis.engine.state import Cache
 x = genesis.tensor(numpy.ones((7, 6), numpy.float32), device="cuda")
-captured = capture([(x * 2.5).sum(0).storage.node], [], [])
+captured = capture([(x * 2.5).sum(0).storage.node])
 found = plans.find(captured, Device("cuda"), Cache(1))
 print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse",
                                        "genesis.codegen.cuda.emit") if name in sys.modules])

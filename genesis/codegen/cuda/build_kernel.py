@@ -32,6 +32,7 @@ from genesis.codegen.cuda.kernel_ir import (
     Store,
     Value,
     operands_of,
+    vars_of,
 )
 from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir.node import Node
@@ -178,10 +179,7 @@ class Builder:
 
     def vars_of(self, *expressions: Expr) -> str:
         """The variables that expressions depend on, through loaded indices too."""
-        found: set[str] = set()
-        for atom in atoms(expressions):
-            found.update(self.indices[atom.name].vars if atom.kind == "loaded" else atom.name)
-        return "".join(name for name in "xr" if name in found)
+        return vars_of(self.indices, expressions)
 
     def stage_of(self, *expressions: Expr) -> int:
         """The latest stage of the loaded indices in expressions."""

@@ -31,12 +31,13 @@ from genesis.codegen.cuda.kernel_ir import (
     Statement,
     Store,
     Value,
+    vars_of,
 )
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.statement_order import FULL_ROW, loads_first, stores_last
 from genesis.ir.sym_int import SymInt, constant_term, literal_value, most, rounds
 from genesis.ir.types import DType, bool_, float32, int32, int64
-from genesis.passes.fusion.index_map import Bound, Expr, atoms
+from genesis.passes.fusion.index_map import Bound, Expr
 
 _INLINE = {"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"}
 BIG: Final = {int32: 2**31 - 1, int64: 2**63 - 1}
@@ -414,7 +415,5 @@ class Body:
         return f"tl.arange(0, {axis}BLOCK)"
 
     def vars_of(self, *expressions: Expr) -> str:
-        found: set[str] = set()
-        for atom in atoms(expressions):
-            found.update(self.kernel.indices[atom.name].vars if atom.kind == "loaded" else atom.name)
-        return "".join(name for name in "xr" if name in found)
+        """The variables that expressions depend on, through loaded indices too."""
+        return vars_of(self.kernel.indices, expressions)

@@ -7,6 +7,7 @@ ones. A value depends on none, one or both of them; that is its `vars`, and its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -198,6 +199,14 @@ class Argument:
     name: str
     node: Node
     role: str  # "in", "number", "report" or "out"
+
+
+def vars_of(indices: Mapping[str, Value], expressions: Iterable[Expr]) -> str:
+    """The variables that expressions depend on, through loaded indices (name → value) too."""
+    found: set[str] = set()
+    for atom in atoms(expressions):
+        found.update(indices[atom.name].vars if atom.kind == "loaded" else atom.name)
+    return "".join(name for name in "xr" if name in found)
 
 
 @dataclass(frozen=True)

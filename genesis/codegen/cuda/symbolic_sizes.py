@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
     fixed = {name: operator.index(value) if isinstance(value, SymInt) else value
              for name, value in source.constexprs.items()}
     trace = tracing()
-    numbers = dict.fromkeys(WORD.findall(source.source + source.plain)) if trace is not None else {}
+    numbers = dict.fromkeys(re.findall(WORD, source.source + source.plain)) if trace is not None else {}
     if trace is None or not numbers:
         return replace(source, source=source.source.replace(SIZES, ""), constexprs=fixed)
     for number in numbers:
@@ -41,7 +42,7 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
                  **{name: kind for name, kind in source.signature.items() if kind == "constexpr"}}
 
     def written(text: str) -> str:
-        head, old, body = WORD.sub(lambda match: names[match[1]], text).partition(
+        head, old, body = re.sub(WORD, lambda match: names[match[1]], text).partition(
             f"def {source.name}({parameters_of(source.signature)}):")
         assert old, f"{source.name} is not defined as its signature says"
         return f"{head}def {source.name}({parameters_of(signature)}):{body}".replace(

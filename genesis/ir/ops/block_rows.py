@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.control import item
-from genesis.ir.ops.grouped_rows import NUMBER, add_words, added_words, words_type
+from genesis.ir.ops.grouped_rows import NUMBER, add_words, added_words, require_words
 from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import expand, pad, reshape, take_range
@@ -105,7 +105,7 @@ words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "b
 
 def _sums_type(base: TensorType, words: TensorType, ends: TensorType, source: TensorType, bits: int,
                block: int) -> TensorType:
-    words_type(source, words)
+    require_words(source, words)
     if ends.dtype is not int32 or ends.shape != (1 << DIGIT, -(-words.shape[1] // block)):
         raise RuntimeError(f"{ends} does not tell where bins end in blocks of {block} of {words}")
     if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:

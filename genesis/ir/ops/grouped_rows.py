@@ -53,14 +53,14 @@ def _unpacked(words: Node) -> tuple[Node, Node]:
     return rows, right_shift(bitwise_and(flat, literal(0xFFFFFFFF)), literal(1))
 
 
-def words_type(source: TensorType, words: TensorType) -> None:
+def require_words(source: TensorType, words: TensorType) -> None:
     """Raise unless there is a word for each of the source's rows."""
     if source.ndim != 3 or words.dtype is not int64 or words.shape != (1, source.shape[1]):
         raise RuntimeError(f"source {source} and words {words} do not fit")
 
 
 def _parts_type(words: TensorType, source: TensorType, bits: int, chunk: int) -> TensorType:
-    words_type(source, words)
+    require_words(source, words)
     dtype = source.dtype
     held = float32 if dtype.kind == "float" and dtype.itemsize < 4 else int32 if dtype.itemsize < 4 else dtype
     return source.with_dtype(held).with_shape((source.shape[0], source.shape[1] // chunk, 1 << bits, source.shape[2]))
@@ -101,7 +101,7 @@ group_parts: Op = Op("group_parts", "index", _parts_type, attrs=("bits", "chunk"
 
 def _sums_type(base: TensorType, words: TensorType, source: TensorType, *parts: TensorType, bits: int,
                chunk: int) -> TensorType:
-    words_type(source, words)
+    require_words(source, words)
     if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:
         raise RuntimeError(f"rows of {source} do not fit {base}")
     return base
@@ -152,5 +152,5 @@ def rows_by_group(base: Node, index: Node, source: Node) -> Node:
     return group_sums(base, words, source, *parts, bits=bits, chunk=chunk)
 
 
-__all__ = ["NUMBER", "add_words", "added_words", "group_bits", "group_parts", "group_sums", "rows_by_group",
-           "words_type"]
+__all__ = ["NUMBER", "add_words", "added_words", "group_bits", "group_parts", "group_sums", "require_words",
+           "rows_by_group"]

@@ -168,8 +168,9 @@ def _checked_by_readers(graph: Graph) -> set[Node]:
                 times[x] = times.get(x, 0) + node.type.numel
             elif node.op.kind == "movement" and node.type.numel == x.type.numel:
                 times[x] = times.get(x, 0) + times.get(node, 0)
-                summed.update((x,) if node in summed else ())
-                refused.update((x,) if node in refused else ())
+                for those in (summed, refused):
+                    if node in those:
+                        those.add(x)
             else:
                 refused.add(x)
     return {node for node in found if node not in refused and (node in summed or hint(times[node]) <= CHECKED_TWICE)}

@@ -23,7 +23,6 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.sym_int import hint
 from genesis.ir.types import float32
-from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
 
@@ -31,7 +30,7 @@ FEWEST: Final = 128
 """Rows, columns and elements of a sum in a product for which operands are copied: so often each element is used."""
 
 
-def turn_operands(graph: Graph, gpu: Gpu) -> Graph:
+def turn_operands(graph: Graph) -> Graph:
     """The graph with copies of operands of TF32 products that do not lie as these want them."""
     if config.float32_products != "tf32":
         return graph

@@ -42,6 +42,21 @@ _NUMBER_FORMATS: Final = {"float": "d", "int": "q", "bool": "?7x"}
 _addresses_of = operator.attrgetter("ptr")
 
 
+Started = tuple[list[CUDAStorage], list[Callable[[], object]]]
+"""A run's outputs, and the calls that are left of it."""
+
+
+def completed(started: Started, explained: Callable[[Exception], Exception]) -> list[CUDAStorage]:
+    """The outputs, once what is left of the run was called; `explained` says what a call that failed computes."""
+    outputs, writes = started
+    try:
+        for write in writes:
+            write()
+    except DriverError as error:
+        raise explained(error) from error
+    return outputs
+
+
 class CudaExecutor:
     """A plan that is ready to run on its GPU.
 
@@ -84,21 +99,14 @@ class CudaExecutor:
             ValueError: inputs or numbers are not what the plan takes.
             RuntimeError: a launch failed.
         """
-        outputs, writes = self.start(inputs, numbers)
-        try:
-            for write in writes:
-                write()
-        except DriverError as error:
-            raise self.explained(error) from error
-        return outputs
+        return completed(self.start(inputs, numbers), self.explained)
 
     def explained(self, error: Exception) -> Exception:
         """The error of one of the calls that `start` returned, with what it computes for whom."""
         found = self._on.get(current_stream(self.plan.device.index).handle)
         return error if found is None or not isinstance(error, DriverError) else found.explained(error)
 
-    def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> tuple[
-            list[CUDAStorage], list[Callable[[], object]]]:
+    def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> Started:
         """Do all of a run but the launches from the first on that overwrites an input, which are returned as calls.
 
         A graph is one launch. Where several streams' work on memory is noted, all of the run is done here.
@@ -159,8 +167,7 @@ class _PlanOnStream:
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
 
-    def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> tuple[
-            list[CUDAStorage], list[Callable[[], object]]]:
+    def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> Started:
         """See `CudaExecutor.start`; `packed` are the numbers."""
         with self._arena.lock:
             self._gpu.use(self._device.index)

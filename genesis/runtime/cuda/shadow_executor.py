@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
-from genesis.runtime.cuda.driver import DriverError, StreamHandle
-from genesis.runtime.cuda.executor import CudaExecutor
+from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.cuda.executor import CudaExecutor, Started, completed
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Memories, Plan
 from genesis.runtime.shadow_weights import ShadowWeight
@@ -65,20 +65,13 @@ class ShadowWeightsExecutor:
 
     def run(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> list[CUDAStorage]:
         """See `CudaExecutor.run`. A run that fails leaves copies that the next run makes anew."""
-        outputs, writes = self.start(inputs, numbers)
-        try:
-            for write in writes:
-                write()
-        except DriverError as error:
-            raise self.explained(error) from error
-        return outputs
+        return completed(self.start(inputs, numbers), self.explained)
 
     def explained(self, error: Exception) -> Exception:
         """See `CudaExecutor.explained`."""
         return self._body.explained(error)
 
-    def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> tuple[
-            list[CUDAStorage], list[Callable[[], object]]]:
+    def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> Started:
         """See `CudaExecutor.start`. The copies are invalid until the last of the calls that are returned."""
         bound = self._bind(inputs)
         for copy in bound.others:

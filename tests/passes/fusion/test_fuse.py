@@ -14,12 +14,14 @@ from genesis.ir import Graph, literal
 from genesis.ir.ops import composite, leaves, loss, movement, optimizer
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
+from genesis.ir.ops.checked import with_check
 from genesis.ir.ops.contraction import matmul
+from genesis.ir.ops.indexing import take
 from genesis.ir.types import bfloat16, float32, int64
 from genesis.passes.fusion.cluster_graph import ClusterGraph, Refused
 from genesis.passes.fusion.finish_groups import LONGEST
 from genesis.passes.fusion.fuse import MOST_WEIGHT, fuse
-from genesis.passes.fusion.materialize import weight
+from genesis.passes.fusion.materialize import CHECKED_TWICE, _checked_by_readers, weight
 from genesis.passes.graph.split_reductions import split_reductions
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds
@@ -30,6 +32,17 @@ def test_a_pointwise_chain_with_several_outputs() -> None:
     a = p.exp(x) + y
     b = a * 2.0
     assert kinds(check([x, y], a, b, p.sin(b))) == ["loop"]
+
+
+@pytest.mark.parametrize(("tokens", "by_elements"), [(1000, True), (CHECKED_TWICE // 64 + 1, False)])
+def test_an_index_is_checked_by_loops_that_read_little_with_it(tokens: int, by_elements: bool) -> None:
+    """A kernel that checks it before takes a launch; elements that check it take longer where there are many."""
+    table, index = an_input(0, (50, 64)), an_input(1, (tokens,), dtype=int64)
+    rows = with_check(take, (table, index), (0,), None)
+    shown = movement.reshape(rows.inputs[1], shape=(tokens, 1))
+    for read in (rows, take(table, shown, axis=0)):
+        assert bool(_checked_by_readers(Graph((table, index), (read * 2.0,)))) == by_elements
+    assert not _checked_by_readers(Graph((table, index), (rows, rows.inputs[1]))), "it is asked for itself"
 
 
 def test_every_group_and_refusal_says_why() -> None:

@@ -40,7 +40,7 @@ def _one_dtype(types: Types, attributes: Attributes) -> bool:
     return attributes["ndim"] > 0 and types[0].numel > 0 and all(t.dtype is types[0].dtype for t in types)
 
 
-def _wide_dtype(types: Types, attributes: Attributes) -> bool:
+def _one_at_least_float32(types: Types, attributes: Attributes) -> bool:
     return _one_dtype(types, attributes) and types[0].dtype.itemsize >= 4
 
 
@@ -225,7 +225,7 @@ def _equal(outs: Outs, a: Tensor, b: Tensor) -> Any:
     return into(outs, scalar_tensor(torch.equal(a, b), dtype=torch.bool))
 
 
-def _wide_elements(types: Types, attributes: Attributes) -> bool:
+def _at_least_float32(types: Types, attributes: Attributes) -> bool:
     """float32 and float64; torch's kernel refuses values outside [0, 1]."""
     return types[0].dtype.itemsize >= 4
 
@@ -239,9 +239,9 @@ COMPOSITE: dict[str, Lowering] = {
     "log_softmax_backward": Lowering(_log_softmax_backward),
     "layer_norm": Lowering(_layer_norm, "fresh", _one_dtype),
     "layer_norm_backward": Lowering(_layer_norm_backward, "fresh", _one_dtype),
-    "layer_norm_saving": Lowering(_layer_norm_saving, "fresh", _wide_dtype),
-    "layer_norm_from_saved": Lowering(_layer_norm_from_saved, "fresh", _wide_dtype),
-    "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
+    "layer_norm_saving": Lowering(_layer_norm_saving, "fresh", _one_at_least_float32),
+    "layer_norm_from_saved": Lowering(_layer_norm_from_saved, "fresh", _one_at_least_float32),
+    "rms_norm": Lowering(_rms_norm, supports=_one_at_least_float32, in_place=(0,)),
     "cross_entropy": Lowering(_cross_entropy, "fresh"),
     "cross_entropy_backward": Lowering(_cross_entropy_backward),
     "nll_loss": Lowering(_nll_loss, "fresh"),
@@ -249,8 +249,8 @@ COMPOSITE: dict[str, Lowering] = {
     "huber_loss_backward": Lowering(_huber_loss_backward),
     "smooth_l1_loss": Lowering(_smooth_l1_loss, allocates=True),
     "smooth_l1_loss_backward": Lowering(_smooth_l1_loss_backward),
-    "binary_cross_entropy": Lowering(_binary_cross_entropy, "fresh", _wide_elements),
-    "binary_cross_entropy_backward": Lowering(_binary_cross_entropy_backward, supports=_wide_elements),
+    "binary_cross_entropy": Lowering(_binary_cross_entropy, "fresh", _at_least_float32),
+    "binary_cross_entropy_backward": Lowering(_binary_cross_entropy_backward, supports=_at_least_float32),
     "sdpa": Lowering(_sdpa, "fresh", _one_restriction),
     "sdpa_backward": Lowering(_sdpa_backward, "fresh", _flash),
     "sdpa_saving": Lowering(_sdpa_saving, "fresh", _flash_alone),

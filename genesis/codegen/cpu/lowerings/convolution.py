@@ -59,7 +59,7 @@ def _two(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     return len(attributes["window"]) == 2 and types[0].numel > 0 and types[0].dtype.kind != "int"
 
 
-def _two_wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+def _two_at_least_float32(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     """torch adds float16 and bfloat16 up as they are."""
     return _two(types, attributes) and types[0].dtype.itemsize >= 4
 
@@ -69,5 +69,5 @@ CONVOLUTION: dict[str, Lowering] = {
     "convolution_input": Lowering(_convolution_input, "fresh", _floating),
     "convolution_weight": Lowering(_convolution_weight, "fresh", _floating),
     "im2col": Lowering(_im2col, "fresh", _two),
-    "col2im": Lowering(_col2im, "fresh", _two_wide),
+    "col2im": Lowering(_col2im, "fresh", _two_at_least_float32),
 }

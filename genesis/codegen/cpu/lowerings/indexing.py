@@ -173,13 +173,13 @@ def _scatter_reduce(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axi
     out.scatter_reduce_(axis, index.long(), source, reduce, include_self=include_self)
 
 
-def _wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
-    """Torch rounds after every element: what is narrow adds up in the decomposition, in float32."""
+def _at_least_float32(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch rounds after every element: float16 and bfloat16 are added up in the decomposition, in float32."""
     return types[0].dtype.itemsize >= 4
 
 
 INDEXING: dict[str, Lowering] = {
-    "scatter_reduce": Lowering(_scatter_reduce, supports=_wide, in_place=(0,)),
+    "scatter_reduce": Lowering(_scatter_reduce, supports=_at_least_float32, in_place=(0,)),
     "row_number": Lowering(_row_number),
     "require_all": Lowering(_require_all, in_place=(0,), allocates=True),
     "take": Lowering(_take, allocates=True),

@@ -95,7 +95,7 @@ def _one_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     return len({t.dtype for t in types if not t.weak}) == 1
 
 
-def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+def _at_least_float32(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     """The sgd kernel of torch 2.13 leaves whole vectors of float16 and bfloat16 parameters unchanged."""
     return _one_dtype(types, attributes) and types[-1].dtype.itemsize >= 4
 
@@ -108,5 +108,5 @@ def own_tensor(node: Node, index: int) -> int:
 
 OPTIMIZER: dict[str, Lowering] = {
     "adamw": Lowering(_adamw, supports=_one_dtype, writes_over=own_tensor, late=_adamw_late),
-    "sgd": Lowering(_sgd, supports=_wide_dtype, writes_over=own_tensor, late=_sgd_late),
+    "sgd": Lowering(_sgd, supports=_at_least_float32, writes_over=own_tensor, late=_sgd_late),
 }

@@ -42,12 +42,12 @@ def _known(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
         "uint8", "float16", "bfloat16", "float32", "float64")
 
 
-def _wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+def _at_least_float32(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     """torch adds float16 and bfloat16 gradients up as they are."""
     return _known(types, attributes) and types[0].dtype.itemsize >= 4
 
 
 RESAMPLE: dict[str, Lowering] = {
     "resample": Lowering(_resample, supports=_known),
-    "resample_backward": Lowering(_resample_backward, supports=_wide),
+    "resample_backward": Lowering(_resample_backward, supports=_at_least_float32),
 }

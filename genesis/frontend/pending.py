@@ -1,0 +1,103 @@
+"""Which storages wait to be computed, and through which of those that do not a backward may go.
+
+A value gets a number when it is recorded, and its storage is noted by it. Whoever looks at the notes forgets those of
+storages that died, or were computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count, repeat
+from sys import getrefcount
+from typing import TYPE_CHECKING, Final
+
+from genesis.frontend.at_once import at_once
+from genesis.frontend.state import state
+
+if TYPE_CHECKING:
+    import weakref
+
+    from genesis.frontend.storage import Storage
+
+next_number: Final = count(1).__next__
+"""Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
+new one gets the address of the last, and so its hash."""
+
+_next_note: Final = count(1).__next__
+"""Numbers by which values are noted that a backward may go through: others than those of what is recorded, which say
+how much a loop records from one cut to the next (`engine/limits.py`)."""
+
+NEVER: Final = 1 << 62
+"""A number that no value gets."""
+
+SHORT: Final = 8
+"""Values of a turn, at the most, that is looked for before there are as many nodes as the limit says
+(`engine/limits.py`): so many positions are noted, which takes a few µs each, where a program becomes longer than a
+sixteenth of the limit."""
+
+FORGET_AFTER: Final = 1 << 16
+"""Notes of values that a backward may go through, after which those of storages that died are forgotten."""
+
+SPARSE: Final = 256
+"""Forgotten notes from which on a dictionary that lost most of its own is exchanged for a new one: an emptied one keeps
+its size, and going through it takes as long as when it was full (20 µs at 40,000)."""
+
+
+def look_behind(count: int) -> None:
+    """Let the engine look no earlier than behind the next `count` values, which belong together: the gradients of a
+    model, all recorded by one line, look like an endless loop. So few that they may be a turn of one are looked at."""
+    if count > SHORT and state.look_at != NEVER:
+        state.look_at = max(state.look_at, next_number() + count + 1)
+
+
+def live_pending() -> list[Storage]:
+    """The storages with uncomputed content that somebody still holds, in the order of their first writes; forgets the
+    others."""
+    found, over = [], []
+    entries = list(state.pending.copy().items())  # a handler or a finalizer that runs while the list is made may write
+    for number, reference in entries:
+        storage = reference()
+        if storage is not None and storage._queued == number:
+            if storage.detached_by and getrefcount(storage) == storage.references_without_history():
+                storage.forget_history()
+            found.append(storage)
+        else:  # one that was computed, and written to since, has another number
+            over.append(number)
+    forget_numbers(over)
+    return found
+
+
+def forget_numbers(numbers: Collection[int]) -> None:
+    """Forget the notes of storages that have nothing to compute any more."""
+    at_once(map(state.pending.pop, numbers, repeat(None)))
+    if len(numbers) > SPARSE and len(state.pending) < len(numbers) // 8:
+        before = state.pending
+        state.pending = after = dict(before)
+        for number in before.keys() - after.keys():  # what another thread recorded between the copy and the exchange
+            after[number] = before[number]
+
+
+def live_differentiable() -> list[Storage]:
+    """The storages of `state.differentiable` that somebody still holds; forgets the others."""
+    found: dict[Storage, None] = {}
+    for number, reference in list(state.differentiable.items()):
+        storage = reference()
+        if storage is None or storage in found:
+            state.differentiable.pop(number, None)
+        elif storage.detached_by and getrefcount(storage) == storage.references_without_history():
+            storage.forget_history()
+            if storage.needs_grad:
+                found[storage] = None
+            else:
+                state.differentiable.pop(number, None)
+        else:
+            found[storage] = None
+    return list(found)
+
+
+def note_differentiable(reference: weakref.ref[Storage]) -> None:
+    """Note a storage whose content is computed, and which a backward may go through."""
+    number = _next_note()
+    state.differentiable[number] = reference
+    if not number % FORGET_AFTER:
+        live_differentiable()
