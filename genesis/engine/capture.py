@@ -125,16 +125,18 @@ def program(roots: Sequence[Node], order: dict[Node, None] | None = None) -> tup
 
     `order`: an earlier walk from some of the roots, which goes on.
     """
-    return with_histories(roots, walk(roots, order=order))
+    return with_histories(walk(roots, order=order))
 
 
-def with_histories(roots: Sequence[Node], order: dict[Node, None]) -> tuple[dict[Node, None], set[Node]]:
-    """`program`, given the walk from the roots: the same one where nothing in memory is differentiated through."""
+def with_histories(order: dict[Node, None]) -> tuple[dict[Node, None], set[Node]]:
+    """`program`, given the walk from the roots: the same one where nothing in memory is differentiated through, else
+    with what is below that before it."""
     through = differentiated(order)
     if not through:
         return order, through
-    order = walk(roots, through)
-    return order, {node for node in order if node in through}
+    below = walk([x for node in order if node in through for x in node.inputs], through)
+    below.update(order)
+    return below, through.intersection(below)
 
 
 class Written:
@@ -278,7 +280,7 @@ def capture(outputs: Sequence[Node], overwritten: Sequence[Cell] = (), contents:
         more = differentiated(visited)
         if not more <= known:  # it goes through other nodes in memory
             written = Written(written.piece)
-            visited, known = with_histories(roots, walk(roots))
+            visited, known = with_histories(walk(roots))
     written.write(visited, known)
     position, place_of, key, number_nodes = written.position, written.place_of, written.key, written.number_nodes
     append = key.append

@@ -102,7 +102,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     chosen, written = set(outputs), [content[s] for s in updates]
     roots = [*[content[s] for s in outputs], *written]
     order = walk(roots)
-    visited, known = with_histories(roots, order)
+    visited, known = with_histories(order)
     from genesis.engine.situations import captured_again, situation_of  # what records imports this module
 
     cuts = engine_state.cuts

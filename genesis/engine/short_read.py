@@ -127,6 +127,9 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
             found.usage.keep(nodes[place], memory)  # type: ignore[union-attr]  # what it saves, it has
     for output, node, memory in zip(reading.outputs, reading.contents, results, strict=not saved):
         _settle(output, node, Cell(memory), varies, found.usage)
+    if reading.past:
+        from genesis.engine.histories import end_histories
+        end_histories(reading.past)
     return True
 
 
@@ -197,6 +200,7 @@ class Reading(NamedTuple):
         outputs: the storages that get their content: the one that is read, and others that look at its values.
         contents: the nodes of these.
         places: the nodes that are read or computed, in order → their positions.
+        past: those that are read and have a history that nobody needs.
     """
 
     key: tuple[Hashable, ...]
@@ -205,6 +209,7 @@ class Reading(NamedTuple):
     outputs: list[Storage]
     contents: list[Node]
     places: dict[Node, int]
+    past: list[Node]
 
 
 def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
@@ -223,7 +228,7 @@ def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
     if (node is None or node.buffer is not None or storage.cell is not None or storage.writes
             or storage.error is not None or storage.type.device is not cpu):
         return None
-    walk = _Walk([], {}, [], [], {})
+    walk = _Walk([], {}, [], [], {}, [])
     if not _describe(node, walk, 0):
         return None
     outputs, contents = [storage], [node]
@@ -231,7 +236,7 @@ def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
         return None
     if len(outputs) > 1:
         walk.key.extend([walk.places[content] for content in contents])
-    return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents, walk.places)
+    return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents, walk.places, walk.past)
 
 
 def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list[Node], beside: bool) -> bool:
@@ -262,13 +267,15 @@ def _is_written(storage: Storage) -> bool:
 
 
 class _Walk(NamedTuple):
-    """What one walk writes down; `places` are the positions of what is read or computed, `leaves` of leaf tensors."""
+    """What one walk writes down; `places` are the positions of what is read or computed, `leaves` of leaf tensors, and
+    `past` what is read from memory and has a history that nobody needs (`histories.py`)."""
 
     key: list[Hashable]
     places: dict[Node, int]
     memories: list[Memory]
     numbers: list[bool | int | float]
     leaves: dict[int, int]
+    past: list[Node]
 
 
 def _describe(node: Node, walk: _Walk, depth: int) -> bool:
@@ -276,7 +283,7 @@ def _describe(node: Node, walk: _Walk, depth: int) -> bool:
     op = node.op
     if depth == DEEPEST or op in _HISTORY:
         return False
-    key, places, memories, numbers, _ = walk
+    key, places, memories, numbers, *_ = walk
     number, inputs = leaves.number, node.inputs
     for x in inputs:
         if x.op is number or x in places:
@@ -286,6 +293,8 @@ def _describe(node: Node, walk: _Walk, depth: int) -> bool:
             if not _describe(x, walk, depth + 1):
                 return False
             continue
+        if x.inputs and not x.needs_grad:
+            walk.past.append(x)
         places[x] = len(places)
         memory = cell.memory
         if memory not in memories:

@@ -293,14 +293,15 @@ def test_bodies_chosen_by_chance_take_a_plan_each(bodies: int, plans: list[Any])
         assert bodies + 1 <= compiled(plans) <= bodies + 4
 
 
-def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any]) -> None:
+@pytest.mark.parametrize("fixed", [False, True], ids=["of any place", "of the first place"])
+def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any], fixed: bool) -> None:
     """What stays pending at a read is computed of what was read, with the next one."""
     def turned(lib: Any, n: int) -> Any:
         x, largest = lib.linspace(0, 1, 4), []
         for _ in range(n):
             scores, other = lib.softmax(x * 2, 0), lib.cos(x)
             largest.append(scores.argmax().item())
-            x = scores[largest[-1]] + other
+            x = scores[0 if fixed else largest[-1]] + other
         return x, largest
 
     def nodes() -> int:
