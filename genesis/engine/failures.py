@@ -6,7 +6,7 @@ reason would do so each time: the values that were asked for keep their error.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from genesis.ir.errors import Overwritten
 from genesis.ir.failed_op import at_node, failure_of
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
 from genesis.ir.node import OPS, Node, forget_equal
-from genesis.ir.ops import leaves
+from genesis.ir.ops import control, leaves
 from genesis.ir.walk import computed, walk
 
 if TYPE_CHECKING:
@@ -115,14 +115,31 @@ def located(error: BaseException, order: Iterable[Node]) -> tuple[Node, Exceptio
 
     Of several of the name it is the first, operands before users, that raises when it is computed again.
     """
-    found = failure_of(error)
-    if found is None or not isinstance(error, Exception):
+    if not isinstance(error, Exception):
         return None
+    found = failure_of(error)
+    if found is None:
+        return _inside_a_call(error, order)
     failed = OPS[found.op]
     named = [node for node in walk(order) if node.op is failed and not computed(node)]
-    if len(named) > 1:
-        named = [next((node for node in named if _fails(node, type(error))), named[0])]
-    return (named[0], at_node(error, named[0])) if named else None
+    if not named:
+        return _inside_a_call(error, order)
+    node = _first_that_fails(named, error)
+    return node, at_node(error, node)
+
+
+def _first_that_fails(nodes: Sequence[Node], error: Exception) -> Node:
+    """Which of these nodes raises such an error."""
+    return nodes[0] if len(nodes) == 1 else next((node for node in nodes if _fails(node, type(error))), nodes[0])
+
+
+def _inside_a_call(error: Exception, order: Iterable[Node]) -> tuple[Node, Exception] | None:
+    """The call of a compiled function of which a result raises such an error when it is computed again. The error has
+    its line."""
+    results = [node for node in walk(order) if node.op is control.item and node.inputs[0].op is control.call
+               and not computed(node)]
+    node = next((node for node in results if _fails(node, type(error))), None)
+    return None if node is None else (node.inputs[0], error)
 
 
 def _fails(node: Node, error: type[Exception]) -> bool:

@@ -361,7 +361,7 @@ def has_size_of(type: TensorType | tuple[TensorType, ...], trace: Trace) -> bool
 
 def forget_types_of(trace: Trace) -> None:
     """Drop the types with sizes of this trace, which is over, from the table; other threads' traces go on."""
-    for key, type in list(_types.copy().items()):  # making pairs may start the collector, and so let others write
+    for key, type in _types.copy().items():  # in C as a whole: a list of pairs may let another thread run
         if has_size_of(type, trace):
             _types.pop(key, None)
 

@@ -57,3 +57,20 @@ def test_without_memory_for_what_is_pending_a_step_overwrites_nothing(monkeypatc
     monkeypatch.setattr(engine, "flush", flush)
     assert doubled.tolist() == [0, 0] and weight.tolist() == [0, 0]
     del wrong
+
+
+@pytest.mark.parametrize(("function", "bad"), [
+    (lambda x, i: x[genesis.arange(i)] + 1, 9),
+    (lambda x, i: (x * 1).long().fill_(i), 1e300),
+], ids=["an index", "a number"])
+def test_an_argument_that_was_pending_is_read_after_its_replay_failed(function: Any, bad: float) -> None:
+    compiled = genesis.compile(function)
+    for number in (type(bad)(2), type(bad)(3), type(bad)(4), bad, bad):
+        x = genesis.arange(5.0) * 2
+        result = compiled(x, number)
+        if number == bad:
+            with pytest.raises((RuntimeError, IndexError)):
+                result.tolist()
+        else:
+            result.tolist()
+        assert x.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0]

@@ -70,11 +70,14 @@ class World:
 
 
 def _read(value: Any) -> Any:
-    """What a value shows, or what is raised when it is read: an index that is out of range is noticed then."""
-    try:
-        return shown(value)
-    except Exception as error:
-        return type(error).__name__
+    """What a value shows, or what is raised when it is read: an index that is out of range is noticed then. What is
+    raised of a value that is computed beside is raised once."""
+    for _ in range(2):
+        try:
+            return shown(value)
+        except Exception as error:
+            raised = type(error).__name__
+    return raised
 
 
 def _tensors(value: Any) -> Iterator[Any]:
