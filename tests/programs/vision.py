@@ -253,7 +253,7 @@ def siamese(lab: Lab) -> Any:
     return train(lab, model, anchor, None, lab.optim.NAdam(model.parameters(), lr=1e-3), loss_of)
 
 
-@program
+@program(chaotic=True)
 def style_transfer(lab: Lab) -> Any:
     """An image is optimized so that features and their Gram matrices match; LBFGS, as the paper's programs have it."""
     nn, F, T = lab.nn, lab.F, lab.T
