@@ -15,4 +15,4 @@ __all__ += modules.__all__
 BatchNorm = modules.BatchNorm1d
 """The name without dimensions: features are in the second dimension of two or three."""
 
-__getattr__ = suggesting(__name__, ("parallel",))  # which few programs need
+__getattr__ = suggesting(__name__, ("attention", "parallel"))  # which few programs need

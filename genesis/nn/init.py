@@ -184,11 +184,20 @@ def _nothing(tensor: Tensor) -> bool:
     return True
 
 
-def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """The fan that a mode names; the name is torch's, which programs call though it begins with an underscore."""
+    if mode.lower() not in ("fan_in", "fan_out"):
         raise failure("kaiming", f"mode {mode!r} is unknown", hint="'fan_in' or 'fan_out'", error=ValueError)
     fan_in, fan_out = fan_in_and_fan_out(tensor)
-    return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+    return fan_in if mode.lower() == "fan_in" else fan_out
+
+
+_calculate_fan_in_and_fan_out = fan_in_and_fan_out
+"""Its name in torch, which programs that write a layer's weights themselves call."""
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
 @_of_the_whole

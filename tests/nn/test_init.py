@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -63,3 +65,21 @@ def test_what_torch_refuses_is_refused(call: Any) -> None:
     for lib in (genesis, torch):
         with pytest.raises(ValueError):
             call(lib)
+
+
+def test_fans_have_torchs_private_names_too() -> None:
+    """Layers that programs write themselves draw their biases within bounds of the fan, as nn.Linear does."""
+    for shape in ((5, 2), (5, 2, 3, 3)):
+        ours, theirs = genesis.empty(*shape), torch.empty(*shape)
+        assert init._calculate_fan_in_and_fan_out(ours) == torch.nn.init._calculate_fan_in_and_fan_out(theirs)
+        for mode in ("fan_in", "FAN_OUT"):
+            found = torch.nn.init._calculate_correct_fan(theirs, mode)  # type: ignore[arg-type]
+            assert init._calculate_correct_fan(ours, mode) == found
+    with pytest.raises(ValueError, match="unknown"):
+        init._calculate_correct_fan(genesis.empty(2, 2), "fan")
+
+
+def test_attention_needs_no_import_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", "import genesis; genesis.nn.attention.SDPBackend.MATH"], check=False,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
