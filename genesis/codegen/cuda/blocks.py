@@ -199,7 +199,8 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if columns or turned(kernel):
         return _columns(kernel, _column_block(kernel, gpu), gpu)
     of_batch = kernel.r_leads and literal_value(kernel.r_size) is None
-    r_block = block_of(kernel.r_size)
+    alone = literal_value(kernel.x_size) == 1  # idle lanes of a total cost nothing, a guard costs a kernel
+    r_block = power_of_two(kernel.r_size) if alone else block_of(kernel.r_size)
     if of_batch:
         r_block = _batch_block(r_block, PERSISTENT)
     return _rows(kernel, r_block, gpu)
