@@ -31,6 +31,7 @@ from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import stack_bytes
+from tests.codegen.cuda.test_machine_code import ptx_of
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small products are streamed."""
@@ -312,3 +313,37 @@ def test_every_form_compiles_for_hopper(only_form: Callable[[Form], None], name:
     a, b = inputs((16384, 768), (16384, 3072), dtype=bfloat16)
     kernel = emit(fuse(Graph((a, b), (matmul(swap_last(a), b),))).groups[0])
     assert kernel.name == "streamed_matmul" and compile_cubin(kernel)
+
+
+def at_odd_places(columns: int, gelu: bool = False) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """A product with rows that the copy engine cannot store."""
+    x, w, bias = inputs((264, 136), (columns, 136), (columns,), dtype=bfloat16)
+    y = matmul(x, swap_last(w)) + movement.expand(bias, shape=(264, columns))
+    return (x, w, bias), (p.gelu(y), y) if gelu else (y,)
+
+
+@pytest.mark.parametrize("columns, width", [(397, "b16"), (398, "b32"), (396, "v2.b32")])
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_at_odd_places_are_stored_along_the_rows(only_form: Callable[[Form], None], name: str, columns: int,
+                                                      width: str) -> None:
+    """Tensor cores leave two neighbours to a thread and eight rows to a warp: it would write to eight rows at once."""
+    only_form(replace(FORMS[name], tile=replace(FORMS[name].tile, j=128)))
+    operands, outputs = at_odd_places(columns)
+    group, = fuse(decomposed(Graph(operands, outputs))).groups
+    kernel = emit(group, replace(H200, multiprocessors=5))
+    data = [some(x) for x in operands]
+    memory = {x: data[x["index"]].contiguous() for x in operands} | {x: empty(x) for x in group.outputs}
+    run_gluon(kernel, memory, launches=2)
+    for node, want in zip(outputs, evaluate(Graph(operands, outputs), data), strict=True):
+        torch.testing.assert_close(_memory(node, memory).reshape(want.shape), want, rtol=1e-2, atol=1e-2)
+    stores = re.findall(r"st\.global\.(\S+)", ptx_of(kernel))
+    assert kernel.name == "streamed_matmul_add" and width in stores and "convert_layout(part, by_rows)" in kernel.source
+
+
+@pytest.mark.parametrize("gelu", [False, True])
+@pytest.mark.parametrize("name", FORMS)
+def test_what_stores_along_the_rows_has_room(only_form: Callable[[Form], None], name: str, gelu: bool) -> None:
+    only_form(FORMS[name])
+    group, = fuse(decomposed(Graph(*at_odd_places(4097, gelu))), gpu=SMALL).groups
+    compiled = compile_kernel(emit(group, SMALL).key_parts(), 90)
+    assert stack_bytes(compiled["cubin"]) == 0 and compiled["shared_bytes"] <= H200.block_shared_memory

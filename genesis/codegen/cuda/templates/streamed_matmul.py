@@ -216,19 +216,22 @@ def in_tile(lines: Sequence[str], index64: bool, layout: str = "") -> list[str]:
             *lines] if lines else []
 
 
-def in_pieces(lines: list[str], index64: bool, layout: str = "", ahead: bool = False) -> list[str]:
+def in_pieces(lines: list[str], index64: bool, layout: str = "", ahead: bool = False,
+              laid: str = "") -> list[str]:
     """Lines for each piece of a tile's sum, `part`, that begins at column `at`: registers have room for one piece's.
 
     Args:
         lines: what is done with a piece, whose elements are in rows `i` and columns `j`.
         layout: an argument of `arange`, with a place for the dimension that is not there.
         ahead: whether values of a tile were loaded before.
+        laid: the layout that a piece is brought into first; none if it stays as the tensor cores leave it.
     """
     integer = ".to(tl.int64)" if index64 else ""
     return ["pieces, batch = pieces_of(total), 0",
             *(["ahead_pieces = pieces_of(ahead)"] if ahead else []),
             f"for piece in tl.static_range(J // {PIECE}):",
             f"    part, at = pieces[piece], column + piece * {PIECE}",
+            *([f"    part = tl.convert_layout(part, {laid})"] if laid else []),
             f"    i = (row + tl.arange(0, I{layout.format(1)})){integer}",
             f"    j = (at + tl.arange(0, {PIECE}{layout.format(0)})){integer}",
             *indented(lines)]

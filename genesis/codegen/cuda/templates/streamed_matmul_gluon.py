@@ -41,6 +41,9 @@ from genesis.ir.types import DType
 LOADING_WARPS, LOADING_REGISTERS = 4, 24
 """Warps beside those that multiply, one thread of which asks for blocks, and the registers of each of their threads."""
 
+LANES: Final = 32
+"""Threads of a warp."""
+
 VECTOR: Final = 4
 """Numbers of four bytes that one instruction reads from shared memory."""
 
@@ -49,12 +52,14 @@ TURN_REGISTERS: Final = 240
 
 
 def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, dtype: DType, lines: list[str],
-                 index64: bool, form: Form, ahead: Sequence[str] = ()) -> str:
+                 index64: bool, form: Form, ahead: Sequence[str] = (), beside: int = 0) -> str:
     """The module that defines the kernel.
 
     Args:
         lines: what is done with a tile's sum, `total`, and what stores it.
         ahead: what is loaded for them before a tile is summed up.
+        beside: where results are stored by threads, how many elements of a row one thread stores at once; 0: they stay
+            where the tensor cores leave them, which is two in each of eight rows for each group of four threads.
     """
     tile, groups = form.tile, form.groups
     given = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
@@ -78,7 +83,7 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
         f"tl.warp_specialize([{', '.join(started)}, (loads, ({shared}, {SIZES}{passed}))],",
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
-    products = _products(a, b, dtype, lines, index64, form, result is not None, ahead)
+    products = _products(a, b, dtype, lines, index64, form, result is not None, ahead, beside)
     sharing = "\n\n".join((*((AS_IT_LIES,) if form.fma else (ORDER, _LAYOUTS)), HAND_OVER)) if form.shared else ""
     parts = (PLACE, pieces_function(tile.j), _PUT if result else "", sharing, prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b, form)),
@@ -103,7 +108,7 @@ def _loads(a: Operand, b: Operand, form: Form) -> list[str]:
 
 
 def _products(a: Operand, b: Operand, dtype: DType, lines: list[str], index64: bool, form: Form,
-              stores: bool, ahead: Sequence[str]) -> list[str]:
+              stores: bool, ahead: Sequence[str], beside: int) -> list[str]:
     """What a group of multiplying warps does: every block of every tile, or of every other tile."""
     turn_a, turn_b = (".permute((1, 0))" if x.turned else "" for x in (a, b))
     step = 32 // dtype.itemsize  # bytes of an operand's row in an instruction
@@ -121,11 +126,16 @@ def _products(a: Operand, b: Operand, dtype: DType, lines: list[str], index64: b
         *([] if form.fma else ["total = warpgroup_mma_wait(0, deps=(total,))",
                                "mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)"]),
         *(["count += steps"] if turns else [])]
-    ends = ending_lines(in_pieces(lines, index64, ", layout=tl.SliceLayout({}, part.type.layout)", bool(ahead)), form)
+    ends = ending_lines(in_pieces(lines, index64, ", layout=tl.SliceLayout({}, part.type.layout)", bool(ahead),
+                                  "by_rows" if beside else ""), form)
+    lanes = min(LANES, PIECE // beside) if beside else 0
     cores = f"tl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, J, {step}])"
     return [
         WAIT,
         f"layout: tl.constexpr = {_fma_layout(a, b, form) if form.fma else cores}",
+        *([f"by_rows: tl.constexpr = tl.BlockedLayout([1, {beside}], [{LANES // lanes}, {lanes}], [WARPS, 1], [1, 0])"]
+          if beside else []),
+        *([f"columns = columns // {beside} * {beside}"] if beside > 1 else []),  # so that it is known to divide them
         *(["out_block = (out_blocks.index(2 * GROUP), out_blocks.index(2 * GROUP + 1))"] if stores else []),
         *(["count = GROUP * tl.cdiv(depth, K)", "turn = 0"] if turns else ["count = 0"]),
         *program_lines(sums, ends, form, "GROUP" if turns else "0"),
