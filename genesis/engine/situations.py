@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import Captured, Written
+from genesis.engine.old_graphs import MOST_GRAPHS, is_apart, may_show
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.pending import live_differentiable
@@ -134,7 +135,6 @@ def situation_of(written: Written, visited: Mapping[Node, None], outputs: Sequen
 def _without_apart(live: Sequence[Storage], contents: Sequence[Node], at: Sequence[int | None],
                    updates: Sequence[Storage], program: Container[Node]) -> Sequence[Storage]:
     """The live storages without those whose contents have nothing to do with the program."""
-    from genesis.engine.old_graphs import MOST_GRAPHS, is_apart
     if at.count(None) > MOST_GRAPHS // 2:
         return live
     overwritten = {id(s.cell): s for s in updates}
@@ -192,7 +192,6 @@ def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[i
             if at is not None:
                 found.append(at)
                 continue
-            from genesis.engine.old_graphs import may_show
             overwritten = overwritten or {id(s.cell): s for s in updates}
             if may_show(node, overwritten, listed=True):
                 return None

@@ -103,7 +103,7 @@ def explain(function: Any) -> Explanation:
     >>> print(once, once(genesis.ones(2)), once(genesis.ones(3)), sep="\\n")
     <lambda>: 1 captures, 0 replays
     <lambda>: 1 captures, 1 replays
-    <lambda>: 2 captures, 1 replays
+    <lambda>: 2 captures, 1 replays; other sizes and numbers are replayed in 1 way
       captured again: argument x: tensor f32[2] → tensor f32[3]
     """
     compiled = getattr(function, "_compiled_call", function)

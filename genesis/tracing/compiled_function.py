@@ -178,7 +178,8 @@ class CompiledFunction(CompiledBase):
         kept = [entry for entries in self._entries.values() for entry in entries]
         head = f"{self.__name__}: {len(kept)} captures, {self.hits} replays"
         if self._templates:
-            head += f"; other sizes and numbers are replayed in {self._templates.count} ways"
+            ways = self._templates.count
+            head += f"; other sizes and numbers are replayed in {ways} way{'s' * (ways > 1)}"
         recorded = [self._located(x) for x in (*self._notes, *self._attempts.reasons())]
         single = dict.fromkeys(x for entry in kept if entry.slots is not None for x in entry.slots.reasons)
         single.update(dict.fromkeys(f"each size or number that changes, as {x}" for x in self._templates.refusals()))

@@ -41,7 +41,7 @@ def test_threads_whose_traces_end_at_once() -> None:
 
     def work() -> None:
         try:
-            for _ in range(100):
+            for _ in range(30):
                 with Trace(True, n=7) as trace:
                     sizes = [trace.symbol("n") + i for i in range(20)]
                     kept = [tensor_type((size,), float32) for size in sizes]

@@ -517,7 +517,7 @@ def test_explain_says_what_serves_other_sizes_and_why_nothing_does() -> None:
         pure(ramp(length))
         writing(ramp(length))
     explained = genesis.explain(pure)
-    assert "other sizes and numbers are replayed in 1 ways" in explained and not explained.single
+    assert "other sizes and numbers are replayed in 1 way" in explained and not explained.single
     explained = genesis.explain(writing)
     assert explained.captures == 3 and "writes to tensors that stay" in explained.single[0]
 
