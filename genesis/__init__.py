@@ -13,8 +13,11 @@ from types import FunctionType as _FunctionType
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
-import genesis.autograd.methods
-import genesis.ops.methods  # tensors have all methods from here on
+from genesis.runtime.contexts import uncollected as _uncollected
+
+with _uncollected:  # the collector finds nothing among modules that stay, in a tenth of the time that they take
+    import genesis.autograd.methods
+    import genesis.ops.methods  # tensors have all methods from here on
 from genesis import autograd as autograd
 from genesis import random as random
 from genesis.autograd import grad as grad
