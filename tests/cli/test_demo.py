@@ -58,7 +58,8 @@ def test_the_model_can_be_talked_to(tmp_path: Path, capsys: pytest.CaptureFixtur
     figures = re.findall(r"prompt (\d+) tokens, .* answer (\d+) tokens", capsys.readouterr().err)
     assert figures == [("8", "8"), ("8", "8")], "half of the table of 16 each"
     assert main(["generate", "runs/demo/model", "--prompt", "x" * 16]) == 2
-    assert "the prompt has 16 tokens, which leaves no room for an answer: the model's table of positions has 16" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the prompt has 16 tokens, which leaves no room for an answer: the model's table of positions has 16" in said
     assert main(["eval", "runs/demo/model", "runs/demo/metrics.jsonl"]) == 0
 
 

@@ -27,11 +27,19 @@ NOT_DRAWN = {
     "made by passes": "convolution_last convolution_input_last convolution_weight_last flash_attention "
                       "flash_attention_dq flash_attention_dkv reduce_splits recurrence lines_added lines_summed "
                       "rows_added segment_add segment_parts segment_put row_put sort_runs merge_runs digit_counts "
-                      "digit_scatter digit_elements in_range recompute matmul_split_k",
+                      "digit_scatter digit_elements in_range recompute matmul_split_k group_parts group_sums "
+                      "words_by_block block_sums rows_summed layer_norm_saving layer_norm_from_saved "
+                      "group_norm_saving group_norm_from_saved sdpa_saving sdpa_from_saved recurrent_saving "
+                      "recurrent_from_saved",
+    "between processes (tests/distributed)": "all_reduce reduce_to broadcast all_gather reduce_scatter all_to_all send "
+                                             "recv redistribute reduce_gradients",
+    "whole layers, drawn nowhere (their own tests)": "recurrent ragged_matmul ragged_matmul_sums",
+    "a check of values, which gives none": "require_all",
     "a bool of Python's, which is read at once": "equal",
-    "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
+    "random: no other library draws the same numbers": "random_bits uniform normal integers dropout "
+                                                      "dropout_of_part",
     "what an optimizer's step is": "adamw sgd adagrad adadelta rmsprop rprop asgd adamax nadam radam "
-                                    "norm_parts total_norm clip_by_norm clip_by_value",
+                                    "amsgrad norm_parts total_norm clip_by_norm clip_by_value",
     "the bits of float64 are others": "bitcast",
 }
 """Ops that no step of a program records, by the reason."""
