@@ -61,6 +61,8 @@ def bin_bits(rows: int) -> int:
 def _words_type(index: TensorType, bits: int, block: int) -> tuple[TensorType, TensorType]:
     if index.ndim != 1 or index.dtype.kind != "int":
         raise RuntimeError(f"an index in one dimension has integers, not {index}")
+    if block not in BLOCKS:
+        raise RuntimeError(f"a block has {', '.join(map(str, BLOCKS))} positions, not {block}")
     count, = index.shape
     return (index.with_dtype(int64).with_shape((1, count)),
             index.with_dtype(int32).with_shape((1 << DIGIT, -(-count // block))))
@@ -98,8 +100,8 @@ words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "b
                         doc="Rows' numbers as words (1, positions), each block of them in the order of its bins, and "
                             "where each bin ends in each block: (bins, blocks), int32. A bin is a row's number "
                             "without its lowest bits.",
-                        samples=cases(*(case(integers(0, high, dtype).of(n), bits=bits, block=16)
-                                        for n, high, bits, dtype in ((37, 900, 2, int64), (16, 5, 0, int32))),
+                        samples=cases(*(case(integers(0, high, dtype).of(n), bits=bits, block=BLOCKS[0])
+                                        for n, high, bits, dtype in ((1100, 900, 2, int64), (16, 5, 0, int32))),
                                       kinds=("bool",)), reference=_reference_blocks)
 
 
