@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from genesis.ir.node import Node
     from genesis.passes.gpu import Gpu
 
+TILE_ROWS: Final = 128
+"""Rows of the tiles of a product that is followed by a sum of its rows, whatever form its kernel has
+(`codegen/cuda/templates/streamed_matmul.py`)."""
+
 BLOCK: Final = 64
 """Elements of the inner dimension that the times of a block are about."""
 
@@ -94,6 +98,11 @@ def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
     tile = next(x for x in BLOCKS[kind] if rows * columns * batch >= x.least * enough)
     time = blocks * _of_one_block(tile, batch, rows, columns, gpu.multiprocessors)
     return time * (MEASURED_AT / max(gpu.dot_flops, 1))
+
+
+def splits_of_tiles(rows: int) -> int:
+    """How many tiles lie below each other in so many rows: with `TILE_ROWS` as their multiple, splits are these."""
+    return -(-rows // TILE_ROWS)
 
 
 def fastest_block(batch: int, rows: int, columns: int, multiprocessors: int) -> Block:

@@ -165,7 +165,7 @@ def programs() -> Iterator[tuple[str, bytes]]:
     yield "appends to a tuple", b")Na."
     yield "refers to something", b"NQ."
     yield "holds torch._utils._rebuild_tensor_v2 itself", b"ctorch._utils\n_rebuild_tensor_v2\n."
-    yield "holds _Memory itself", STORAGE + b"."
+    yield "holds Memory itself", STORAGE + b"."
     yield "beyond 255", b"c_codecs\nencode\nX\2\0\0\0\xc4\x80\x8c\6latin1\x86R."
 
 

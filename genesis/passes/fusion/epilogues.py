@@ -18,7 +18,7 @@ from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import coordinates
-from genesis.passes.graph.split_reductions import TILE_ROWS, splits_of_tiles
+from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
 
 if TYPE_CHECKING:
     from genesis.passes.fusion.cluster import Cluster

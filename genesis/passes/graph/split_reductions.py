@@ -19,6 +19,7 @@ from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import bool_
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.split_spreads import Cut, split_spread
+from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
 
 ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 8192))
 """Rows reduced to columns: (splits per multiprocessor, the most columns that get as many). A kernel that computes the
@@ -87,10 +88,6 @@ COLUMNS_EACH: Final = 512
 
 MULTIPLE: Final = 2048
 """Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
-
-
-TILE_ROWS: Final = 128
-"""Rows of a product's tiles, whatever form the kernel has (`codegen/cuda/templates/streamed_matmul.py`)."""
 
 MOST_BEHIND: Final = 64
 """Maximum ops between a product and a sum that is asked whether the product's kernel may make it."""
@@ -207,11 +204,6 @@ def _cut(node: Node, gpu: Gpu) -> Cut | None:
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
     fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
     return Cut(max(fitting), 1, node["axes"]) if fitting else None
-
-
-def splits_of_tiles(rows: int) -> int:
-    """How many tiles lie below each other in so many rows: with `TILE_ROWS` as their multiple, splits are these."""
-    return -(-rows // TILE_ROWS)
 
 
 def _follows_product(node: Node, gpu: Gpu) -> bool:

@@ -25,7 +25,7 @@ from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes import structural_memo
 from genesis.passes.fusion.fuse import fuse
-from genesis.passes.graph.split_reductions import TILE_ROWS, splits_of_tiles
+from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some

@@ -86,14 +86,12 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
              if by_tiles is not None and x.name != PRODUCT and x.node in outputs and by_tiles(x.node)}
     stored = {s.argument: Result(tiles[s.argument], *place) for s in kernel.statements
               if isinstance(s, Store) and s.argument in tiles and (place := _tile_at(s)) is not None}
-    body = _Body(kernel, (tile[0], piece or tile[1]), index64, product in group.outputs,
-                 {x: f"{x}_map" for x in stored}, also_put, ahead)
-    body.gluon = gluon or by_tiles is not None
-    if by_tiles is not None:
-        body.total, body.first = "part", "at"
-    body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
-                                    for size, block in ((rows, tile[0]), (columns, tile[1])))
-    body.ragged_x |= ragged_rows
+    ragged = tuple(gcd(size, block) != block for size, block in ((rows, tile[0]), (columns, tile[1])))
+    kept = _Surroundings(
+        block=(tile[0], piece or tile[1]), ragged=(ragged[0] or ragged_rows, ragged[1]),
+        stored=product in group.outputs, streamed=by_tiles is not None, gluon=gluon or by_tiles is not None,
+        ahead=ahead, maps={x: f"{x}_map" for x in stored}, count=len(stored) + also_put)
+    body = _Body(kernel, kept, index64)
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
     arguments = [x for x in kernel.arguments if x.name != PRODUCT and x.name in used and x.name not in body.maps]
     lines = [*PLACES, *body.lines()]
@@ -118,17 +116,45 @@ def put(parameter: str, value: str, number: int, count: int) -> str:
     return f"put({parameter}, out_block, {block}, {value}, row, at)"
 
 
-class _Body(Body):
-    """Statements over a tile: the product is `total`, rounded if it is stored, too, so that all see one value."""
+@dataclass(frozen=True)
+class _Surroundings:
+    """What the lines of an epilogue are within.
 
-    def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool, maps: dict[str, str],
-                 also_put: bool, ahead: bool):
-        super().__init__(kernel, Blocks(*tile, False, 4), index64)
-        self.total, self.first = "total", "tile_j * J"
-        self.stored, self.maps = stored, maps
-        self.puts, self.count = 0, len(maps) + also_put
-        self.gluon = False
-        self.ahead, self.loaded_ahead = ahead, list[str]()
+    Attributes:
+        block: rows and columns of a block of the product.
+        ragged: whether it may reach beyond the product's rows, its columns, whatever symbolic sizes are.
+        stored: whether the product is a result, too, so that all see it rounded.
+        streamed: whether it comes a piece at a time: the product is `part` from column `at` on, not `total`.
+        gluon: whether the kernel is in Gluon.
+        ahead: whether a load may be done before the product is summed up.
+        maps: result → the name of the tensor map that it is stored through.
+        count: results that are stored so, the product included.
+    """
+
+    block: tuple[int, int]
+    ragged: tuple[bool, bool]
+    stored: bool
+    streamed: bool
+    gluon: bool
+    ahead: bool
+    maps: dict[str, str]
+    count: int
+
+
+class _Body(Body):
+    """Statements over a block of the product, rounded if it is stored, too, so that all see one value.
+
+    Attributes:
+        loaded_ahead: the lines of the load that is done before the product is summed up; none before there is one.
+        puts: stores through tensor maps so far.
+    """
+
+    def __init__(self, kernel: Kernel, kept: _Surroundings, index64: bool):
+        super().__init__(kernel, Blocks(*kept.block, False, 4), index64)
+        self.kept, self.maps = kept, kept.maps
+        self.ragged_x, self.ragged_r = kept.ragged
+        self.total, self.first = ("part", "at") if kept.streamed else ("total", "tile_j * J")
+        self.puts, self.loaded_ahead = 0, list[str]()
 
     def statement(self, s: Statement) -> list[str]:
         return self.column_sums(s) if isinstance(s, Part) else super().statement(s)
@@ -146,16 +172,16 @@ class _Body(Body):
             return super().store(s)
         value = f"{self.stored_value(s)}.to({triton_type(self.dtypes[s.argument])})"
         self.puts += 1
-        return [put(found, value, self.puts - 1, self.count)]
+        return [put(found, value, self.puts - 1, self.kept.count)]
 
     def counts_up(self, e: Expr, by: int) -> bool:
-        return not self.gluon and super().counts_up(e, by)  # words of neighbours that are joined lie otherwise
+        return not self.kept.gluon and super().counts_up(e, by)  # words of neighbours that are joined lie otherwise
 
     def load(self, s: Load) -> list[str]:
         if s.argument != PRODUCT:
-            whole = self.ahead and s.out.vars == "xr" and s.out.dtype.itemsize == 2 and not s.bounds
+            whole = self.kept.ahead and s.out.vars == "xr" and s.out.dtype.itemsize == 2 and not s.bounds
             return self.load_ahead(s) if whole and not self.loaded_ahead else super().load(s)
-        rounded = f"{self.total}.to({triton_type(s.out.dtype)})" if self.stored else self.total
+        rounded = f"{self.total}.to({triton_type(s.out.dtype)})" if self.kept.stored else self.total
         return [f"{s.out.name} = {rounded}.to({triton_type(held(s.out.dtype))})"]
 
     def load_ahead(self, s: Load) -> list[str]:

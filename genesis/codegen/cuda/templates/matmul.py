@@ -52,8 +52,8 @@ from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
-from genesis.passes.graph.split_reductions import TILE_ROWS
 from genesis.passes.groups import Group, Slice
+from genesis.passes.product_times import TILE_ROWS
 
 PRODUCTS: Final = (matmul, matmul_split_k)
 
