@@ -149,12 +149,14 @@ def _gpt(args: argparse.Namespace, results: dict[str, Any]) -> None:
     rows = {f"{name} on {count}": run(parts[name], count, args) for name in args.contestants.split(",")
             for count in counts}
     results["gpt"] = rows
-    print(f"GPT-2 124M, {args.batch} × {CONTEXT} a GPU, bf16: tokens/s, efficiency, ms a step")
+    print(f"GPT-2 124M, {args.batch} × {CONTEXT} a GPU, bf16: tokens/s, efficiency (- where one GPU was not "
+          "among --counts), ms a step")
     for name, row in rows.items():
         alone = rows.get(f"{name.split()[0]} on 1")
         if row is not None:
-            share = row["tokens"] / (int(name.split()[-1]) * alone["tokens"]) if alone else 0.0
-            print(f"  {name:14}{row['tokens']:12.0f}{share:8.3f}{row['ms']:9.2f}", flush=True)
+            share = row["tokens"] / (int(name.split()[-1]) * alone["tokens"]) if alone else None
+            print(f"  {name:14}{row['tokens']:12.0f}{'-' if share is None else f'{share:.3f}':>8}{row['ms']:9.2f}",
+                  flush=True)
     for count in counts:
         ours, theirs = rows.get(f"genesis on {count}"), rows.get(f"torch on {count}")
         if ours and theirs:

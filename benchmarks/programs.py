@@ -36,21 +36,9 @@ import genesis
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.programs import (
-    classical,
-    fields,
-    generative,
-    graphs,
-    language,
-    reinforcement,
-    sequences,
-    structures,
-    training,
-    vision,
-)
-from tests.programs.lab import PROGRAMS, Lab
+from tests.programs.families import PROGRAMS
+from tests.programs.lab import Lab
 
-FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, structures, training, vision)
 WAYS = ("torch", "undecorated", "compiled")
 
 

@@ -8,21 +8,9 @@ import torch
 
 import genesis
 
-from . import (
-    classical,
-    fields,
-    generative,
-    graphs,
-    language,
-    reinforcement,
-    sequences,
-    structures,
-    training,
-    vision,
-)
-from .lab import PROGRAMS, results
+from .families import FAMILIES, PROGRAMS
+from .lab import results
 
-FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, structures, training, vision)
 CASES = [pytest.param(name, marks=[] if found.quick else [pytest.mark.sweep]) for name, found in PROGRAMS.items()]
 
 

@@ -11,7 +11,7 @@ import pytest
 from genesis.tracing.checks import Checks
 from tests.tracing.programs.draw import draw
 from tests.tracing.programs.run import run
-from tests.tracing.programs.sweep import sweep
+from tests.tracing.programs.sweep import FUZZER
 
 PROGRAMS, PARTS = 10_000, 20
 """The sweep's programs, and the tests they are split into."""
@@ -27,7 +27,7 @@ def test_programs_agree_and_most_calls_are_replayed() -> None:
 def test_a_result_is_differentiated_after_a_step_that_others_went_before() -> None:
     """Of three results of replays one is read, one goes backward; a step; then the third, whose comparison torch has
     saved."""
-    found = sweep([2681])
+    found = FUZZER.sweep([2681])
     assert not found.differ, found.differ[0]
 
 
@@ -38,7 +38,7 @@ def test_a_seed_is_one_program() -> None:
 
 def test_a_difference_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checks, "hold", lambda self: True)  # a guard that nothing fails
-    found = sweep(range(10, 40))
+    found = FUZZER.sweep(range(10, 40))
     assert found.differ and all(len(each.splitlines()) < 80 for each in found.differ)
 
 
@@ -50,6 +50,7 @@ def test_ten_thousand_programs(part: int) -> None:
 
 
 def _agree(seeds: range) -> None:
-    found = sweep(seeds)
+    found = FUZZER.sweep(seeds)
     assert not found.differ, "\n\n".join(found.differ)
-    assert found.hits >= REPLAYED * found.calls, f"{found.hits} of {found.calls} calls are replayed"
+    calls, replays = found.counts["calls"], found.counts["replays"]
+    assert replays >= REPLAYED * calls, f"{replays} of {calls} calls are replayed"

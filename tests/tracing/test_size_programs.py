@@ -10,7 +10,7 @@ import pytest
 
 from genesis.frontend.traced_number import NumberTrace
 from tests.tracing.size_programs.draw import draw
-from tests.tracing.size_programs.run import sweep
+from tests.tracing.size_programs.run import FUZZER
 
 PROGRAMS, PARTS = 5_000, 10
 """The sweep's functions, and the tests they are split into."""
@@ -29,7 +29,7 @@ def test_a_seed_is_one_function() -> None:
 
 def test_a_guard_that_is_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumberTrace, "evaluate", lambda self, values: {})
-    assert any(sweep([seed], small=False).differ for seed in range(200))
+    assert any(FUZZER.sweep([seed], small=False).differ for seed in range(200))
 
 
 @pytest.mark.sweep
@@ -40,6 +40,7 @@ def test_five_thousand_functions(part: int) -> None:
 
 
 def _agree(seeds: range) -> None:
-    found = sweep(seeds)
+    found = FUZZER.sweep(seeds)
     assert not found.differ, "\n\n".join(found.differ)
-    assert found.hits >= REPLAYED * found.calls, f"{found.hits} of {found.calls} calls are replayed"
+    calls, replays = found.counts["calls"], found.counts["replays"]
+    assert replays >= REPLAYED * calls, f"{replays} of {calls} calls are replayed"

@@ -10,6 +10,7 @@ import gc
 import sys
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,9 +60,11 @@ def run(program: Program, compiled: bool) -> Outcome:
     return outcome
 
 
-def difference(program: Program) -> str:
-    """What differs between the plain and the compiled program, '' for nothing."""
-    return compared(run(program, False), run(program, True))
+def difference(program: Program, counts: Counter[str]) -> str:
+    """What differs between the plain and the compiled program, '' for nothing; counts calls and replays."""
+    compiled = run(program, True)
+    counts.update(calls=program.calls(), replays=compiled.hits)
+    return compared(run(program, False), compiled)
 
 
 def compared(plain: Outcome, compiled: Outcome) -> str:
@@ -72,14 +75,14 @@ def compared(plain: Outcome, compiled: Outcome) -> str:
         if "freed graph" in str(other) and one != other:  # torch raises, too, where the plain call refuses less
             return ""
         if one != other:
-            return f"step {one[0]}: plain {{}}, compiled {{}}".format(*_where(one[1], other[1]))
+            return f"step {one[0]}: plain {{}}, compiled {{}}".format(*where_differ(one[1], other[1]))
     return "" if len(plain.seen) == len(compiled.seen) else "one of the two noted more"
 
 
-def _where(one: Any, other: Any) -> tuple[Any, Any]:
+def where_differ(one: Any, other: Any) -> tuple[Any, Any]:
     """The first parts of two shown values that differ."""
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return next(_where(a, b) for a, b in zip(one, other, strict=True) if a != b)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and len(one) == len(other):
+        return next(where_differ(a, b) for a, b in zip(one, other, strict=True) if a != b)
     return one, other
 
 
@@ -122,7 +125,7 @@ def _names(outcome: Outcome, functions: list[Any] | None, undo: list[Callable[[]
 
     def same_objects(result: Any) -> list[Any]:
         named = [(name, x) for name, x in space.items() if isinstance(x, genesis.Tensor)]
-        found = list(_tensors(result))
+        found = list(tensors_in(result))
         return [[name for name, x in (*named, *enumerate(found)) if x is each or x.storage is each.storage]
                 for each in found]
 
@@ -166,31 +169,32 @@ def _whole(value: Any) -> Any:
     return shown(value)
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def tensors_in(value: Any) -> Iterator[Any]:
+    """The tensors in a value, in order."""
     if isinstance(value, genesis.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for x in value:
-            yield from _tensors(x)
+            yield from tensors_in(x)
     elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+        yield from tensors_in(list(value.values()))
     elif dataclasses.is_dataclass(value):
-        yield from _tensors(list(vars(value).values()))
+        yield from tensors_in(list(vars(value).values()))
 
 
 def first(result: Any) -> Any:
     """The first tensor in a result."""
-    return next(_tensors(result))
+    return next(tensors_in(result))
 
 
 def last(result: Any) -> Any:
     """The last tensor in a result."""
-    return list(_tensors(result))[-1]
+    return list(tensors_in(result))[-1]
 
 
 def total(result: Any) -> Any:
     """The sum of all floating-point numbers in a result."""
-    return sum(x.float().sum() for x in _tensors(result) if x.is_floating_point())
+    return sum(x.float().sum() for x in tensors_in(result) if x.is_floating_point())
 
 
 @contextlib.contextmanager

@@ -14,8 +14,7 @@ import gc
 import math
 import operator
 import sys
-from collections.abc import Iterable, Iterator
-from time import perf_counter
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,8 @@ import numpy as np
 import genesis
 import genesis.nn.functional as F
 from genesis import nn
-from tests.tracing.programs.run import ramp, shown
+from tests.tracing.fuzzing import Fuzzer
+from tests.tracing.programs.run import ramp, shown, tensors_in, where_differ
 from tests.tracing.size_programs.draw import Program, draw, shrink
 
 
@@ -53,7 +53,7 @@ class World:
             try:
                 result = (self.compiled or self.function)(x, y, *numbers)
                 seen.append(shown(result))
-                found = list(_tensors(result))
+                found = list(tensors_in(result))
                 seen.append([[each is x, each is y, each.storage is x.storage] for each in found])
                 for each in found:
                     if each.requires_grad and each.numel():
@@ -80,43 +80,18 @@ def _read(value: Any) -> Any:
     return raised
 
 
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, genesis.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for x in value:
-            yield from _tensors(x)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif dataclasses.is_dataclass(value):
-        yield from _tensors(list(vars(value).values()))
-
-
-@dataclasses.dataclass
-class Found:
-    """What came of programs: calls, replays, captures, and the programs that differ, made small."""
-
-    calls: int = 0
-    hits: int = 0
-    captures: int = 0
-    raised: int = 0
-    differ: list[str] = dataclasses.field(default_factory=list)
-
-
-def difference(program: Program, found: Found | None = None) -> str:
-    """What differs between the plain calls and the compiled ones, '' for nothing."""
+def difference(program: Program, counts: Counter[str]) -> str:
+    """What differs between the plain calls and the compiled ones, '' for nothing; counts calls, replays, captures, and
+    calls that raise."""
     plain, ours = World(program, False), World(program, True)
     try:
         for at, each in enumerate(program.calls):
             one, other = plain.call(*each), ours.call(*each)
-            if found is not None:
-                found.calls += 1
-                found.raised += isinstance(one[0][0], str) and one[0][0].isidentifier()
+            counts.update(calls=1, raising=isinstance(one[0][0], str) and one[0][0].isidentifier())
             if one != other:
-                return f"call {at}: plain {{}}, compiled {{}}".format(*_where(one, other))
-        if found is not None:
-            explained = genesis.explain(ours.compiled)
-            found.hits, found.captures = found.hits + explained.hits, found.captures + explained.captures
+                return f"call {at}: plain {{}}, compiled {{}}".format(*where_differ(one, other))
+        explained = genesis.explain(ours.compiled)
+        counts.update(replays=explained.hits, captures=explained.captures)
         return ""
     finally:
         plain.space.clear()
@@ -124,39 +99,7 @@ def difference(program: Program, found: Found | None = None) -> str:
         gc.collect(1)
 
 
-def _where(one: Any, other: Any) -> tuple[Any, Any]:
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and len(one) == len(other):
-        return next(_where(a, b) for a, b in zip(one, other, strict=True) if a != b)
-    return one, other
-
-
-def sweep(seeds: Iterable[int], small: bool = True) -> Found:
-    """Call these programs plain and compiled."""
-    found = Found()
-    for seed in seeds:
-        program = draw(seed)
-        different = difference(program, found)
-        if different:
-            if small:
-                program = shrink(program, lambda each: bool(difference(each)))
-            found.differ.append(f"{program}\n# {difference(program) or different}\n")
-    return found
-
-
-def main(start: int, stop: int) -> int:
-    """Print what differs and how many; returns whether any does."""
-    begun, total = perf_counter(), Found()
-    for seed in range(start, stop):
-        found = sweep([seed])
-        for text in found.differ:
-            print(text, flush=True)
-        total.differ += found.differ
-        total.calls, total.hits = total.calls + found.calls, total.hits + found.hits
-        total.captures, total.raised = total.captures + found.captures, total.raised + found.raised
-    print(f"{stop - start} programs, {len(total.differ)} differ; {total.calls} calls: {total.hits} replays, "
-          f"{total.captures} captures, {total.raised} raise; {perf_counter() - begun:.0f} s", flush=True)
-    return int(bool(total.differ))
-
+FUZZER = Fuzzer(draw, difference, shrink)
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    FUZZER.main()

@@ -1,0 +1,21 @@
+"""All families of programs, whose modules fill the table `PROGRAMS` when they are imported."""
+
+from __future__ import annotations
+
+from . import (
+    classical,
+    fields,
+    generative,
+    graphs,
+    language,
+    reinforcement,
+    sequences,
+    structures,
+    training,
+    vision,
+)
+from .lab import PROGRAMS
+
+__all__ = ["FAMILIES", "PROGRAMS"]
+
+FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, structures, training, vision)

@@ -1,0 +1,67 @@
+"""What the fuzzers of compiled calls share: going through seeds, making what differs small, telling it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+
+@dataclass
+class Found:
+    """What came of a range of programs.
+
+    Attributes:
+        counts: how many calls there were, replays among them, and whatever else a fuzzer counts.
+        differ: the programs whose compiled run differed, with the difference.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    differ: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Fuzzer:
+    """Random programs, run plain and compiled.
+
+    Attributes:
+        draw: seed → program.
+        difference: what differs between its plain and its compiled run, '' for nothing; counts what it did.
+        shrink: a smaller program that a predicate holds of as well.
+    """
+
+    draw: Callable[[int], Any]
+    difference: Callable[[Any, Counter[str]], str]
+    shrink: Callable[[Any, Callable[[Any], bool]], Any]
+
+    def sweep(self, seeds: Iterable[int], small: bool = True, shown: bool = False) -> Found:
+        """Run the programs of these seeds.
+
+        Args:
+            small: make those that differ small.
+            shown: print them at once.
+        """
+        found = Found()
+        for seed in seeds:
+            program = self.draw(seed)
+            different = self.difference(program, found.counts)
+            if not different:
+                continue
+            if small:
+                program = self.shrink(program, lambda each: bool(self.difference(each, Counter())))
+            found.differ.append(f"{program}\n# {self.difference(program, Counter()) or different}\n")
+            if shown:
+                print(found.differ[-1], flush=True)
+        return found
+
+    def main(self) -> None:
+        """Run the programs from argv[1] to argv[2], print what differs and how many; exit with whether any does."""
+        begun, seeds = perf_counter(), range(int(sys.argv[1]), int(sys.argv[2]))
+        found = self.sweep(seeds, shown=True)
+        counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+        took = f"{perf_counter() - begun:.0f} s"
+        print(f"{len(seeds)} programs, {len(found.differ)} differ; {counts}; {took}", flush=True)
+        sys.exit(bool(found.differ))
