@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(["import", *MEASUREMENTS]), help="default: %(default)s")
     parser.add_argument("--match", default="", help="only bars with one of these in their name, comma-separated")
     parser.add_argument("--rounds", type=int, help="runs of each script in each tree (default: two or three)")
+    parser.add_argument("--caches", type=Path, help="folder whose old/ and new/ keep what was compiled (default: none)")
     record.add_out(parser)
     options = parser.parse_args()
     wanted = options.only.split(",")
@@ -158,7 +159,8 @@ def main() -> None:
     found: list[dict[str, Any]] = []
     print(f"{'':10} {'':44} {'old':>12} {'new':>12} {'ratio':>7} {'noise':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        caches = Path(folder) / "old", Path(folder) / "new"
+        kept = options.caches.resolve() if options.caches else Path(folder)
+        caches = kept / "old", kept / "new"
         for name in wanted:
             if name == "import":
                 times = compare(trees, options.rounds or 2, import_time, caches)
