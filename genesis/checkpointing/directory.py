@@ -118,15 +118,32 @@ def publish(directory: Path, step: int, files: Files) -> Path:
 @contextmanager
 def _locked_directory(path: Path) -> Iterator[Path]:
     """A new directory, locked; removed with what is in it if an exception comes out of the context."""
-    os.mkdir(path)
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = _made_and_locked(path)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield path
     except BaseException:
         _remove_files(path)
         raise
     finally:
+        os.close(handle)
+
+
+def _made_and_locked(path: Path) -> int:
+    """A handle of a new directory, locked. Before it is locked another program that saves into the same parent may take
+    it for one that a killed program left, and remove it: then it is made again."""
+    while True:
+        os.mkdir(path)
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if path.exists():
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
         os.close(handle)
 
 
@@ -147,11 +164,12 @@ def _name(step: int) -> str:
 
 def _free(parent: Path, step: int) -> Path:
     """A name for the step that none has: a step that was reached again, from an older checkpoint, gets a number."""
-    taken = [_order(path)[1] for path in parent.iterdir() if NAME.fullmatch(path.name) and _order(path)[0] == step]
+    taken = [order(path)[1] for path in parent.iterdir() if NAME.fullmatch(path.name) and order(path)[0] == step]
     return parent / (_name(step) + (f"-{max(taken) + 1}" if taken else ""))
 
 
-def _order(path: Path) -> tuple[int, int]:
+def order(path: Path) -> tuple[int, int]:
+    """By which checkpoints are sorted: the step, and how often it was reached."""
     found = NAME.fullmatch(path.name)
     assert found is not None
     return int(found[1]), int(found[2] or 1)
@@ -170,7 +188,7 @@ def checkpoints(parent: Path) -> list[Path]:
     """The directories that are named as checkpoints, newest first."""
     if not parent.is_dir():
         return []
-    return sorted((p for p in parent.iterdir() if NAME.fullmatch(p.name) and p.is_dir()), key=_order, reverse=True)
+    return sorted((p for p in parent.iterdir() if NAME.fullmatch(p.name) and p.is_dir()), key=order, reverse=True)
 
 
 def opened(path: Path) -> Stored:

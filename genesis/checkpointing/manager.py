@@ -136,7 +136,7 @@ class CheckpointManager:
                 directory.verify(directory.opened(path))
             except Unusable as error:
                 raise OSError(f"{path} was written and read back otherwise: {error}") from None
-            self._delete_old()
+            self._delete_older(path)
         return write
 
     def _prepared_with(self, ranks: Together, step: int, objects: Mapping[str, Any]) -> Callable[[], None]:
@@ -154,9 +154,9 @@ class CheckpointManager:
         started = ranks.begin(self.folder, step, sorted(objects), own_files)
 
         def write() -> None:
-            started.write()
-            if ranks.rank == 0:
-                self._delete_old()
+            path = started.write()
+            if path is not None:
+                self._delete_older(path)
         return write
 
     def _states(self, step: int, objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,12 +238,18 @@ class CheckpointManager:
         except BaseException as error:
             self._errors.append(error)
 
-    def _delete_old(self) -> None:
-        """Delete the oldest beyond `keep`. What has no manifest of ours is not counted, and stays."""
+    def _delete_older(self, newest: Path) -> None:
+        """Delete the oldest beyond `keep`, counted from the one that was just written and read back.
+
+        What has no manifest of ours is not counted, and stays. So does a checkpoint of a later step, which is damaged
+        and was skipped, or another run's: if it counted, the one that was just written would be the first to go.
+        """
         if self.keep is None:
             return
         owned = []
         for path in directory.checkpoints(self.folder):
+            if directory.order(path) > directory.order(newest):
+                continue
             try:
                 owned.append(directory.opened(path))
             except Unusable:

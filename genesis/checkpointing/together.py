@@ -176,28 +176,29 @@ class Save:
     def __init__(self, ranks: Told, target: Path, step: int, writers: Writers, held: ExitStack):
         self._ranks, self._target, self._step, self._writers, self._held = ranks, target, step, writers, held
 
-    def write(self) -> None:
-        """Write this rank's files; returns when there is a checkpoint.
+    def write(self) -> Path | None:
+        """Write this rank's files; returns when there is a checkpoint: on the first rank, its directory.
 
         Raises:
             OSError: some rank could not write; then there is none.
         """
-        done, first = f"{self._target.name}/done", self._ranks.rank == 0
+        done, first, path = f"{self._target.name}/done", self._ranks.rank == 0, None
         try:
             with self._held:
                 self._ranks.tell(f"{self._target.name}/{self._ranks.rank}", self._own_files())
                 if first:
-                    self._publish()
+                    path = self._publish()
         except BaseException as error:
             if first:  # what it has made is gone by now
                 self._ranks.tell(done, _line(error))
             raise
         if first:
             self._ranks.tell(done, None)
-            return
+            return path
         problem = self._ranks.hear(done)
         if problem is not None:
             raise OSError(problem)
+        return None
 
     def _own_files(self) -> tuple[Files, str | None]:
         """What this rank has written, or why it could not."""
@@ -210,7 +211,7 @@ class Save:
         except Exception as error:
             return {}, f"rank {self._ranks.rank}: {_line(error)}"
 
-    def _publish(self) -> None:
+    def _publish(self) -> Path:
         """When all ranks have written theirs, make a checkpoint of it."""
         files: Files = {}
         for rank in range(self._ranks.size):
@@ -220,6 +221,7 @@ class Save:
             files |= {name: (size, digest) for name, (size, digest) in own.items()}
         path = directory.publish(self._target, self._step, files)
         directory.sync(path.parent)
+        return path
 
 
 def _line(error: BaseException) -> str:

@@ -204,6 +204,24 @@ def test_a_save_under_way_is_not_abandoned(tmp_path: Path) -> None:
     assert (path / "model.safetensors").read_bytes() == b"still there"
 
 
+@pytest.mark.parametrize("after", ["mkdir", "open"])
+def test_another_program_that_tidies_up_while_a_save_begins(after: str, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between these calls and the lock nothing says that the directory is being written."""
+    plain, tidied = getattr(os, after), []
+
+    def call(path: Any, *rest: Any) -> Any:
+        found = plain(path, *rest)
+        if Path(path).name.startswith(directory.WRITING) and not tidied:
+            tidied.append(path)
+            directory.remove_abandoned(tmp_path)
+            assert not Path(path).exists()
+        return found
+    monkeypatch.setattr(os, after, call)
+    path = directory.write_checkpoint(tmp_path, 1, {"a.safetensors": lambda file: file.write(b"x")})
+    assert tidied and (path / "a.safetensors").read_bytes() == b"x"
+
+
 def test_a_step_that_is_reached_again(tmp_path: Path) -> None:
     names = [save(tmp_path, 5).name for _ in range(3)]
     assert names == ["step-00000005", "step-00000005-2", "step-00000005-3"]

@@ -133,6 +133,20 @@ def test_an_older_one_goes_after_the_newer_is_read_back(tmp_path: Path, monkeypa
     assert (tmp_path / "step-00000001").is_dir()
 
 
+def test_what_was_just_written_stays_beside_a_later_one_that_is_damaged(tmp_path: Path) -> None:
+    """A run that went on from step 2, as step 3 was damaged, is stopped before it comes to step 3 again."""
+    parts, manager = fresh(), CheckpointManager(tmp_path, keep=1, every=1, async_=False)
+    train(parts, 0, 3, manager)
+    (tmp_path / "step-00000003" / "model.safetensors").write_bytes(b"")
+    assert manager.resume(**fresh()).step == 0
+    manager.save(1, **parts)
+    manager.save(2, **parts)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
+    assert manager.resume(**fresh()).step == 2
+    manager.save(3, **parts)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003-2"]
+
+
 def test_an_error_in_the_background_is_raised_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts, manager = fresh(), CheckpointManager(tmp_path)
 
