@@ -21,7 +21,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import collectives as ops
 from genesis.ir.source import here
-from genesis.runtime.collectives import POINT_TO_POINT, HostMessage, ledger, transport
+from genesis.runtime.collectives import POINT_TO_POINT, HostMessage, ledger
 
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:
@@ -119,7 +119,8 @@ class _Sending(_Message):
     """A message that goes to one process. It goes on if nobody waits for it."""
 
     def __init__(self, group: ProcessGroup, tensor: Tensor, to: int, tag: int):
-        found = transport(group.check_backend("send", tensor.device), "cpu")
+        group.check_backend("send", tensor.device)
+        found = group.host_transport()
         with no_grad():
             data = tensor.detach().clone()
         group.run_pending()
@@ -134,7 +135,8 @@ class _Receiving(_Message):
     """A message that comes from one process, or from any (None)."""
 
     def __init__(self, group: ProcessGroup, tensor: Tensor, peer: int | None, tag: int):
-        found = transport(group.check_backend("recv", tensor.device), "cpu")
+        group.check_backend("recv", tensor.device)
+        found = group.host_transport()
         if session.active() is not None:
             engine.flush([])  # a function that is being captured: another call of it would not receive
         self._peer, kind = peer, tensor.spec

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from genesis.distributed.calls import call_others
 from genesis.distributed.store import PrefixStore
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import no_grad
@@ -21,7 +22,17 @@ from genesis.ir.ops.control import results_of
 from genesis.ir.source import here
 from genesis.ir.types import Device, int32
 from genesis.ops.creation import tensor
-from genesis.runtime.collectives import POINT_TO_POINT, Entry, GroupEntry, add_group, ledger, remove_group, transport
+from genesis.runtime.collectives import (
+    POINT_TO_POINT,
+    Entry,
+    GroupEntry,
+    HostTransport,
+    add_group,
+    has_transport,
+    ledger,
+    remove_group,
+    transport,
+)
 from genesis.runtime.nccl_options import NcclOptions
 
 if TYPE_CHECKING:
@@ -54,6 +65,7 @@ class ProcessGroup:
         self.key = f"group{next(_numbers)}"
         self.ranks, self.backends, self.timeout = tuple(ranks), backends, timeout
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
+        self._run_store = store
         self._store = PrefixStore(self.key, store)
         self._orders: dict[Device, Tensor] = {}
         self._messages: list[Work] = []
@@ -142,8 +154,8 @@ class ProcessGroup:
         self.check_backend(op.name, home)
         return self.order(home)
 
-    def check_backend(self, name: str, home: Device) -> str:
-        """The group's key, if it can move tensors of a device.
+    def check_backend(self, name: str, home: Device) -> None:
+        """Whether the group can move tensors of a device.
 
         Raises:
             RuntimeError, ValueError: as `record` does.
@@ -154,7 +166,6 @@ class ProcessGroup:
             raise failure(name, f"No backend type associated with device type {home.type}",
                           hint=f"the group has {self.name()!r}: move the tensor, or init_process_group with another "
                                "backend")
-        return self.key
 
     def _emitted(self, op: Op, nodes: Sequence[Node], order: Tensor, attributes: dict[str, Any]) -> list[Node]:
         home = order.device
@@ -198,17 +209,29 @@ class ProcessGroup:
 
     def connect(self) -> None:
         """Meet the group's other processes, where its tensors are on the CPU alone: two of them may send messages
-        while others do not use the group. With GPUs a transport is made at its first collective."""
+        while others do not use the group. With GPUs the first one that moves a tensor of the CPU calls the others
+        (`call_others`): most such programs never do, and need no torch."""
+        if self.size() > 1 and self.backends.get("cpu") == "gloo" and not self._may_meet_later():
+            self.host_transport()
+
+    def _may_meet_later(self) -> bool:
         from genesis.cuda import is_available
-        if self.size() < 2 or self.backends.get("cpu") != "gloo":
-            return
-        if set(self.backends.values()) == {"gloo"} or not is_available():
+        return "nccl" in self.backends.values() and is_available()
+
+    def host_transport(self) -> HostTransport:
+        """The group's transport of tensors on the CPU, for which its processes meet the first time."""
+        if not has_transport(self.key, "cpu"):
             entry = Entry(POINT_TO_POINT, 0, f"process group of ranks {list(self.ranks)}", str(here() or ""))
             with ledger.in_(entry):
-                transport(self.key, "cpu")
+                return transport(self.key, "cpu")
+        return transport(self.key, "cpu")
 
     def _make_transport(self, device_type: str) -> Any:
         backend = self.backends[device_type]
+        if device_type == "cpu" and self._may_meet_later():
+            calls = self._run_store.clone()
+            call_others(calls, self.key)
+            calls.close()
         store = PrefixStore(f"{backend}-{device_type}", self._store.clone())
         if backend == "nccl":
             from genesis.runtime.cuda.nccl import NcclTransport

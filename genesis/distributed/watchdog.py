@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from genesis.distributed.calls import Calls
 from genesis.distributed.store import PrefixStore
 from genesis.runtime.collectives import POINT_TO_POINT, DistError, Entry, group_entry, ledger, transports
 from genesis.runtime.own_threads import OwnThread
@@ -66,6 +67,7 @@ class Watchdog:
 
     def __init__(self, store: PrefixStore, rank: int, world_size: int):
         self._store, self._rank, self._others = store, rank, [r for r in range(world_size) if r != rank]
+        self._calls = Calls(store)
         self.limit = float(os.environ.get(VARIABLE, DEFAULT_LIMIT))
         self.failed = ""
         self._state, self._beats = "running", 0
@@ -134,6 +136,7 @@ class Watchdog:
             try:
                 with self._asked:
                     self._beat()
+                    self._calls.heed()
                 waiting = ledger.waiting
                 if waiting is not None and time.monotonic() - waiting[1] > PATIENCE:
                     with self._asked:

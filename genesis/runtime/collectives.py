@@ -7,8 +7,9 @@ backend has them: torch's on the CPU, addresses and a stream on CUDA.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, overload
@@ -165,6 +166,10 @@ Transport = HostTransport | DeviceTransport
 _transports: Final[dict[tuple[str, str], Transport]] = {}
 """(name of a group, device type) → its transport."""
 
+_making: Final[defaultdict[tuple[str, str], threading.Lock]] = defaultdict(threading.Lock)
+"""(name of a group, device type) → who makes its transport: another rank may want it before this one's program does,
+and then the watchdog's thread has it made."""
+
 class GroupEntry(NamedTuple):
     """What is known of a group.
 
@@ -230,11 +235,30 @@ def transport(name: str, device_type: str) -> Transport:
     """
     found = _transports.get((name, device_type))
     if found is None:
-        entry = _groups.get(name)
-        if entry is None:
-            raise DistBackendError("the process group of this collective was destroyed")
-        found = _transports[name, device_type] = entry.make(device_type)
+        with _making[name, device_type]:
+            found = _transports.get((name, device_type))
+            return _made(name, device_type) if found is None else found
     return found
+
+
+def _made(name: str, device_type: str) -> Transport:
+    entry = _groups.get(name)
+    if entry is None:
+        raise DistBackendError(_DESTROYED)
+    found = entry.make(device_type)
+    if _groups.get(name) is not entry:  # meanwhile, by another thread
+        found.close()
+        raise DistBackendError(_DESTROYED)
+    _transports[name, device_type] = found
+    return found
+
+
+_DESTROYED: Final = "the process group of this collective was destroyed"
+
+
+def has_transport(name: str, device_type: str) -> bool:
+    """Whether a group's processes have met for a type of device."""
+    return (name, device_type) in _transports
 
 
 def transports() -> list[Transport]:

@@ -40,7 +40,7 @@ def forked() -> Any:
     return found
 
 
-def join(rank: int, size: int, port: int, **variables: str) -> None:
+def join(rank: int, size: int, port: int, backend: str | None = None, **variables: str) -> None:
     """Set what torchrun sets where its agent serves the store, and join the run."""
     os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True", **variables})
@@ -49,7 +49,7 @@ def join(rank: int, size: int, port: int, **variables: str) -> None:
     from genesis import distributed as dist
     torch.set_num_threads(1)
     use_device(rank)
-    dist.init_process_group(None if os.environ.get(VARIABLE) == "cuda" else "gloo")
+    dist.init_process_group(backend or (None if os.environ.get(VARIABLE) == "cuda" else "gloo"))
 
 
 def device_type() -> str:

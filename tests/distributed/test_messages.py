@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,39 @@ def test_a_rank_without_rows_takes_part_in_an_exchange(four: Ranks) -> None:
     assert four(exchanged, ()) == [[1, 2, 2], [1, 2], [], []]
     assert four(exchanged, (2,)) == [[[1, 1], [2, 2], [2, 2]], [[1, 1], [2, 2]], [], []]
     assert four(exchanged, (0,)) == [[[], [], []], [[], []], [], []]
+
+
+def _with_gpus(rank: int, port: int, folder: Path) -> None:
+    """A run of GPUs, as far as groups can tell: the CPU's connections are made when the first message asks for them."""
+    from genesis import cuda
+    cuda.is_available = lambda: True
+    join(rank, 3, port, backend="cpu:gloo,cuda:nccl")
+    group = dist.new_group([2, 1, 0])
+    if rank == 2:
+        while not (folder / "received").exists():
+            time.sleep(0.05)  # it takes no part in what the others do
+    elif rank == 0:
+        dist.send_object_list([{"step": 3}], 1)
+        dist.send(genesis.ones(2), 1, group=group)
+    else:
+        objects, x = [None], genesis.zeros(2)
+        dist.recv_object_list(objects, 0)
+        dist.recv(x, group=group)
+        (folder / "received").write_text(f"{objects} {x.tolist()}")
+    met = genesis.tensor([1.0])
+    dist.all_reduce(met)
+    assert met.item() == 3
+    dist.destroy_process_group()
+
+
+def test_on_gpus_the_first_message_of_the_cpu_needs_no_third_rank_either(tmp_path: Path) -> None:
+    """Where the default backends are NCCL and gloo nobody has connected for the CPU before."""
+    store = StoreServer(0)
+    try:
+        processes = [forked().Process(target=_with_gpus, args=(rank, store.port, tmp_path)) for rank in range(3)]
+        for process in processes:
+            process.start()
+        assert ended(processes) == [0, 0, 0]
+    finally:
+        store.close()
+    assert (tmp_path / "received").read_text() == "[{'step': 3}] [1.0, 1.0]"
