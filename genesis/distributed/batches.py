@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.distributed.messages import irecv, isend, recv, send
+from genesis.distributed.messages import check_gpu_message, irecv, isend, record_messages, recv, send
 from genesis.distributed.objects import device_of, packed, unpacked
 from genesis.distributed.process_group import ProcessGroup
 from genesis.distributed.run import group_of, place_in
 from genesis.distributed.work import Work
+from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import int64, uint8
@@ -53,18 +54,18 @@ class P2POp:
         return self.op(self.tensor, group=self.group, tag=self.tag, **{name: self._other})
 
     @property
-    def turn(self) -> tuple[int, int, int]:
-        """What messages of all ranks are ordered by: its two ranks, and which of them sends. A rank that waits for a
-        message waits for one whose turn is earlier than all that are left, and so is the other's next as well."""
-        own = -1 if self._group is None else self._group.rank()
-        return min(own, self._other), max(own, self._other), own if self.op is isend else self._other
+    def of_gpu(self) -> bool:
+        """Whether it is a message of the group's GPUs, which several can be one with."""
+        return self._group is not None and self.tensor.device.type == "cuda"
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Send and receive several messages, listed in any order: no rank waits for another that waits for it.
+    """Send and receive several messages, listed in any order: no rank waits for another that waits for it. Messages of
+    GPUs are one call, with one handle.
 
     Raises:
-        ValueError: the list is empty, has something else in it, or messages of several groups.
+        ValueError: the list is empty, has something else in it, or messages of several groups; or on a GPU a tag, or
+            a message to the process itself.
 
     >>> batch_isend_irecv([])
     Traceback (most recent call last):
@@ -74,8 +75,20 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
         raise failure("batch_isend_irecv", "p2p_op_list has to be a list of P2POp, and not empty", error=ValueError)
     if len({id(x._group) for x in p2p_op_list}) > 1:
         raise failure("batch_isend_irecv", "all messages have to be of one group", error=ValueError)
-    found = [each.start() for each in sorted(p2p_op_list, key=lambda x: x.turn)]
-    return [work for work in found if work is not None]
+    begun = [each.start() for each in p2p_op_list if not each.of_gpu]
+    return [*(work for work in begun if work is not None), *_together([x for x in p2p_op_list if x.of_gpu])]
+
+
+def _together(batch: Sequence[P2POp]) -> list[Work]:
+    """Messages of GPUs as one: to and from each rank in the order of the list."""
+    group = batch[0]._group if batch else None
+    if group is None:
+        return []
+    require_tensors(*(x.tensor for x in batch))
+    for x in batch:
+        check_gpu_message("batch_isend_irecv", group, x.tensor, x._other, x.tag)
+    return [record_messages(group, [(x.tensor, x._other) for x in batch if x.op is isend],
+                            [(x.tensor, x._other) for x in batch if x.op is irecv])]
 
 
 def send_object_list(object_list: Sequence[Any], dst: int | None = None, group: Any = None, device: Any = None,

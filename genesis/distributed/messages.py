@@ -2,11 +2,12 @@
 
 On the CPU a message is no op: it begins when it is called, and goes its way beside all else, so that a process may
 begin to receive before it sends, and wait in any order. On a GPU it is recorded, with a place in the order of the
-group's collectives.
+group's collectives, and runs with those beside it (`passes/graph/group_messages.py`) when one is waited for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -41,10 +42,8 @@ def isend(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 
     to = _other("send", found, dst, group_dst)
     if tensor.device.type == "cpu":
         return _Sending(found, tensor, to, tag)
-    _refuse_tag("send", tensor, tag)
-    found.record(ops.send, [tensor], [], peer=to)
-    found.run_pending()
-    return Work(found, [tensor])
+    check_gpu_message("send", found, tensor, to, tag)
+    return record_messages(found, [(tensor, to)], [])
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
@@ -53,10 +52,9 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     work = irecv(tensor, src, group, tag, group_src)
     if found is None or work is None:
         return -1
+    work.wait()
     if isinstance(work, _Receiving):
-        work.wait()
         return work._source_rank()
-    found.run_pending()
     return found.ranks[_other("recv", found, src, group_src)]
 
 
@@ -75,10 +73,32 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     if peer is None:
         raise failure("recv", "a source has to be given on a GPU", [("tensor", tensor)], error=ValueError,
                       hint="recv(tensor, src), or a tensor on the CPU")
-    _refuse_tag("recv", tensor, tag)
-    kind = tensor.spec
-    found.record(ops.recv, [], [tensor], device=kind.device, shape=kind.shape, dtype=kind.dtype, peer=peer)
-    return Work(found, [tensor])
+    check_gpu_message("recv", found, tensor, peer, tag)
+    return record_messages(found, [], [(tensor, peer)])
+
+
+def record_messages(group: ProcessGroup, sent: Sequence[tuple[Tensor, int]],
+                    received: Sequence[tuple[Tensor, int]]) -> Work:
+    """Record messages of a GPU that begin at once: tensors, and the numbers in the group of those whom they go to or
+    come from."""
+    kinds = [x.spec for x, _ in received]
+    into = [x for x, _ in received]
+    home = (sent or received)[0][0].device
+    group.record(ops.messages, [x for x, _ in sent], into, device=home, to=tuple([peer for _, peer in sent]),
+                 sources=tuple([peer for _, peer in received]), shapes=tuple([x.shape for x in kinds]),
+                 dtypes=tuple([x.dtype for x in kinds]))
+    return _Recorded(group, into or [x for x, _ in sent])
+
+
+class _Recorded(Work):
+    """Messages of a GPU."""
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Begin them, with all that was recorded before: another process may wait for them; True. In a function that is
+        being captured they begin where it is replayed."""
+        if session.active() is None:
+            self._group.run_pending()
+        return True
 
 
 class _Message(Work):
@@ -157,7 +177,13 @@ def _shown(tensor: Tensor) -> str:
     return f"{tensor.dtype.name}{list(tensor.shape)}"
 
 
-def _refuse_tag(name: str, tensor: Tensor, tag: int) -> None:
+def check_gpu_message(name: str, group: ProcessGroup, tensor: Tensor, peer: int, tag: int) -> None:
+    """Whether it is one that NCCL can send or receive.
+
+    Raises:
+        ValueError: it has a tag, or goes to the process itself.
+    """
+    _check_peer(name, group, peer)
     if tag:
         raise failure(name, "tags are not supported on a GPU: messages between two ranks come in the order in which "
                       "they are sent", [("tensor", tensor)], error=ValueError)
@@ -165,7 +191,11 @@ def _refuse_tag(name: str, tensor: Tensor, tag: int) -> None:
 
 def _other(name: str, group: ProcessGroup, rank: int | None, number: int | None) -> int:
     found = place_in(name, group, rank, number)
-    if found == group.rank():
+    _check_peer(name, group, found)
+    return found
+
+
+def _check_peer(name: str, group: ProcessGroup, peer: int) -> None:
+    if peer == group.rank():
         raise failure(name, "Invalid destination rank: should not be the same as the rank of the current process.",
                       error=ValueError)
-    return found

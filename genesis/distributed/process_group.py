@@ -214,6 +214,15 @@ class ProcessGroup:
         if self.size() > 1 and self.backends.get("cpu") == "gloo" and not self._may_meet_later():
             self.host_transport()
 
+    def connect_gpus(self) -> None:
+        """Meet the group's other processes on GPUs."""
+        if self.size() > 1:
+            with ledger.in_(self._meeting()):
+                transport(self.key, "cuda")
+
+    def _meeting(self) -> Entry:
+        return Entry(POINT_TO_POINT, 0, f"process group of ranks {list(self.ranks)}", str(here() or ""))
+
     def _may_meet_later(self) -> bool:
         from genesis.cuda import is_available
         return "nccl" in self.backends.values() and is_available()
@@ -221,8 +230,7 @@ class ProcessGroup:
     def host_transport(self) -> HostTransport:
         """The group's transport of tensors on the CPU, for which its processes meet the first time."""
         if not has_transport(self.key, "cpu"):
-            entry = Entry(POINT_TO_POINT, 0, f"process group of ranks {list(self.ranks)}", str(here() or ""))
-            with ledger.in_(entry):
+            with ledger.in_(self._meeting()):
                 return transport(self.key, "cpu")
         return transport(self.key, "cpu")
 

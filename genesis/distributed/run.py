@@ -72,7 +72,9 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         store: the store to find the others by, instead of an init_method.
         group_name: accepted for torch's sake.
         pg_options: `ProcessGroupNCCL.Options`: what NCCL may take of a GPU.
-        device_id: the GPU of this process: it becomes the current one.
+        device_id: the GPU of this process: it becomes the current one, and all processes meet there at once. Without
+            it they meet at a group's first collective on GPUs, or its first message, which all of them have to take
+            part in.
 
     Raises:
         ValueError: there is a group already, or nothing tells rank and world size.
@@ -113,6 +115,8 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     _run.append(_Run(rank, world_size, below, store, own, watchdog, [world]))
     rebound()
     world.connect()
+    if device_id is not None and "cuda" in backends:
+        world.connect_gpus()
 
 
 def _meet(init_method: str | None, rank: int, world_size: int,

@@ -20,6 +20,7 @@ from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.chunk_loss import chunk_loss
+from genesis.passes.graph.group_messages import group_messages
 from genesis.passes.graph.heads_beside import heads_beside
 from genesis.passes.graph.inline import inline
 from genesis.passes.graph.lay_out_images import lay_out_images
@@ -238,6 +239,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("autodiff", "grad", "with its derivatives", on_graph(autodiff)),
     Pass("bucket_gradients", "bucketed", "with gradients put into the buckets that are reduced over all ranks",
          on_graph(bucket_gradients)),
+    Pass("group_messages", "exchanged", "with messages that need not wait for each other as one",
+         on_graph(group_messages)),
     Pass("place_collectives", "placed", "with a collective where the layout of a tensor over the ranks changes",
          on_graph(place_collectives)),
     Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),

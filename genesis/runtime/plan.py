@@ -189,11 +189,12 @@ class Collective:
         op: the op's name.
         communicator: the group's name.
         operands, results: the op's; the last of each is the communicator's order, which only keeps collectives in it.
-        reduce, peer, sent, received: the op's attributes, where it has them.
+        reduce, peer, sent, received: the op's attributes, where it has them; of messages to and from whom they go.
         more: the attributes that have to be equal on all ranks, as `text` shows them.
         origin: the user's line.
-        compared: the types of operands that have to be equal on all ranks, as the program has them. They are of the
-            sizes that a plan is filled in for: one rank may have met another size before, others not.
+        compared: the types of operands that have to be equal on all ranks, as the program has them; of messages the
+            types of all that goes and comes. They are of the sizes that a plan is filled in for: one rank may have met
+            another size before, others not.
     """
 
     op: str
@@ -215,9 +216,12 @@ class Collective:
 
     @cached_property
     def text(self) -> str:
-        """All that has to be equal on all ranks."""
-        shown = ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in self.compared)
-        return f"{self.op}({shown}{self.more})"
+        """All that has to be equal on all ranks; of messages what goes where."""
+        shown = [f"{x.dtype.name}{list(x.shape)}" for x in self.compared]
+        if self.op == "messages":
+            ways = [f"to {peer}" for peer in self.sent] + [f"from {peer}" for peer in self.received]
+            shown = [f"{x} {way}" for x, way in zip(shown, ways, strict=True)]
+        return f"{self.op}({', '.join(shown)}{self.more})"
 
 
 Step = Launch | Copy | Collective

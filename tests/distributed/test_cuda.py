@@ -11,11 +11,16 @@ from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.distributed.fsdp import fully_shard
 from genesis.engine.backends import FakeCUDABackend
+from genesis.ir.ops.collectives import order_type
+from genesis.ir.place import Place
+from genesis.ir.types import Device, DType, bool_, float32, tensor_type, uint8
 from genesis.nn.parallel import DistributedDataParallel
 from genesis.runtime.collectives import POINT_TO_POINT, DistBackendError, ledger
 from genesis.runtime.cuda import nccl
+from genesis.runtime.cuda.collective_work import CollectiveWork
 from genesis.runtime.cuda.staged_transport import StagedTransport
 from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.plan import Collective
 from tests.distributed.ranks import Ranks, on_the_host
 
 pytestmark = on_the_host("a process has the pretended GPU or a real one")
@@ -226,3 +231,94 @@ def test_gathers_run_beside_kernels_and_change_no_bit_and_no_order(two: Ranks) -
         assert ahead["kernels"][forward] == [0, 0, 0], "a gather of the forward waits for a kernel"
         assert sum(ahead["kernels"]) < sum(without["kernels"])
         assert all(text.startswith(("begins ", "takes ")) for text in ahead["said"]) and ahead["said"]
+
+
+def rings(rank: int, size: int) -> dict[str, Any]:
+    """All receive before they send, in a ring, by single messages, in a batch and in a compiled function."""
+    before, behind = (rank - 1) % size, (rank + 1) % size
+    group = dist.new_group(list(range(size)))  # of this fake GPU
+    found: dict[str, Any] = {}
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
+        got = genesis.zeros(3, device="cuda")
+        works = dist.irecv(got, before, group), dist.isend(genesis.full((3,), 1.0 + rank, device="cuda"), behind, group)
+        for work in works:
+            assert work is not None and work.wait()
+        found["single"] = got.tolist()
+        plan = engine.last_plan()
+        found["calls"] = [step.text for step in plan.plan.steps if type(step).__name__ == "Collective"]
+        others = [other for other in range(size) if other != rank]
+        into = {other: genesis.zeros(2, device="cuda") for other in others}
+        batch = [dist.P2POp(dist.irecv, into[other], other, group) for other in others]
+        batch += [dist.P2POp(dist.isend, genesis.full((2,), 10.0 * rank + other, device="cuda"), other, group)
+                  for other in others]
+        (work,) = dist.batch_isend_irecv(batch if rank % 2 else batch[::-1])
+        assert work.wait()
+        found["batch"] = {other: x.tolist()[0] for other, x in into.items()}
+
+        @genesis.compile
+        def turned(x: Any) -> Any:
+            y = genesis.empty_like(x)
+            for each in dist.batch_isend_irecv([dist.P2POp(dist.irecv, y, before, group),
+                                                dist.P2POp(dist.isend, x * 2, behind, group)]):
+                each.wait()
+            return y + 1
+
+        found["compiled"] = [turned(genesis.full((2,), float(rank + i), device="cuda")).tolist()[0] for i in range(3)]
+        found["told"] = str(genesis.explain(turned))
+    return found
+
+
+def test_ranks_that_all_receive_before_they_send_do_not_wait_for_each_other(two: Ranks, four: Ranks) -> None:
+    for ranks in (two, four):
+        results = ranks(rings)
+        for rank, found in enumerate(results):
+            size, before, behind = len(results), (rank - 1) % len(results), (rank + 1) % len(results)
+            assert found["single"] == [1 + before] * 3
+            assert found["calls"] == [f"messages(float32[3] to {behind}, float32[3] from {before})"]
+            assert found["batch"] == {other: 10 * other + rank for other in range(size) if other != rank}
+            assert found["compiled"] == [2 * (before + i) + 1 for i in range(3)]
+            assert "1 captures, 2 replays" in found["told"]
+
+
+class Told:
+    """Is told of calls in place of NCCL's library."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def call(self, name: str, *arguments: Any) -> None:
+        self.calls.append((name, *arguments[:-2]))  # without communicator and stream
+
+    def of(self, step: Collective, *addresses: int) -> list[Any]:
+        """The calls of a collective."""
+        self.calls.clear()
+        nccl._RUNS[step.op](nccl._Calls(self, None, None), CollectiveWork(step, addresses))  # type: ignore[arg-type]
+        assert self.calls[0] == ("ncclGroupStart",) and self.calls[-1] == ("ncclGroupEnd",)
+        return self.calls[1:-1]
+
+
+def places(dtype: DType, *counts: int) -> tuple[Place, ...]:
+    home = Device("cuda:0")
+    return (*[Place("input", at, 0, tensor_type((count,), dtype, home)) for at, count in enumerate(counts)],
+            Place("input", len(counts), 0, order_type(home)))
+
+
+def test_messages_are_one_group_of_calls_to_nccl() -> None:
+    """All begin between the group's start and its end."""
+    given, taken = places(float32, 3, 0), places(float32, 5)
+    step = Collective("messages", "group0", given, taken, sent=(1, 2), received=(3,),
+                      compared=(given[0].type, given[1].type, taken[0].type))
+    assert step.text == "messages(float32[3] to 1, float32[0] to 2, float32[5] from 3)"
+    assert Told().of(step, 256, 260, 0, 512, 0) == [("ncclSend", 256, 12, nccl.BYTES, 1),
+                                                    ("ncclRecv", 512, 20, nccl.BYTES, 3)]
+
+
+def test_a_sum_of_booleans_is_whether_any_is_true() -> None:
+    """NCCL adds bytes: 1 and 1 would be a byte of 2, which is no boolean."""
+    for op, name in (("all_reduce", "ncclAllReduce"), ("reduce_to", "ncclReduce"),
+                     ("reduce_scatter", "ncclReduceScatter")):
+        for dtype, reduce, expected in ((bool_, "sum", "max"), (bool_, "product", "min"), (bool_, "max", "max"),
+                                        (uint8, "sum", "sum")):
+            x = places(dtype, 4)
+            ((called, _, _, _, _, how, *_),) = Told().of(Collective(op, "group0", x, x, reduce), 256, 0, 256, 0)
+            assert (called, how) == (name, nccl.REDUCTIONS[expected])

@@ -18,6 +18,7 @@ from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
+from genesis.ir.ops.collectives import messages
 from genesis.ir.ops.row_number import report
 from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
@@ -167,11 +168,13 @@ def _collective(group: Group, memory: MemoryPlan) -> Collective:
     known = {stored_as(x): memory.places[x] for x in group.inputs}
     attributes = node.attributes
     more = "".join(f", {attributes[name]}" for name in ("reduce", "peer") if name in attributes)
+    sent, received = attributes.get("sent", ()), attributes.get("received", ())
+    shown = () if "sent" in attributes else tuple(x.type for x in node.inputs[:-1])
+    if node.op is messages:
+        sent, received, shown = attributes["to"], attributes["sources"], (*shown, *node.types[:-1])
     return Collective(node.op.name, attributes["communicator"], tuple(known[stored_as(x)] for x in node.inputs),
                       tuple(memory.places[x] for x in group.outputs), attributes.get("reduce", ""),
-                      attributes.get("peer", 0), attributes.get("sent", ()), attributes.get("received", ()),
-                      more, str(node.source or ""),
-                      () if "sent" in attributes else tuple(x.type for x in node.inputs[:-1]))
+                      attributes.get("peer", 0), sent, received, more, str(node.source or ""), shown)
 
 
 def origin_of(group: Group) -> str:

@@ -75,9 +75,11 @@ def _exchanged(x: TensorType, communicator: str, sent: tuple[int, ...],
     return (x.with_shape((sum(received), *x.shape[1:])),)
 
 
-def _taken(communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, **attributes: Attr) -> tuple[
-        TensorType, ...]:
-    return (tensor_type(shape, dtype, device),)
+def _arrived(*tensors: TensorType, communicator: str, to: tuple[int, ...], sources: tuple[int, ...],
+             shapes: tuple[tuple[int, ...], ...], dtypes: tuple[DType, ...], device: Device) -> tuple[TensorType, ...]:
+    if len(to) != len(tensors) or not len(sources) == len(shapes) == len(dtypes):
+        raise RuntimeError(f"{len(tensors)} tensors go to {list(to)}, and {len(shapes)} come from {list(sources)}")
+    return tuple([tensor_type(shape, dtype, device) for shape, dtype in zip(shapes, dtypes, strict=True)])
 
 
 def _collective(name: str, infer: Callable[..., tuple[TensorType, ...]], attrs: tuple[str, ...], doc: str) -> Op:
@@ -98,10 +100,10 @@ reduce_scatter = _collective("reduce_scatter", _scattered, ("world", "reduce"),
                              "Several are one call.")
 all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
                          "`sent[i]` rows of the operand to process i; from it `received[i]`, one after another.")
-send = _collective("send", lambda x, **attributes: (), ("peer",),
-                   "Nothing: the operand goes to one process. On a GPU; on the CPU a message is no op.")
-recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer"),
-                   "What one process sends next. On a GPU; on the CPU a message is no op.")
+messages = _collective("messages", _arrived, ("to", "sources", "shapes", "dtypes", "device"),
+                       "Operand i goes to process `to[i]`, and result i is what process `sources[i]` sends next: all "
+                       "at once, so that no process waits for one message with others left. On a GPU; on the CPU a "
+                       "message is no op.")
 
 
 
@@ -149,7 +151,7 @@ redistribute = _collective(
     "all_reduce, reduce_scatter or all_gather of it. `place` is this process' number in the communicator.")
 
 
-COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv)
+COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, messages)
 
 
 # Buckets

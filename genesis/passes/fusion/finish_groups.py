@@ -140,7 +140,7 @@ def _collective(nodes: tuple[Node, ...], inputs: tuple[Node, ...], values: Memor
     items = tuple(make(control.item, (call,), (at,), call.source) for at in range(len(call.types)))
     outputs = tuple(values.name.get(item, item) for item in items)
     known = {stored_as(x): x for x in inputs}
-    together = len(call.inputs) == len(items) and call.op is not collectives.all_to_all
+    together = len(call.inputs) == len(items) and call.op not in (collectives.all_to_all, collectives.messages)
     pairs = [*zip(outputs, call.inputs, strict=True)] if together else [(outputs[-1], call.inputs[-1])]
     in_place = tuple((output, known[stored_as(x)]) for output, x in pairs if output.type.numel == x.type.numel
                      and sum(stored_as(x) is stored_as(y) for y in call.inputs) == 1)

@@ -54,7 +54,7 @@ class CollectiveWork:
 
     @property
     def _group(self) -> str:
-        alone = self.step.op in ("send", "recv")  # what two ranks do, each its part
+        alone = self.step.op == "messages"  # what two ranks do, each its part
         return POINT_TO_POINT if alone else self.step.communicator
 
     def note(self) -> None:

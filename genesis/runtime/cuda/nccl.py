@@ -226,12 +226,12 @@ class _Calls:
 
 def _reducing(name: str) -> Callable[[_Calls, CollectiveWork], None]:
     def run(call: _Calls, work: CollectiveWork) -> None:
-        how, more = REDUCTIONS[work.step.reduce], (work.step.peer,) if name == "ncclReduce" else ()
+        more = (work.step.peer,) if name == "ncclReduce" else ()
 
         def each() -> None:
             for x, y in zip(work.operands, work.results, strict=True):
                 if x.count:
-                    call(name, x.address, y.address, x.count, _dtype(x), how, *more)
+                    call(name, x.address, y.address, x.count, _dtype(x), _how(work, x), *more)
         call.grouped(each)
     return run
 
@@ -256,7 +256,7 @@ def _reduce_scatter(call: _Calls, work: CollectiveWork) -> None:
     def each() -> None:
         for x, y in zip(work.operands, work.results, strict=True):
             if y.count:
-                call("ncclReduceScatter", x.address, y.address, y.count, _dtype(x), REDUCTIONS[work.step.reduce])
+                call("ncclReduceScatter", x.address, y.address, y.count, _dtype(x), _how(work, x))
     call.grouped(each)
 
 
@@ -274,22 +274,27 @@ def _all_to_all(call: _Calls, work: CollectiveWork) -> None:
     call.grouped(each)
 
 
-def _send(call: _Calls, work: CollectiveWork) -> None:
-    (x,) = work.operands
-    if x.count:
-        call("ncclSend", x.address, x.count * x.itemsize, BYTES, work.step.peer)
-
-
-def _recv(call: _Calls, work: CollectiveWork) -> None:
-    (y,) = work.results
-    if y.count:
-        call("ncclRecv", y.address, y.count * y.itemsize, BYTES, work.step.peer)
+def _messages(call: _Calls, work: CollectiveWork) -> None:
+    def each() -> None:
+        for name, buffers, peers in (("ncclSend", work.operands, work.step.sent),
+                                     ("ncclRecv", work.results, work.step.received)):
+            for x, peer in zip(buffers, peers, strict=True):
+                if x.count:
+                    call(name, x.address, x.count * x.itemsize, BYTES, peer)
+    call.grouped(each)
 
 
 _RUNS: Final[dict[str, Callable[[_Calls, CollectiveWork], None]]] = {
     "all_reduce": _reducing("ncclAllReduce"), "reduce_to": _reducing("ncclReduce"), "broadcast": _broadcast,
-    "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all, "send": _send,
-    "recv": _recv}
+    "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all,
+    "messages": _messages}
+
+
+def _how(work: CollectiveWork, x: Buffer) -> int:
+    """The reduction of the operand's elements. Booleans are bytes of 0 and 1: their sum is whether any is true, not a
+    byte of 2, and their product whether all are."""
+    reduce = work.step.reduce
+    return REDUCTIONS[{"sum": "max", "product": "min"}.get(reduce, reduce) if x.dtype == "bool" else reduce]
 
 
 def _dtype(buffer: Buffer) -> int:

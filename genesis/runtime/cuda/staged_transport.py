@@ -56,12 +56,13 @@ class StagedTransport:
         elif step.op == "all_to_all":
             out, into = _rows(results[0], sum(step.received)), _rows(given[0], sum(step.sent))
             host.all_to_all(out, into, step.received, step.sent)
-        elif step.op == "send":
-            host.send(given[0], step.peer).wait()
         else:
-            message = host.recv(results[0].shape, work.results[0].dtype, step.peer)
-            message.wait()
-            results = [message.tensor]
+            sent = [host.send(x, peer) for x, peer in zip(given, step.sent, strict=True)]
+            begun = [host.recv(x.shape, buffer.dtype, peer)
+                     for x, buffer, peer in zip(results, work.results, step.received, strict=True)]
+            for message in (*begun, *sent):
+                message.wait()
+            results = [message.tensor for message in begun]
         return results
 
     def abort(self) -> None:
