@@ -7,8 +7,9 @@ of one value (`Launch.shared`) do not wait for each other, though all parts have
 
 Launches behind a collective wait for what it waits for. Otherwise a GPU may do first what leads to the program's end,
 the gradients of a model's inputs layer by layer, and weights' gradients after that: then the reductions of these begin
-when nothing is left that could hide them (GPT-2 on four H200s: 13 of 14 buckets, 4 ms of 35). A launch that itself
-waits for a collective, a bucket's update, comes no later for others that lie between the two.
+when nothing is left that could hide them (GPT-2 on four H200s: 13 of 14 buckets, 4 ms of 35). The updates of buckets
+stand at the end (`passes/memory/hold_updates.py`), and so run when all gradients are made: beside the last bucket's
+reduction, which has nothing else to hide it, and not beside backward's products, whose time they would add to.
 
     0: a → t        after: ()
     1: b → u               ()          nothing of step 0: they may overlap
@@ -30,8 +31,8 @@ def edges_of(steps: Sequence[Step]) -> Edges:
     memories: dict[MemoryRef, _Spans] = {}
     earlier: list[int] = []  # for each step the set of steps that are done before it, as bits
     found: list[tuple[int, ...]] = []
-    awaited: list[int] = []  # what collectives wait for, without what others of these wait for
-    awaited_at: dict[int, list[int]] = {}  # for each collective what it and those before it wait for
+    collectives: set[int] = set()
+    awaited: list[int] = []  # the launches that collectives wait for, without what others of these wait for
     for number, step in enumerate(steps):
         conflicts: set[int] = set()
         shared = set(map(id, step.shared)) if isinstance(step, Launch) else ()
@@ -48,15 +49,14 @@ def edges_of(steps: Sequence[Step]) -> Edges:
                     else:
                         spans.access(place.offset, place.offset + nbytes, number, overwrites, conflicts)
         conflicts.discard(number)
-        if awaited and isinstance(step, Launch):
-            last = max(conflicts & awaited_at.keys(), default=None)
-            conflicts.update(awaited if last is None else awaited_at[last])
+        if isinstance(step, Launch):
+            conflicts.update(awaited)
         kept, covered = _last_of(conflicts, earlier)
         earlier.append(covered)
         found.append(tuple(reversed(kept)))
         if isinstance(step, Collective):
-            awaited, _ = _last_of({*awaited, *(x for x in kept if x not in awaited_at)}, earlier)
-            awaited_at[number] = awaited
+            awaited, _ = _last_of({*awaited, *(x for x in kept if x not in collectives)}, earlier)
+            collectives.add(number)
     return tuple(found)
 
 
