@@ -1,23 +1,26 @@
-"""The programs of tests/programs on the CPU beside eager torch: one thread, processor time, libraries in turn.
+"""The programs of tests/programs beside eager torch, libraries in turn: on the CPU by one thread's processor time, on a
+GPU by the clock, a step until the next one is asked for.
 
-    python benchmarks/programs.py [--only ppo,unet] [--rounds 4] [--out]
+    python benchmarks/programs.py [--only ppo,unet] [--rounds 4] [--device cuda] [--out]
 
 Each program runs whole: it makes its model and takes ten steps or so. Columns are ratios of times, above 1 faster than
 torch, and seconds beyond torch's:
 
     step    least time between two calls of the program's step, in rounds after the first; undecorated, compiled
     run     least time of a whole run after the first: every plan is known; undecorated, compiled
-    first   processor seconds from the first call of the step to the second, with nothing compiled, beyond torch's
-    total   processor seconds of the first whole run, beyond torch's
+    first   seconds from the first call of the step to the second, with nothing compiled, beyond torch's
+    total   seconds of the first whole run, beyond torch's
 
 `captures` and `hits` are those of the compiled run of the last round; why a step is recorded instead is in the file. A
-program without a step of its own (`-`) has runs only. Sizes are those of the tests: the time is mostly the host's.
+program without a step of its own (`-`) has runs only. Sizes are those of the tests: the time is mostly the host's. The
+file's `load` is the machine's mean load while this ran, its least and largest.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import re
 import sys
 import time
@@ -42,15 +45,22 @@ from tests.programs.lab import Lab
 WAYS = ("torch", "undecorated", "compiled")
 
 
+def clock_of(device: str) -> Callable[[], float]:
+    """What time is taken by: on a GPU the processor may wait."""
+    return time.process_time if device == "cpu" else time.perf_counter
+
+
 @dataclass
 class TimedLab(Lab):
     """A run of which the calls of the first step that the program decorates are timed.
 
     Attributes:
-        starts: processor time at the beginning of each of these calls.
+        clock: what they are timed by.
+        starts: its time at the beginning of each of these calls.
         functions: the steps as the program calls them.
     """
 
+    clock: Callable[[], float] = time.process_time
     starts: list[float] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)
 
@@ -60,17 +70,17 @@ class TimedLab(Lab):
         self.functions.append(made)
         if len(self.functions) > 1:
             return made
-        starts = self.starts
+        starts, clock = self.starts, self.clock
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            starts.append(time.process_time())
+            starts.append(clock())
             return made(*args, **kwargs)
         return timed
 
 
 @dataclass
 class Times:
-    """What a way of running took, in processor seconds.
+    """What a way of running took, in seconds.
 
     Attributes:
         total: the first run.
@@ -89,19 +99,22 @@ class Times:
     recorded: list[str] = field(default_factory=list)
 
 
-def run_once(name: str, way: str) -> tuple[float, list[float], list[Any]]:
+def run_once(name: str, way: str, device: str) -> tuple[float, list[float], list[Any]]:
     """The time of a run, those between the calls of its step, and its steps."""
-    found, library = PROGRAMS[name], torch if way == "torch" else genesis
+    found, library, clock = PROGRAMS[name], torch if way == "torch" else genesis, clock_of(device)
     dtype = "float64" if found.chaotic else "float32"
     library.manual_seed(0)
     library.set_default_dtype(getattr(library, dtype))
-    lab = TimedLab(library, dtype, way == "compiled")
+    lab = TimedLab(library, dtype, way == "compiled", clock=clock)
     try:
-        start = time.process_time()
+        start = clock()
         result = found.run(lab)
         if way != "torch":
             genesis.eval(*[x for x in _leaves(result) if isinstance(x, genesis.Tensor)])
-        took = time.process_time() - start
+        if device != "cpu":
+            torch.cuda.synchronize()
+            genesis.cuda.synchronize()
+        took = clock() - start
     finally:
         library.set_default_dtype(library.float32)
     return took, [b - a for a, b in zip(lab.starts, lab.starts[1:], strict=False)], lab.functions
@@ -113,14 +126,14 @@ def _leaves(value: Any) -> list[Any]:
     return [x for part in value for x in _leaves(part)] if isinstance(value, (list, tuple)) else [value]
 
 
-def measure(name: str, rounds: int) -> dict[str, Times]:
+def measure(name: str, rounds: int, device: str) -> dict[str, Times]:
     """All ways of running a program, in turn."""
     found: dict[str, Times] = {}
     for number in range(rounds):
         for way in WAYS:
             if not number:
                 genesis.engine.reset()
-            took, between, functions = run_once(name, way)
+            took, between, functions = run_once(name, way, device)
             if not number:
                 found[way] = Times(took, between[0] if between else None)
                 continue
@@ -166,21 +179,28 @@ def main() -> None:
     parser.add_argument("--only", default="", help="programs whose name contains one of these words")
     parser.add_argument("--rounds", type=int, default=4)
     record.add_out(parser)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False
+    for library in (torch, genesis):
+        library.set_default_device(args.device)
     warnings.simplefilter("ignore")
     words = [word for word in args.only.split(",") if word]
     rows: list[dict[str, Any]] = []
+    loads: list[float] = []
     pairs = "".join(f"{key + ' u':>8}{key + ' c':>8}" for key in ("step", "run", "first", "total"))
     print(f"{'':28}{'torch ms':>8}{pairs}{'capt':>6}{'hits':>6}")
     for name in PROGRAMS:
         if words and not any(word in name for word in words):
             continue
-        rows.append(row_of(name, measure(name, max(2, args.rounds))))
+        loads.append(os.getloadavg()[0])
+        rows.append(row_of(name, measure(name, max(2, args.rounds), args.device)))
         print(line_of(rows[-1]), flush=True)
         if args.out:
-            record.write(args.out, "programs", config={"rounds": args.rounds, "threads": 1}, medians=medians(rows),
-                         rows=rows)
+            config = {"rounds": args.rounds, "threads": 1, "device": args.device, "load": [min(loads), max(loads)]}
+            name = "programs" if args.device == "cpu" else f"programs_{args.device}"
+            record.write(args.out, name, config=config, medians=medians(rows), rows=rows)
     print("medians: " + ", ".join(f"{key} {value:.2f}" for key, value in medians(rows).items()))
 
 

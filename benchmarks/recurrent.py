@@ -1,6 +1,7 @@
-"""Training steps of recurrent networks on the CPU beside eager torch: one thread, processor time, least of several.
+"""Training steps of recurrent networks beside eager torch: on the CPU by processor time of one thread, on a GPU beside
+cuDNN by the clock; the least of several.
 
-    python benchmarks/recurrent.py [--out benchmarks/results/recurrent.json]
+    python benchmarks/recurrent.py [--device cuda] [--out benchmarks/results/recurrent.json]
 
 Models: a word model of two LSTM layers of 650 (35 steps, batch 20), character models of 128 (LSTM and GRU), images read
 row by row (28 × 28, hidden 128, batch 100). A step is forward, backward, clipping and the update.
@@ -135,11 +136,11 @@ MODELS: dict[str, Callable[[Any, bool], Callable[[], Any]]] = {
 }
 
 
-def seconds(run: Callable[[], Any]) -> float:
-    """Processor time of one call."""
-    start = time.process_time()
+def seconds(run: Callable[[], Any], clock: Callable[[], float]) -> float:
+    """Time of one call, which ends with reading its loss."""
+    start = clock()
     run()
-    return time.process_time() - start
+    return clock() - start
 
 
 def main() -> None:
@@ -147,9 +148,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", default="")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     record.add_out(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    clock = time.process_time if args.device == "cpu" else time.perf_counter
+    torch.backends.cudnn.allow_tf32 = False
+    for library in (torch, genesis):
+        library.set_default_device(args.device)
     rows = []
     print(f"{'':34}{'torch ms':>10}{'undecorated':>13}{'compiled':>10}")
     for name, make in MODELS.items():
@@ -159,7 +165,7 @@ def main() -> None:
         best: dict[str, float] = {}
         for turn in range(4 + args.steps):
             for key, run in runs.items():
-                took = seconds(run)
+                took = seconds(run, clock)
                 if turn >= 4:
                     best[key] = min(best.get(key, took), took)
         ratios = {key: best["torch"] / best[key] for key in ("undecorated", "compiled")}
@@ -169,7 +175,8 @@ def main() -> None:
         del runs
         gc.collect()
     if args.out:
-        record.write(args.out, "recurrent", config={"steps": args.steps, "threads": 1}, rows=rows)
+        name = "recurrent" if args.device == "cpu" else f"recurrent_{args.device}"
+        record.write(args.out, name, config={"steps": args.steps, "threads": 1, "device": args.device}, rows=rows)
 
 
 if __name__ == "__main__":

@@ -98,16 +98,20 @@ def program(run: Callable[[Lab], Any] | None = None, *, chaotic: bool = False, q
     return enter if run is None else enter(run)
 
 
-def results(name: str, library: ModuleType, compiled: bool = False) -> list[np.ndarray]:
-    """All numbers of a program, flat, with one library."""
+def results(name: str, library: ModuleType, compiled: bool = False, device: str = "cpu") -> list[np.ndarray]:
+    """All numbers of a program, flat, with one library. Tensors that name no device are made on `device`."""
     found = PROGRAMS[name]
     dtype = "float64" if found.chaotic else "float32"
     library.manual_seed(0)
     library.set_default_dtype(getattr(library, dtype))
+    if device != "cpu":
+        library.set_default_device(device)
     try:
         return list(_flat(found.run(Lab(library, dtype, compiled))))
     finally:
         library.set_default_dtype(library.float32)
+        if device != "cpu":
+            library.set_default_device(None)
 
 
 def _flat(value: Any) -> Any:
@@ -117,6 +121,6 @@ def _flat(value: Any) -> Any:
     elif isinstance(value, dict):
         yield from _flat(list(value.values()))
     elif isinstance(value, (genesis.Tensor, torch.Tensor)):
-        yield np.array(value.detach().numpy())
+        yield np.array(value.detach().cpu().numpy())
     else:
         yield np.asarray(value)

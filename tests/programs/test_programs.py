@@ -20,10 +20,10 @@ def flags_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
 
 
-def same(name: str, compiled: bool) -> None:
+def same(name: str, compiled: bool, device: str = "cpu") -> None:
     """float32 within 1e-5 of the largest number of an array; float64 within 1e-9, where rounding is amplified."""
     tolerance = 1e-9 if PROGRAMS[name].chaotic else 1e-5
-    ours, theirs = results(name, genesis, compiled), results(name, torch)
+    ours, theirs = results(name, genesis, compiled, device), results(name, torch, device=device)
     assert len(ours) == len(theirs) > 0
     for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         assert a.shape == b.shape and a.dtype == b.dtype, f"result {number}: {a.dtype}{a.shape}, not {b.dtype}{b.shape}"
@@ -45,6 +45,16 @@ def test_program(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_program_compiled(name: str) -> None:
     same(name, compiled=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("compiled", [False, True], ids=["undecorated", "compiled"])
+def test_program_on_a_gpu(name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside torch's on the same GPU, which rounds no float32 product to TF32 then."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    same(name, compiled, "cuda")
 
 
 def test_there_are_at_least_forty() -> None:
