@@ -28,6 +28,7 @@ class Reads:
 
     Attributes:
         chains: a global's name, then attributes that are read of it right away: `a.b.c` is ("a", "b", "c").
+        only_asked: those of `chains` of which the code asks nothing but whether something is in them.
         imports: (level, name) of modules that the code imports itself.
         names: all attributes that it reads or writes, and its strings, which getattr may use.
         uncertain: those of `names` that may be missing now and there later: written ones, and strings.
@@ -35,6 +36,7 @@ class Reads:
     """
 
     chains: tuple[tuple[str, ...], ...]
+    only_asked: frozenset[tuple[str, ...]]
     imports: tuple[tuple[int, str], ...]
     names: frozenset[str]
     uncertain: frozenset[str]
@@ -44,7 +46,7 @@ class Reads:
 @lru_cache(maxsize=4096)
 def reads(code: types.CodeType) -> Reads:
     """The names that the code, and code nested in it, can look up."""
-    chains: dict[tuple[str, ...], None] = {}
+    chains: dict[tuple[str, ...], bool] = {}  # whether all that is done with it is to ask what is in it
     imports: dict[tuple[int, str], None] = {}
     names: set[str] = set()
     uncertain: set[str] = set()
@@ -62,15 +64,17 @@ def reads(code: types.CodeType) -> Reads:
             if chain and kind in _LINKS:
                 chain = (*chain, name)
             elif kind not in ("CACHE", "EXTENDED_ARG"):
-                chains[chain] = None
+                chains[chain] = kind == "CONTAINS_OP" and chains.get(chain, True)
                 chain = (name,) if kind in _ROOTS else ()
             if kind in _STORES:
                 uncertain.add(name)
             elif kind == "IMPORT_NAME":
                 imports[constants[-2], name] = None
-        chains[chain] = None
+        chains[chain] = False
     chains.pop((), None)
-    return Reads(tuple(chains), tuple(imports), frozenset(names), frozenset(uncertain), not _COMPUTED.isdisjoint(names))
+    asked = frozenset(chain for chain, only in chains.items() if only)
+    return Reads(tuple(chains), asked, tuple(imports), frozenset(names), frozenset(uncertain),
+                 not _COMPUTED.isdisjoint(names))
 
 
 @lru_cache(maxsize=4096)

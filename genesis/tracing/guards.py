@@ -119,7 +119,9 @@ class Guards:
             for at, name in enumerate(chain):
                 value = space.get(name, MISSING)
                 if not isinstance(value, types.ModuleType):
-                    if (id(space), name) not in self._given:
+                    if value is sys.modules and chain in what.only_asked:
+                        self.checks.length(value, len(self._world.of(value)))  # one more is there, or one less
+                    elif (id(space), name) not in self._given:
                         self._stack.append((value, ".".join(chain[:at + 1])))
                     break
                 space = vars(value)

@@ -154,6 +154,16 @@ def test_modules_in_sys_modules(tools: Any, monkeypatch: pytest.MonkeyPatch) -> 
     pair.same(ramp(2))
 
 
+def test_a_name_is_looked_for_in_sys_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As einops does for each call: the hundreds of modules that are in it do not matter, one more or less does."""
+    pair = check(lambda x: x * 3 if "absent_from_this_test" in sys.modules else x * 2,
+                 lambda: monkeypatch.setitem(sys.modules, "absent_from_this_test", sys), monkeypatch.undo)
+    assert pair.compiled.hits > 0
+    taken = Pair(lambda x: x * 3 if "sys" in sys.modules and sys.modules["sys"] is sys else x)
+    taken.same(ramp(2))
+    assert "is used as a value" in taken.refused
+
+
 def test_the_class_of_an_object() -> None:
     value, module = Base(), Scaled()
     check(lambda x: x * value.factor(), lambda: setattr(value, "__class__", Other))

@@ -55,6 +55,7 @@ def test_gradients_and_compiled_functions(compiled: bool) -> None:
         run(x).backward()
         assert x.grad is not None
         np.testing.assert_allclose(x.grad.numpy(), 2 * IMAGES, rtol=1e-6)
+    assert not compiled or genesis.explain(run).hits
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -67,7 +68,7 @@ def test_layers_are_modules(compiled: bool) -> None:
         layers.Reduce("b h w -> b w", "mean"))
     assert [name for name, _ in net.named_parameters()] == ["1.weight", "1.bias", "2.weight", "2.bias"]
     assert repr(net[3]) == "Reduce('b h w -> b w', 'mean')"
-    weights = {name: p.detach().numpy() for name, p in net.named_parameters()}
+    weights = {name: np.array(p.tolist(), np.float32) for name, p in net.named_parameters()}
     run = genesis.compile(net) if compiled else net
     for _ in range(3):
         found = run(genesis.tensor(IMAGES))
@@ -76,4 +77,5 @@ def test_layers_are_modules(compiled: bool) -> None:
         mixed = np.einsum("bhwgc,gcd->bhwd", hidden.reshape(6, 2, 6, 2, 2), weights["2.weight"]) + weights["2.bias"][0]
         np.testing.assert_allclose(found.detach().numpy(), mixed.reshape(6, 2, 18).mean(1), rtol=2e-5, atol=2e-6)
         found.sum().backward()
+    assert not compiled or genesis.explain(run).hits
     assert copy.deepcopy(net)(genesis.tensor(IMAGES)).tolist() == net(genesis.tensor(IMAGES)).tolist()
