@@ -12,7 +12,8 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
    The way back adds to subnormal numbers: their bits are moved up instead.
  * It reduces and scans with a function of the kernel's own element by element: `along_axis.py` goes slice by slice.
- * It patches the language at each call of a function inside a kernel: once a launch is enough.
+ * It patches the language at each call of a function inside a kernel: once a launch is enough. It makes each shape and
+   number anew: once a launch, too (`known_shapes.py`).
  * Assembly cannot be run: what there is of it is known by its instruction, or as words in shared memory
    (`shared_words.py`).
 Afterwards everything is as it was, and the same process can go on compiling.
@@ -38,6 +39,7 @@ from genesis.runtime.cuda.driver import MappedMatrix, Pointer
 from genesis.runtime.fake_cuda import along_axis
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
+from genesis.runtime.fake_cuda.known_shapes import KnownShapes
 from genesis.runtime.fake_cuda.shared_words import SharedWords
 
 if TYPE_CHECKING:
@@ -146,12 +148,14 @@ def interpreting() -> Iterator[None]:
     import triton.experimental.gluon.language  # else imported inside, where it would keep what is patched
     import triton.language as tl
     from triton.language.extra import cuda, libdevice
+    from triton.language.semantic import TritonSemantic
     from triton.runtime import interpreter
     from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, ReduceOps, ScanOps, interpreter_builder
 
     # The interpreter patches these modules and does not undo all of its patches.
     places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice, cuda,
-              ReduceOps, ScanOps, GridExecutor, InterpreterBuilder, interpreter_builder, interpreter)
+              tl.block_type, TritonSemantic, ReduceOps, ScanOps, GridExecutor, InterpreterBuilder, interpreter_builder,
+              interpreter)
     before = [dict(vars(place)) for place in places]
     replaced = {id(original): twin for original, twin in _library_twins()}
     try:
@@ -171,6 +175,11 @@ def interpreting() -> Iterator[None]:
         ReduceOps.apply_impl = along_axis.reducing(ReduceOps.apply_impl)
         ScanOps.generic_scan = along_axis.scan
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
+        known = KnownShapes()
+        tl.block_type.__init__ = known.block_type_init(tl.block_type.__init__)
+        tl.tensor.__init__ = known.tensor_init(tl.tensor.__init__)
+        TritonSemantic.scalar_constant = known.scalar_constant(TritonSemantic.scalar_constant)
+        TritonSemantic.broadcast_impl_value = known.broadcast_impl_value(TritonSemantic.broadcast_impl_value)
         _patch_once()
         interpreter._get_np_dtype = _dtypes_of_numpy(interpreter._get_np_dtype)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():

@@ -1,0 +1,120 @@
+"""Shapes and numbers in Triton's interpreter, made once a launch.
+
+Each step of an interpreted kernel makes tensors and their types, and each of these a tuple of its sizes, a type of that
+tuple, and texts of both: half of the time that a kernel took. A number beside a tensor becomes a tensor twice, and then
+a block. Kernels have few shapes and numbers, and nobody writes to what shows one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from triton import language
+    from triton.language.semantic import TritonSemantic
+
+Init = Callable[..., None]
+"""What a class has for `__init__`."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A tensor of a number.
+
+    Attributes:
+        data: its array: the interpreter's shift gives an operand's handle another one, of signed integers.
+        beside: what it is known by, so that no other object gets its address.
+    """
+
+    tensor: language.tensor
+    data: np.ndarray
+    beside: object = None
+
+    def again(self) -> language.tensor:
+        """The tensor, with its own array."""
+        self.tensor.handle.data = self.data
+        return self.tensor
+
+
+@dataclass(frozen=True)
+class KnownShapes:
+    """What one launch has made.
+
+    Attributes:
+        types: sizes → the tuple that a type has of them, and how many elements these are.
+        tensors: sizes → the same of a tensor.
+        numbers: (integer, dtype) → its tensor.
+        blocks: (a tensor among the numbers, a type's tuple of sizes), by their addresses → the block of that number.
+        scalars: the addresses of the tensors among the numbers.
+    """
+
+    types: dict[tuple[int, ...], tuple[Any, int]] = field(default_factory=dict)
+    tensors: dict[tuple[int, ...], tuple[Any, Any]] = field(default_factory=dict)
+    numbers: dict[tuple[int, str], _Kept] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], _Kept] = field(default_factory=dict)
+    scalars: set[int] = field(default_factory=set)
+
+    def block_type_init(self, original: Init) -> Init:
+        """`block_type.__init__`."""
+        import triton.language as tl
+        known = self.types
+
+        def init(made: language.block_type, element_ty: language.dtype, shape: Any) -> None:
+            key = tuple([x.value if x.__class__ is tl.constexpr else x for x in shape])
+            if key not in known:
+                original(made, element_ty, shape)
+                known[key] = made.shape, made.numel
+                return
+            made.element_ty = element_ty
+            made.shape, made.numel = known[key]
+            made.name = f"<{key}, {element_ty}>"
+        return init
+
+    def tensor_init(self, original: Init) -> Init:
+        """`tensor.__init__`."""
+        known = self.tensors
+
+        def init(made: language.tensor, handle: Any, type: language.dtype) -> None:
+            key = tuple(type.shape.values) if type.is_block() else ()
+            if key not in known:
+                original(made, handle, type)
+                known[key] = made.shape, made.numel
+                return
+            made.handle, made.type, made.dtype = handle, type, type.scalar
+            made.shape, made.numel = known[key]
+        return init
+
+    def scalar_constant(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`TritonSemantic.scalar_constant`, of integers."""
+        known, scalars = self.numbers, self.scalars
+
+        def constant(semantic: TritonSemantic, value: Any, dtype: language.dtype) -> Any:
+            if value.__class__ is not int or dtype.__class__.__name__ != "dtype":
+                return original(semantic, value, dtype)
+            found = known.get((value, dtype.name))
+            if found is None:
+                made = original(semantic, value, dtype)
+                found = known[value, dtype.name] = _Kept(made, made.handle.data)
+                scalars.add(id(made))
+            return found.again()
+        return constant
+
+    def broadcast_impl_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`TritonSemantic.broadcast_impl_value`: two shapes that are one object, and a number beside a block."""
+        blocks, scalars = self.blocks, self.scalars
+
+        def broadcast(semantic: TritonSemantic, left: language.tensor, right: language.tensor) -> Any:
+            a, b = left.type, right.type
+            if not a.is_block() or (id(right) not in scalars and not (b.is_block() and a.shape is b.shape)):
+                return original(semantic, left, right)
+            if id(right) not in scalars:
+                return left, right
+            key = id(right), id(a.shape)
+            if key not in blocks:
+                _, made = original(semantic, left, right)
+                blocks[key] = _Kept(made, made.handle.data, a.shape)
+            return left, blocks[key].again()
+        return broadcast
