@@ -90,7 +90,7 @@ TABLES = [((300, 3), 0, 700, "float32", True), ((2, 90, 70), 1, 600, "float32", 
 
 
 @pytest.mark.parametrize(("kind", "table"), sweep_but(
-    lambda kind, table: (list(INDICES).index(kind) - TABLES.index(table)) % len(TABLES) < 2, INDICES, TABLES))
+    lambda kind, table: (list(INDICES).index(kind) - TABLES.index(table)) % len(TABLES) < 1, INDICES, TABLES))
 def test_any_index_gives_the_same_bits_each_time(table: tuple[tuple[int, ...], int, int, str, bool],
                                                  kind: str) -> None:
     shape, axis, count, dtype, constant = table
@@ -134,7 +134,8 @@ def test_programs_for_shares_leave_all_flags_0() -> None:
 
 
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
-    ((20439, 32), 100_000, "bfloat16"), ((3, 4096), 20_000, "float32"), ((120_000, 1), 200_000, "float64")])
+    ((20439, 32), 100_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
+    pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow)])
 def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], count: int,
                                            dtype: str) -> None:
     monkeypatch.undo()

@@ -18,6 +18,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import an_input, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.sweeping import sweep_but
 
 TOLERANCE = {bfloat16: 1e-2, float16: 1.5e-3, float32: 2e-6, float64: 1e-13, int64: 0}
 """One rounding of the result (bfloat16: 2^-8), relative to the largest value, and sums in another order."""
@@ -128,11 +129,11 @@ def test_a_chain_of_convolutions_stays_in_its_layout() -> None:
     assert len(loops) == 5  # x and two weights into the layout, relu in it, the result out of it
 
 
-@pytest.mark.parametrize("case", [
+@pytest.mark.parametrize("case", sweep_but(lambda case: case[1][-1] == 3, [
     ((32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1),
     ((32, 256, 56, 56), (512, 256, 1, 1), (2, 2), (0, 0), (1, 1), 1),
     ((32, 3, 224, 224), (64, 3, 7, 7), (2, 2), (3, 3), (1, 1), 1),
-], ids=str)
+]), ids=str)
 def test_kernels_compile_for_hopper(case) -> None:
     operands, outputs = program(case, bfloat16, bias=False)
     kernels = [emit(group) for group in compiled(operands, outputs).groups if group.kind == "convolution"]

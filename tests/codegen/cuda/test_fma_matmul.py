@@ -35,6 +35,7 @@ from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import inputs, some
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
 from tests.codegen.cuda.test_product_lines import product
+from tests.sweeping import sweep_but
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
@@ -157,13 +158,17 @@ def loop_of(ptx: str) -> list[str]:
     return [line for line in lines[first:sums[-1] + 1] if not line.startswith("$L__BB") and "cp.async" not in line]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("rows", "depth", "columns", "each"), [
-    (4096, 4096, 4096, 21), (4001, 4099, 4097, 21), (256, 512, 384, 4), (199, 847, 24, 4)])
-def test_machine_code(rows: int, depth: int, columns: int, each: int, layout: str, tmp_path: Path) -> None:
+SHAPES = [(4096, 4096, 4096, 21), (4001, 4099, 4097, 21), (256, 512, 384, 4), (199, 847, 24, 4)]
+"""(rows, depth, columns, multiply-adds for each read)."""
+
+
+@pytest.mark.parametrize(("shape", "layout"), sweep_but(
+    lambda shape, layout: SHAPES.index(shape) == list(LAYOUTS).index(layout), SHAPES, LAYOUTS))
+def test_machine_code(shape: tuple[int, int, int, int], layout: str, tmp_path: Path) -> None:
     """Nothing of the loop is kept in memory. Shared memory is read four numbers at a time (two where a thread has but
     two rows), each for so many multiply-adds and more."""
-    operands, node = product(rows, depth, columns, float32, layout)
+    *sizes, each = shape
+    operands, node = product(*sizes, float32, layout)
     text = ptx_of(kernel_of(operands, node))
     said = remarks(text, tmp_path)
     assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
@@ -178,7 +183,8 @@ SPILLED = 0 if triton.__version__.startswith("3.6.") else 28
 """Bytes that a thread may keep outside of registers: Triton 3.9 does so with one of the candidates, of 128 × 64."""
 
 
-@pytest.mark.parametrize("tile", MORE_TILES["ieee"], ids=lambda x: x.name)
+@pytest.mark.parametrize("tile", sweep_but(
+    lambda tile: (tile.i, tile.j) in ((64, 128), (32, 32), (128, 128)), MORE_TILES["ieee"]), ids=lambda x: x.name)
 def test_every_tile_has_registers(tile: Tile, tmp_path: Path) -> None:
     operands, node = product(4096, 4096, 4096, float32, "nt")
     with deciding(Rows([Row(Key("product", ""), tile.name)])):

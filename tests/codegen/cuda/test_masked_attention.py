@@ -144,7 +144,8 @@ def test_the_gradient_of_a_mask_is_made_only_where_it_is_wanted() -> None:
     close(got, leaf.grad, 3e-2)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("head", "dtype"), [(64, bool_), (128, bfloat16)])
+@pytest.mark.parametrize(("head", "dtype"), [
+    pytest.param(64, bool_, marks=pytest.mark.slow), (128, bfloat16)])
 def test_kernels_compile_for_hopper(head: int, dtype: DType) -> None:
     operands, outputs = program((4, 16, 1024, head), (4, 4, 1024, head), (4, 1, 1024, 1024), dtype)
     kernels = [emit(group) for group in compiled(*outputs, operands=operands).groups

@@ -128,7 +128,8 @@ def test_which_rows_go_by_digits(shape: tuple[int, ...], axis: int, dtype: str, 
 
 
 @pytest.mark.parametrize(("length", "dtype", "spilled"), [
-    (16384, "float32", 64), (8192, "float32", 64), (16384, "bfloat16", 0)])
+    pytest.param(16384, "float32", 64, marks=pytest.mark.slow), (8192, "float32", 64),
+    pytest.param(16384, "bfloat16", 0, marks=pytest.mark.slow)])
 def test_words_stay_in_registers(length: int, dtype: str, spilled: int, tmp_path: Path) -> None:
     """1024 threads have 64 registers each, of which 16 words of 64 bits and their places take 48."""
     x = an_input(0, (400, length), dtype_named(dtype))

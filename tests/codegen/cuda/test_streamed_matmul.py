@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from math import gcd
 
 import pytest
 import torch
@@ -32,6 +33,7 @@ from tests.codegen.cuda.programs import TOLERANCE, inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import stack_bytes
 from tests.codegen.cuda.test_machine_code import ptx_of
+from tests.sweeping import sweep_but
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small products are streamed."""
@@ -119,7 +121,7 @@ EPILOGUES = {
 }
 
 
-@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("name", sweep_but(lambda name: name in ("residual", "compared"), EPILOGUES))
 def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     x, w, bias, other = inputs((1024, 512), (2048, 512), (2048,), (1024, 2048), dtype=bfloat16)
     y = EPILOGUES[name](matmul(x, swap_last(w)), movement.expand(bias, shape=(1024, 2048)), other)
@@ -127,11 +129,12 @@ def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     assert kernel.name.startswith("streamed_matmul") and kernel.plain and compile_cubin(kernel)
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "and what the gradient reads"])
-@pytest.mark.parametrize("approximate", ["tanh", "none"])
-@pytest.mark.parametrize("depth, columns", [(768, 3072), (4096, 14336)])
-def test_a_gelu_beside_sums_spills_no_registers(depth: int, columns: int, approximate: str, beside: bool) -> None:
+@pytest.mark.parametrize(("size", "approximate", "beside"), sweep_but(
+    lambda size, approximate, beside: (size[0] > 768) is (approximate == "tanh") and beside,
+    [(768, 3072), (4096, 14336)], ["tanh", "none"], [False, True]))
+def test_a_gelu_beside_sums_spills_no_registers(size: tuple[int, int], approximate: str, beside: bool) -> None:
     """The L1 has no room for spilled registers beside the blocks: they would go to the L2 and back."""
+    depth, columns = size
     x, w, bias = inputs((16384, depth), (columns, depth), (columns,), dtype=bfloat16)
     y = matmul(x, swap_last(w)) + movement.expand(bias, shape=(16384, columns))
     outputs = (p.gelu(y, approximate=approximate), *([y] if beside else []))
@@ -240,8 +243,8 @@ def test_other_sums_are_no_part_of_a_products_kernel() -> None:
     assert len(fuse(decomposed(Graph(operands, (dx, sums))), gpu=smaller).groups) == 2
 
 
-@pytest.mark.parametrize("short", [False, True])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("name", "short"), sweep_but(
+    lambda name, short: (name, short) in (("large", False), ("turns", True), ("shared", False)), FORMS, [False, True]))
 def test_a_gelu_s_gradient_and_its_sums_spill_no_registers(only_form: Callable[[Form], None], name: str,
                                                            short: bool) -> None:
     """What a short one reads is asked for before the sums begin, in whole tiles."""
@@ -322,10 +325,10 @@ def at_odd_places(columns: int, gelu: bool = False) -> tuple[tuple[Node, ...], t
     return (x, w, bias), (p.gelu(y), y) if gelu else (y,)
 
 
-@pytest.mark.parametrize("columns, width", [(397, "b16"), (398, "b32"), (396, "v2.b32")])
-@pytest.mark.parametrize("name", FORMS)
-def test_rows_at_odd_places_are_stored_along_the_rows(only_form: Callable[[Form], None], name: str, columns: int,
-                                                      width: str) -> None:
+@pytest.mark.parametrize(("name", "columns"), sweep_but(
+    lambda name, columns: (name, columns) in (("large", 397), ("turns", 398), ("shared", 396)), FORMS, [397, 398, 396]))
+def test_rows_at_odd_places_are_stored_along_the_rows(only_form: Callable[[Form], None], name: str,
+                                                      columns: int) -> None:
     """Tensor cores leave two neighbours to a thread and eight rows to a warp: it would write to eight rows at once."""
     only_form(replace(FORMS[name], tile=replace(FORMS[name].tile, j=128)))
     operands, outputs = at_odd_places(columns)
@@ -336,12 +339,12 @@ def test_rows_at_odd_places_are_stored_along_the_rows(only_form: Callable[[Form]
     run_gluon(kernel, memory, launches=2)
     for node, want in zip(outputs, evaluate(Graph(operands, outputs), data), strict=True):
         torch.testing.assert_close(_memory(node, memory).reshape(want.shape), want, rtol=1e-2, atol=1e-2)
-    stores = re.findall(r"st\.global\.(\S+)", ptx_of(kernel))
+    stores, width = re.findall(r"st\.global\.(\S+)", ptx_of(kernel)), {1: "b16", 2: "b32", 4: "v2.b32"}[gcd(columns, 4)]
     assert kernel.name == "streamed_matmul_add" and width in stores and "convert_layout(part, by_rows)" in kernel.source
 
 
-@pytest.mark.parametrize("gelu", [False, True])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("name", "gelu"), sweep_but(
+    lambda name, gelu: (name, gelu) in (("large", True), ("shared", False)), FORMS, [False, True]))
 def test_what_stores_along_the_rows_has_room(only_form: Callable[[Form], None], name: str, gelu: bool) -> None:
     only_form(FORMS[name])
     group, = fuse(decomposed(Graph(*at_odd_places(4097, gelu))), gpu=SMALL).groups
