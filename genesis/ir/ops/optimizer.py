@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _split(operands: tuple, numbers: int, count: int) -> tuple[tuple, list[tuple]]:
-    """(the leading numbers, the families of `count` tensors each)."""
+    """(the leading numbers, the groups of `count` tensors each)."""
     rest = operands[numbers:]
     return operands[:numbers], [rest[i:i + count] for i in range(0, len(rest), count)]
 
@@ -26,9 +26,9 @@ def _adamw_type(*types: TensorType, count: int, decoupled: bool) -> tuple[Tensor
 
 
 def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
-    (lr, beta1, beta2, eps, decay, correction1, correction2), families = _split(operands, 7, count)
+    (lr, beta1, beta2, eps, decay, correction1, correction2), groups = _split(operands, 7, count)
     updated: list[tuple[Node, ...]] = []
-    for p, g, m, v in zip(*families, strict=True):
+    for p, g, m, v in zip(*groups, strict=True):
         old_p, gradient, old_m, old_v = map(upcast, (p, g, m, v))
         if decoupled:
             old_p = old_p * (1 - lr * decay)
@@ -39,7 +39,7 @@ def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
         denominator = sqrt(new_v) / sqrt(correction2) + eps
         new_p = old_p - new_m / denominator * (lr / correction1)
         updated.append((downcast(new_p, p), downcast(new_m, m), downcast(new_v, v)))
-    return tuple(part for family in zip(*updated, strict=True) for part in family)
+    return tuple(part for group in zip(*updated, strict=True) for part in group)
 
 
 def _steps(*flags: str) -> Samples:
@@ -59,7 +59,7 @@ def _adamw_value(lr: float, beta1: float, beta2: float, eps: float, decay: float
         m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
         step = lr * (m / correction1) / (np.sqrt(v / correction2) + eps)
         found.append((p * (1 - lr * decay if decoupled else 1) - step, m, v))
-    return tuple(x for family in zip(*found, strict=True) for x in family)
+    return tuple(x for group in zip(*found, strict=True) for x in group)
 
 
 adamw = Op("adamw", "composite", _adamw_type, attrs=("count", "decoupled"), decompose=_adamw, differentiable=False,
@@ -71,41 +71,41 @@ adamw = Op("adamw", "composite", _adamw_type, attrs=("count", "decoupled"), deco
 
 
 def _sgd_type(*types: TensorType, count: int, momentum: bool, nesterov: bool) -> tuple[TensorType, ...]:
-    _, families = _split(types, 4, count)
-    return families[0] + (families[2] if momentum else ())
+    _, groups = _split(types, 4, count)
+    return groups[0] + (groups[2] if momentum else ())
 
 
 def _sgd(*operands: Node, count: int, momentum: bool, nesterov: bool) -> tuple[Node, ...]:
-    (lr, rate, dampening, decay), families = _split(operands, 4, count)
+    (lr, rate, dampening, decay), groups = _split(operands, 4, count)
     parameters, buffers = [], []
     for i in range(count):
-        p, g = upcast(families[0][i]), upcast(families[1][i])
+        p, g = upcast(groups[0][i]), upcast(groups[1][i])
         step = g + p * decay
         if momentum:
-            buffer = upcast(families[2][i]) * rate + step * (1 - dampening)
-            buffers.append(downcast(buffer, families[2][i]))
+            buffer = upcast(groups[2][i]) * rate + step * (1 - dampening)
+            buffers.append(downcast(buffer, groups[2][i]))
             step = step + buffer * rate if nesterov else buffer
-        parameters.append(downcast(p - step * lr, families[0][i]))
+        parameters.append(downcast(p - step * lr, groups[0][i]))
     return tuple(parameters + buffers)
 
 
 def _momenta() -> Samples:
-    family = reals().of(3, 37), reals().of(5)
+    group = reals().of(3, 37), reals().of(5)
     numbers = [number(x) for x in (0.1, 0.9, 0.25, 0.01)]
     none = [number(x) for x in (0.1, 0.0, 0.25, 0.01)]
-    return cases(case(*numbers, *family, *family, count=2, momentum=False, nesterov=False),
-                 case(*numbers, *family * 3, count=2, momentum=True, nesterov=False),
-                 case(*numbers, *family * 3, count=2, momentum=True, nesterov=True),
-                 case(*none, *family * 3, count=2, momentum=True, nesterov=False), scale=1)
+    return cases(case(*numbers, *group, *group, count=2, momentum=False, nesterov=False),
+                 case(*numbers, *group * 3, count=2, momentum=True, nesterov=False),
+                 case(*numbers, *group * 3, count=2, momentum=True, nesterov=True),
+                 case(*none, *group * 3, count=2, momentum=True, nesterov=False), scale=1)
 
 
 def _sgd_value(lr: float, rate: float, dampening: float, decay: float, *tensors: ndarray, count: int, momentum: bool,
                nesterov: bool) -> tuple[ndarray, ...]:
-    families = _split(tensors, 0, count)[1]
-    steps = [g + decay * p for p, g in zip(*families[:2], strict=True)]
-    buffers = [rate * b + (1 - dampening) * d for b, d in zip(families[2], steps, strict=True)] if momentum else []
+    groups = _split(tensors, 0, count)[1]
+    steps = [g + decay * p for p, g in zip(*groups[:2], strict=True)]
+    buffers = [rate * b + (1 - dampening) * d for b, d in zip(groups[2], steps, strict=True)] if momentum else []
     taken = [d + rate * b if nesterov else b for d, b in zip(steps, buffers, strict=True)] if momentum else steps
-    return tuple(p - lr * d for p, d in zip(families[0], taken, strict=True)) + tuple(buffers)
+    return tuple(p - lr * d for p, d in zip(groups[0], taken, strict=True)) + tuple(buffers)
 
 
 sgd = Op("sgd", "composite", _sgd_type, attrs=("count", "momentum", "nesterov"), decompose=_sgd, differentiable=False,

@@ -32,7 +32,7 @@ Rule = Callable[..., tuple[Node, ...]]
 the same of arrays."""
 
 
-def _families(tensors: tuple, count: int) -> list[tuple]:
+def _groups(tensors: tuple, count: int) -> list[tuple]:
     """Runs of `count` tensors: parameters, gradients, then states."""
     return [tensors[i:i + count] for i in range(0, len(tensors), count)]
 
@@ -47,7 +47,7 @@ def update_op(name: str, numbers: str, rule: Rule, value: Value, samples: Sample
     first = 1 + len(numbers.split())
 
     def infer(*types: TensorType, count: int, decoupled: bool, **how: bool) -> tuple[TensorType, ...]:
-        parameters, _, *states = _families(types[first:], count)
+        parameters, _, *states = _groups(types[first:], count)
         return sum(states, parameters)
 
     def apply(found: Callable[..., tuple[T, ...]], lift: Callable[[T], T],
@@ -55,12 +55,12 @@ def update_op(name: str, numbers: str, rule: Rule, value: Value, samples: Sample
         def several(*operands: T, count: int, decoupled: bool, **how: bool) -> tuple[T, ...]:
             updated: list[list[T]] = []
             mine: tuple[T, ...]
-            for mine in zip(*_families(operands[first:], count), strict=True):
+            for mine in zip(*_groups(operands[first:], count), strict=True):
                 p, g, *states = map(lift, mine)
                 new = found(operands[1:first], *_decayed(operands[0], p, g, decoupled), *states, **how)
                 before = [x for at, x in enumerate(mine) if at != 1]  # all but the gradient
                 updated.append([lower(x, old) for x, old in zip(new, before, strict=True)])
-            return tuple(x for family in zip(*updated, strict=True) for x in family)
+            return tuple(x for group in zip(*updated, strict=True) for x in group)
         return several
 
     return Op(name, "composite", infer, attrs=("count", "decoupled", *attrs), decompose=apply(rule, upcast, downcast),
@@ -71,8 +71,8 @@ def update_op(name: str, numbers: str, rule: Rule, value: Value, samples: Sample
 
 def _samples(numbers: tuple[float, ...], *states: Values, **how: bool) -> tuple[Case, ...]:
     """Two parameters of different shapes, with weight decay of both kinds."""
-    families = [x for values in (reals(), reals(), *states) for x in (values.of(3, 37), values.of(5))]
-    return tuple(case(*map(number, (decay, *numbers)), *families, count=2, decoupled=decoupled, **how)
+    groups = [x for values in (reals(), reals(), *states) for x in (values.of(3, 37), values.of(5))]
+    return tuple(case(*map(number, (decay, *numbers)), *groups, count=2, decoupled=decoupled, **how)
                  for decay, decoupled in ((0.1, False), (0.99, True)))
 
 

@@ -179,6 +179,8 @@ def interpreting() -> Iterator[None]:
         tl.block_type.__init__ = known.block_type_init(tl.block_type.__init__)
         tl.tensor.__init__ = known.tensor_init(tl.tensor.__init__)
         TritonSemantic.scalar_constant = known.scalar_constant(TritonSemantic.scalar_constant)
+        TritonSemantic.binary_op_type_checking_impl = known.binary_op_type_checking_impl(
+            TritonSemantic.binary_op_type_checking_impl)
         TritonSemantic.broadcast_impl_value = known.broadcast_impl_value(TritonSemantic.broadcast_impl_value)
         _patch_once()
         interpreter._get_np_dtype = _dtypes_of_numpy(interpreter._get_np_dtype)

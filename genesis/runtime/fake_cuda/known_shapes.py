@@ -49,6 +49,7 @@ class KnownShapes:
         numbers: (integer, dtype) → its tensor.
         blocks: (a tensor among the numbers, a type's tuple of sizes), by their addresses → the block of that number.
         scalars: the addresses of the tensors among the numbers.
+        beside: (dtype and sizes of a tensor, an integer beside it in an operation of a kind) → the operand it becomes.
     """
 
     types: dict[tuple[int, ...], tuple[Any, int]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class KnownShapes:
     numbers: dict[tuple[int, str], _Kept] = field(default_factory=dict)
     blocks: dict[tuple[int, int], _Kept] = field(default_factory=dict)
     scalars: set[int] = field(default_factory=set)
+    beside: dict[tuple[object, ...], _Kept] = field(default_factory=dict)
 
     def block_type_init(self, original: Init) -> Init:
         """`block_type.__init__`."""
@@ -118,3 +120,30 @@ class KnownShapes:
                 blocks[key] = _Kept(made, made.handle.data, a.shape)
             return left, blocks[key].again()
         return broadcast
+
+    def binary_op_type_checking_impl(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`TritonSemantic.binary_op_type_checking_impl`: two blocks of a dtype and a shape, and an integer beside a
+        tensor whose dtype it takes."""
+        import triton.language as tl
+        known = self.beside
+
+        def operands(semantic: TritonSemantic, left: Any, right: Any, allow_lhs_ptr: bool = False,
+                     allow_rhs_ptr: bool = False, arithmetic_check: bool = True, div_or_mod: bool = False) -> Any:
+            how = allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod
+            if left.__class__ is not tl.tensor:
+                return original(semantic, left, right, *how)
+            kind, dtype = left.type, left.dtype
+            if right.__class__ is tl.tensor:
+                if (dtype is right.dtype and not div_or_mod and not dtype.is_ptr() and kind.is_block()
+                        and right.type.is_block() and kind.shape is right.type.shape):
+                    return left, right
+            elif right.__class__ is int:
+                key = dtype.name, tuple(kind.shape.values) if kind.is_block() else (), right, how
+                if key in known:
+                    return left, known[key].again()
+                same, made = original(semantic, left, right, *how)
+                if same is left:
+                    known[key] = _Kept(made, made.handle.data)
+                return same, made
+            return original(semantic, left, right, *how)
+        return operands
