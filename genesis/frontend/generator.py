@@ -144,6 +144,10 @@ class Generator:
         return ((seed if seed < 2**63 else seed - 2**64, draw), [(setattr, self, "_draws", draw + 1)],
                 [((getattr, self, "_draws"), draws), ((getattr, self, "_seed"), seed)])
 
+    def moved_to(self, other: Generator) -> list[Change]:
+        """The changes that make it stand where the other one does; a caller makes them with its own."""
+        return [(setattr, self, "_seed", other._seed), (setattr, self, "_draws", other._draws)]
+
     def __reduce__(self) -> tuple:
         return _restored, (str(self.device), self._seed, self._draws)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
+from genesis.frontend.recording import read
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.nn.utils.parameters import parameters_to_vector
 from genesis.ops.creation import zeros
@@ -62,13 +65,26 @@ class LBFGS(Optimizer):
     def step(self, closure: Closure | None = None) -> Any:
         """Some iterations; the closure clears gradients, computes the loss, calls backward and returns the loss.
 
+        Whatever raises on the way, the closure or an interrupt, leaves parameters and state as they were before.
+
         Returns:
             The loss before the step.
         """
         if closure is None:
             raise failure("LBFGS.step", "it needs a closure, which computes the loss anew", hint="step(closure)")
-        group, memory = self.param_groups[0], self.state[self._params[0]]
-        evaluate = enable_grad()(closure)
+        memory = self.state[self._params[0]]
+        kept = {name: list(value) if isinstance(value, list) else value for name, value in memory.items()}
+        start = [p.clone() for p in self._params]
+        try:
+            loss = self._iterated(self.param_groups[0], memory, enable_grad()(closure))
+            engine.end_step()  # the last move, too, is made while what was there before is at hand
+            return loss
+        except BaseException:
+            assign_all(self._params, [read(x) for x in start], [(memory.clear,), (memory.update, kept)])
+            raise
+
+    def _iterated(self, group: dict[str, Any], memory: dict[str, Any], evaluate: Closure) -> Any:
+        """Move the parameters until an end is reached; the first loss."""
         first = evaluate()
         loss, gradient = float(first), self._gradient()
         memory.setdefault("func_evals", 0)

@@ -20,7 +20,8 @@ PARTS = {"line": 4, "opcode": 12, "allocation": 1, "call": 1}
 """The parts that the faults of a kind are counted in, each within a minute."""
 
 OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed dtypes", "compiled step",
-         "compiled SGD momentum", "loading", "buckets of AdamW", "sharded loading", "carried state", "per sample")
+         "compiled SGD momentum", "loading", "buckets of AdamW", "sharded loading", "carried state", "per sample",
+         "compiled all with Muon", "step of LBFGS with a search", "loader")
 """The programs of the sample."""
 
 SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9}
@@ -43,8 +44,15 @@ def test_a_sample_of_faults(program: str, kind: str) -> None:
     check(row, False)
 
 
-def test_a_sample_of_faults_on_a_gpu() -> None:
-    check(count("reads", "h200", "call", 2), False)
+ON_GPU = {"reads": 1, "step of AdamW": 4, "compiled step": 1, "loading": 2, "compiled low precision": 1}
+"""The programs whose opcodes are tried on the pretended GPU, in as many parts of a few minutes in the sweep: reads that
+are flushed, a step with its backward, a replay, loads, and a step whose weights have copies in bfloat16."""
+
+
+@pytest.mark.parametrize("kind", ["call", "opcode"])
+@pytest.mark.parametrize("program", ON_GPU)
+def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
+    check(count(program, "h200", kind, {"call": 2, "opcode": 797 * ON_GPU[program]}[kind]), False)
 
 
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step"])
@@ -63,10 +71,16 @@ def test_each_fault(program: str, kind: str, part: int) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("program", ["reads", "step of AdamW", "batch norm", "compiled step"])
+@pytest.mark.parametrize(("program", "part"), [(name, part) for name, parts in ON_GPU.items() for part in range(parts)])
+def test_each_opcode_on_a_gpu(program: str, part: int) -> None:
+    check(count(program, "h200", "opcode", ON_GPU[program], part), True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ["line", "allocation", "call"])
+@pytest.mark.parametrize("program", [*ON_GPU, "batch norm", "low precision", "all with AdamW"])
 def test_faults_on_a_gpu(program: str, kind: str) -> None:
-    check(count(program, "h200", kind, {"line": 101, "opcode": 701}.get(kind, 1)), False)
+    check(count(program, "h200", kind, 11 if kind == "line" else 1), False)
 
 
 @pytest.mark.sweep

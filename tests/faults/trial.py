@@ -13,7 +13,9 @@ import torch
 
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.faults import (  # noqa: F401  (they add to the programs)
+    combined_programs,
     later_programs,
+    loop_programs,
     part_programs,
     sized_programs,
     stateful_programs,
@@ -21,6 +23,7 @@ from tests.faults import (  # noqa: F401  (they add to the programs)
 from tests.faults.events import Instants, Place, injected, instants_of, was_injected
 from tests.faults.observing import Observed, Raises, differences, set_draws
 from tests.faults.programs import PROGRAMS, Case, Unit
+from tests.faults.remembered import remembered_kernels
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,7 @@ class Bench:
             from genesis.engine.backends import FakeCUDABackend
             self.driver = HostDriver(memory_bytes=256 << 20)
             self._stack.enter_context(FakeCUDABackend(self.driver))
+            self._stack.enter_context(remembered_kernels())
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any, ClassVar
 
+from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.session import repeated
 from genesis.ir.errors import failure
 from genesis.ir.suggest import check_keywords
@@ -164,14 +165,19 @@ class LRScheduler:
 
 
 def _at_each_call(step: Callable[..., None]) -> Callable[..., None]:
-    """A `step` that compiled functions run at each call, captured or replayed: rates are numbers of their plans."""
+    """A `step` that compiled functions run at each call, captured or replayed: rates are numbers of their plans. What
+    raises in it, an interrupt as well, leaves epoch and rates as they were."""
     @functools.wraps(step)
     def stepping(self: LRScheduler, *args: Any, **options: Any) -> None:
         kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
         def action() -> None:
             kept[:] = _state_of(self)
-            step(self, *args, **options)
+            try:
+                step(self, *args, **options)
+            except BaseException:
+                _restore(kept)
+                raise
         repeated(action, lambda: _restore(kept))
     return stepping
 
@@ -186,9 +192,7 @@ def _state_of(scheduler: LRScheduler) -> list[tuple[dict[str, Any], dict[str, An
 
 
 def _restore(kept: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    for target, content in kept:
-        target.clear()
-        target.update(content)
+    at_once(changes((), [change for target, content in kept for change in ((target.clear,), (target.update, content))]))
 
 
 @contextmanager

@@ -6,8 +6,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.generator import Generator
 from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import Suggesting
@@ -15,7 +16,7 @@ from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, as_tensor, device_from
 from genesis.utils.data.collate import as_arrays, as_tensors, converted, stacked
 from genesis.utils.data.dataset import IterableDataset, Sample
-from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, fresh_seed
+from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, kept_seed
 from genesis.utils.data.workers import Ended, Failure, Workers
 
 
@@ -81,9 +82,7 @@ class DataLoader(Suggesting, Generic[Sample]):
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
         self._workers: Workers | None = None
         self._passes = 0
-        self._seed: int | None = None
-        self._given = 0
-        self._resumed = False
+        self._place = _Place()
 
     def __len__(self) -> int:
         """How many batches a pass has."""
@@ -96,18 +95,18 @@ class DataLoader(Suggesting, Generic[Sample]):
 
     def __iter__(self) -> Iterator[Any]:
         """A pass. The order is drawn now."""
-        if not self._resumed or self._seed is None:
-            self._seed, self._given = fresh_seed(self.generator), 0
-        self._resumed, skip = False, self._given
-        indices = self._indices(self._seed)
-        return self._pass(indices, skip)
+        seed, skip, resumed = self._place
+        if not resumed or seed is None:
+            seed, skip = kept_seed(self.generator, lambda seed: [(setattr, self, "_place", _Place(seed))]), 0
+        self._place = _Place(seed, skip)
+        return self._pass(self._indices(seed), seed, skip)
 
-    def _pass(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
-        batches = self._made_elsewhere(indices, skip) if self.num_workers else self._made_here(indices, skip)
+    def _pass(self, indices: Iterator[Any], seed: int, skip: int) -> Iterator[Any]:
+        batches = self._made_elsewhere(indices, seed, skip) if self.num_workers else self._made_here(indices, skip)
         for batch in self._placed(batches):
-            self._given += 1
+            self._place = self._place.after_one()
             yield batch
-        self._given, self._seed = 0, None
+        self._place = _Place()
 
     def _placed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Batches of tensors, where they belong."""
@@ -129,13 +128,14 @@ class DataLoader(Suggesting, Generic[Sample]):
         """Where the pass stands: the seed of its order, and how many batches it has given; and its own generator's
         state, which the next passes draw from."""
         own = {} if self.generator is None else {"generator": self.generator.get_state()}
-        return {"seed": self._seed, "batches": self._given, **own}
+        return {"seed": self._place.seed, "batches": self._place.given, **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where a `state_dict` says."""
-        self._seed, self._given, self._resumed = state["seed"], state["batches"], True
+        found: list[Change] = [(setattr, self, "_place", _Place(state["seed"], state["batches"], resumed=True))]
         if self.generator is not None and "generator" in state:
-            self.generator.set_state(state["generator"])
+            found += self.generator.moved_to(Generator().set_state(state["generator"]))
+        at_once(changes((), found))
 
     def _indices(self, seed: int) -> Iterator[Any]:
         """Indices, or lists of them, for each batch; for an iterable dataset, how many samples to take."""
@@ -196,12 +196,11 @@ class DataLoader(Suggesting, Generic[Sample]):
             if number >= skip:
                 yield batch
 
-    def _made_elsewhere(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
+    def _made_elsewhere(self, indices: Iterator[Any], seed: int, skip: int) -> Iterator[Any]:
         """Batches in order; each worker is a few ahead."""
         workers = self._workers
         if workers is None:
-            assert self._seed is not None
-            workers = Workers(self.num_workers, self.dataset, self._fetch, self._seed, self.worker_init_fn)
+            workers = Workers(self.num_workers, self.dataset, self._fetch, seed, self.worker_init_fn)
             if self.persistent_workers:
                 self._workers = workers
                 weakref.finalize(self, workers.close)
@@ -251,6 +250,24 @@ class DataLoader(Suggesting, Generic[Sample]):
                 skip -= 1
                 continue
             yield batch
+
+
+class _Place(NamedTuple):
+    """Where a pass stands: one value, so that an interrupt finds all of it or what was before.
+
+    Attributes:
+        seed: that of its order; None between two passes.
+        given: how many batches it has given.
+        resumed: whether the next pass begins there.
+    """
+
+    seed: int | None = None
+    given: int = 0
+    resumed: bool = False
+
+    def after_one(self) -> _Place:
+        """The place behind the next batch."""
+        return self._replace(given=self.given + 1)
 
 
 class _Stacked:

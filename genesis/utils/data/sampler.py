@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from genesis.frontend.generator import Generator
+from genesis.frontend.at_once import Change, at_once, changes
+from genesis.frontend.generator import Generator, default_generator
 from genesis.ops.creation import as_tensor
 from genesis.ops.random import multinomial, randint, randperm
 
@@ -35,7 +36,26 @@ class SequentialSampler(Sampler[int]):
 
 def fresh_seed(generator: Generator | None = None) -> int:
     """A seed, drawn from a generator."""
-    return int(randint(0, 2 ** 62, (1,), generator=generator).item())
+    return kept_seed(generator, lambda seed: [])
+
+
+def kept_seed(generator: Generator | None, keep: Callable[[int], list[Change]]) -> int:
+    """A seed, drawn from a generator: it moves on at once with what keeps the seed, or where something raises not at
+    all, so that no interrupt loses a draw.
+
+    Args:
+        generator: the default one for None.
+        keep: the changes that keep the seed.
+    """
+    source = default_generator if generator is None else generator
+    while True:
+        _, moves, expected = source.ahead({})
+        seed = int(randint(0, 2 ** 62, (1,), generator=source.clone_state()).item())
+        try:
+            at_once(changes((), [*moves, *keep(seed)], expected))
+        except KeyError:  # another thread drew meanwhile
+            continue
+        return seed
 
 
 class RandomSampler(Sampler[int]):

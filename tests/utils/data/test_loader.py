@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -328,3 +328,44 @@ def test_samples_that_cannot_be_stacked() -> None:
         list(GD.DataLoader([[1], [2, 3]], 2))
     with pytest.raises(TypeError, match="found object"):
         list(GD.DataLoader([object(), object()], 2))
+
+
+def test_an_interrupt_at_any_line_of_the_loader_leaves_a_place_that_the_pass_had() -> None:
+    """Where the generator stands, and which pass is where, changes at once: no draw is lost, none is made twice."""
+    from tests.faults.events import Traced, chosen, injected
+
+    def loader() -> Any:
+        return GD.DataLoader(GD.TensorDataset(genesis.arange(6)), batch_size=3, shuffle=True,
+                             generator=genesis.Generator().manual_seed(3))
+
+    def place(of: Any) -> Any:
+        state = of.state_dict()
+        return state["seed"], state["batches"], state["generator"].tolist()
+
+    def beginning() -> tuple[Any, Callable[[], Any]]:
+        it = loader()
+        return it, lambda: iter(it)
+
+    def ending() -> tuple[Any, Callable[[], Any]]:
+        it = loader()
+        batches = iter(it)
+        assert len([next(batches), next(batches)]) == 2
+        return it, lambda: next(batches, None)
+
+    def loading() -> tuple[Any, Callable[[], Any]]:
+        it, other = loader(), loader()
+        next(iter(other))
+        return it, lambda: it.load_state_dict(other.state_dict())
+    for make in (beginning, ending, loading):
+        make()[1]()  # compiled, so that the runs below have the same lines
+        it, run = make()
+        before = place(it)
+        lines = Traced("line")
+        places = lines.places(run)
+        after = place(it)
+        assert before != after
+        for at in [at for at in chosen(places) if places[at].file.startswith("utils/data/")]:
+            it, run = make()
+            with pytest.raises(KeyboardInterrupt):
+                lines.fail(run, at, injected(KeyboardInterrupt))
+            assert place(it) in (before, after), f"interrupted at {places[at]}"

@@ -1,0 +1,107 @@
+"""What raises in the middle of a step, of LBFGS or of a schedule, leaves what was there before it, or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import optim
+from tests.faults.events import Traced, chosen, injected
+from tests.faults.loop_programs import SCHEDULES
+
+
+def second_order(search: str | None, raises_at: int = 0) -> tuple[Any, optim.LBFGS, Callable[[], Any]]:
+    """A parameter, its optimizer, and a closure whose call of this number raises."""
+    w = genesis.tensor([3.0, -2.0], requires_grad=True)
+    opt = optim.LBFGS([w], lr=0.5, max_iter=3, line_search_fn=search)
+    calls = 0
+
+    def closure() -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == raises_at:
+            raise KeyboardInterrupt
+        opt.zero_grad()
+        loss = (w - 1).pow(4).sum()
+        loss.backward()
+        return loss
+    return w, opt, closure
+
+
+def state_of(opt: optim.LBFGS) -> dict[str, Any]:
+    return {name: [x.tolist() if isinstance(x, genesis.Tensor) else x for x in value] if isinstance(value, list) else
+            value.tolist() if isinstance(value, genesis.Tensor) else value
+            for state in opt.state.values() for name, value in state.items()}
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_closure_that_raises_ends_a_step_of_lbfgs_where_it_began(search: str | None) -> None:
+    for number in range(2, 6):
+        w, opt, closure = second_order(search)
+        opt.step(closure)
+        before, kept = w.tolist(), state_of(opt)
+        v, twin, same = second_order(search)
+        twin.step(same)
+        calls = 0
+
+        def raising(closure: Callable[[], Any] = closure, number: int = number) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                raise KeyboardInterrupt
+            return closure()
+        try:
+            opt.step(raising)
+        except KeyboardInterrupt:
+            assert (w.tolist(), state_of(opt)) == (before, kept)
+            opt.step(closure)
+        else:
+            assert calls < number
+        twin.step(same)
+        assert (w.tolist(), state_of(opt)) == (v.tolist(), state_of(twin))
+
+
+def test_a_first_step_of_lbfgs_that_fails_leaves_no_state() -> None:
+    w, opt, closure = second_order(None, raises_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        opt.step(closure)
+    assert (w.tolist(), state_of(opt)) == ([3.0, -2.0], {})
+    opt.step(closure)
+    v, twin, same = second_order(None)
+    twin.step(same)
+    assert (w.tolist(), state_of(opt)) == (v.tolist(), state_of(twin))
+
+
+def stepped(name: str) -> tuple[Any, Callable[[], Any]]:
+    """A schedule after two steps, and its state with the options that it sets."""
+    opt = optim.SGD([genesis.ones(1, requires_grad=True)], lr=0.5, momentum=0.5)
+    schedule = SCHEDULES[name](opt)
+    for _ in range(2):
+        schedule.step()
+
+    def shown() -> Any:
+        groups = [{key: value for key, value in group.items() if key != "params"} for group in opt.param_groups]
+        return repr((schedule.state_dict(), groups))
+    return schedule, shown
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_an_interrupt_at_any_line_of_a_schedules_step(name: str) -> None:
+    schedule, shown = stepped(name)
+    before = shown()
+    schedule.step()
+    after, lines = shown(), Traced("line")
+    assert before != after
+    schedule, shown = stepped(name)
+    places = lines.places(schedule.step)
+    found = set()
+    for at in chosen(places):
+        schedule, shown = stepped(name)
+        with pytest.raises(KeyboardInterrupt):
+            lines.fail(schedule.step, at, injected(KeyboardInterrupt))
+        assert shown() in (before, after), f"interrupted at {places[at]}"
+        found.add(shown())
+    assert before in found
