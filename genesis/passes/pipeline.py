@@ -46,6 +46,7 @@ from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.hold_updates import hold_updates
 from genesis.passes.memory.overlap_collectives import overlap_collectives
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
+from genesis.passes.memory.reduce_early import reduce_early
 from genesis.passes.memory.schedule import lower_peak
 from genesis.passes.memory.writes_last import writes_last
 from genesis.passes.remat.remat import remat
@@ -205,6 +206,10 @@ def _side_by_side(schedule: Schedule, target: Target) -> Schedule:
     return side_by_side(schedule, target.gpu)
 
 
+def _reduce_early(schedule: Schedule, target: Target) -> Schedule:
+    return reduce_early(schedule)
+
+
 def _hold_updates(schedule: Schedule, target: Target) -> Schedule:
     return hold_updates(schedule)
 
@@ -292,6 +297,8 @@ PASSES: tuple[Pass, ...] = (
          optional=True, wanted=lambda: config.fuse and config.recompute),
     Pass("side_by_side", "beside", "with small kernels that many layers have side by side in one launch",
          on_schedule(_side_by_side), optional=True, wanted=lambda: config.fuse),
+    Pass("reduce_early", "reduced_early", "with what ranks reduce made before what later reductions need",
+         on_schedule(_reduce_early), optional=True),
     Pass("hold_updates", "held", "with updates by what ranks have reduced at the end", on_schedule(_hold_updates),
          optional=True),
     Pass("overlap_collectives", "overlapped", "with gathers ahead of what reads them",

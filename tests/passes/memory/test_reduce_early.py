@@ -1,0 +1,69 @@
+"""reduce_early: what ranks reduce is made before what only later reductions need."""
+
+from __future__ import annotations
+
+from genesis.codegen.cpu import lower
+from genesis.ir.parser import parse
+from genesis.passes.fusion.group_per_op import group_per_op
+from genesis.passes.groups import Schedule
+from genesis.passes.memory.reduce_early import reduce_early
+
+
+def backward(layers: int) -> Schedule:
+    """Gradients of layers' inputs, of weights behind them all, and a reduction of each weight's, the last layer's
+    first, as a graph has them in the order of its results."""
+    lines = ["graph(%x: f32[8,8], %o: i32[1], " + ", ".join(f"%w{i}: f32[8,8]" for i in range(layers)) + ") {"]
+    above = "%x"
+    for i in reversed(range(layers)):
+        lines.append(f"  %x{i}: f32[8,8] = matmul({above}, %w{i})")
+        above = f"%x{i}"
+    lines += [f"  %g{i}: f32[8,8] = matmul(%x{i}, %x)" for i in range(layers)]
+    order = "%o"
+    for i in reversed(range(layers)):
+        lines += [f'  %c{i}: (f32[8,8], i32[1]) = all_reduce(%g{i}, {order}, communicator="group0", reduce="avg")',
+                  f"  %r{i}: f32[8,8] = item(%c{i}, index=0)", f"  %o{i}: i32[1] = item(%c{i}, index=1)"]
+        order = f"%o{i}"
+    lines += [f"  %u{i}: f32[8,8] = sub(%w{i}, %r{i})" for i in range(layers)]
+    lines += [f"  update %w{i} = %u{i}" for i in range(layers)]
+    lines += ["  update %o = %o0", "  return %x0", "}"]
+    return group_per_op(parse("\n".join(lines)), lower.is_view)
+
+
+def shown(schedule: Schedule) -> list[str]:
+    return [group.nodes[0].op.name for group in schedule.groups]
+
+
+def test_each_reduction_comes_right_behind_what_it_reduces() -> None:
+    given = backward(3)
+    found = reduce_early(given)
+    assert sorted(map(id, found.groups)) == sorted(map(id, given.groups))
+    assert shown(found)[:9] == ["matmul", "matmul", "all_reduce"] * 3
+    made = [node for group in found.groups for node in group.outputs]
+    for at, group in enumerate(found.groups):
+        before = {x for other in found.groups[:at] for x in other.outputs}
+        assert all(x in before for x in group.inputs if x in made), "a value is read before it is made"
+
+
+def test_a_gather_of_what_is_in_memory_pulls_nothing_ahead_and_stays() -> None:
+    """It stands where the program has it, between two products: what needs it says when."""
+    schedule = group_per_op(parse("""\
+graph(%x: f32[8,8], %w: f32[4,8], %o: i32[1]) {
+  %a: f32[8,8] = matmul(%x, %x)
+  %c: (f32[8,8], i32[1]) = all_gather(%w, %o, communicator="group0", world=2)
+  %o1: i32[1] = item(%c, index=1)
+  %g: f32[8,8] = item(%c, index=0)
+  %b: f32[8,8] = matmul(%a, %g)
+  %e: f32[8,8] = matmul(%x, %b)
+  %d: (f32[8,8], i32[1]) = all_reduce(%a, %o1, communicator="group0", reduce="avg")
+  %o2: i32[1] = item(%d, index=1)
+  %r: f32[8,8] = item(%d, index=0)
+  update %o = %o2
+  return %e, %r
+}"""), lower.is_view)
+    assert shown(schedule) == ["matmul", "all_gather", "matmul", "matmul", "all_reduce"]
+    assert shown(reduce_early(schedule)) == ["matmul", "all_gather", "all_reduce", "matmul", "matmul"]
+
+
+def test_other_programs_stay() -> None:
+    schedule = group_per_op(parse("graph(%0: f32[4]) {\n  %1: f32[4] = exp(%0)\n  return %1\n}"), lower.is_view)
+    assert reduce_early(schedule) is schedule
