@@ -42,6 +42,15 @@ def test_affine_grid(size: tuple[int, ...], align: bool) -> None:
     check_result(F.affine_grid(theta, size, align), TF.affine_grid(ttheta, list(size), align), [(theta, ttheta)])
 
 
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("size", [(1, 1, 9, 12), (1, 1, 28, 28), (1, 1, 3, 6, 11)])
+def test_the_identitys_grid_is_torchs_to_the_bit(size: tuple[int, ...], align: bool) -> None:
+    """A spatial transformer begins there: each place is an element's centre, where a last bit turns a gradient."""
+    theta = np.eye(len(size) - 2, len(size) - 1, dtype=np.float32)[None]
+    np.testing.assert_array_equal(F.affine_grid(genesis.tensor(theta), size, align).numpy(),
+                                  TF.affine_grid(torch.tensor(theta), list(size), align).numpy())
+
+
 @pytest.mark.parametrize("mode, align, how", [*itertools.product(
     ["bilinear", "bicubic"], [False, True],
     [{"size": (3, 4)}, {"size": (13, 2)}, {"scale_factor": 0.4}, {"scale_factor": (0.3, 2.0)}])])

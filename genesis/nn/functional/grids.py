@@ -57,7 +57,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     axes = []
     for number, count in enumerate(places):
         line = linspace(-1, 1, count, dtype=theta.spec.dtype, device=theta.spec.device)
-        line = line * 0 if count == 1 else line if align_corners else line * ((count - 1) / count)
+        line = line * 0 if count == 1 else line if align_corners else line * (count - 1) / count
         axes.append(line.reshape([-1 if i == number else 1 for i in range(n)]).expand(places))
     points = stack([*reversed(axes), axes[0] * 0 + 1], -1).reshape(1, -1, n + 1).expand(size[0], -1, n + 1)
     return owned((points @ theta.mT).reshape(size[0], *places, n))

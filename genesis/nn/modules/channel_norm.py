@@ -52,7 +52,8 @@ class _Running(Module):
         self.reset_running_stats()
         reset_affine(self)
 
-    def _check(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Refuse an input of other dimensions: torch's name, as layers of a user's own override it."""
         if input.ndim not in self.ranks:
             raise failure(type(self).__name__, f"expected {' or '.join(f'{r}D' for r in self.ranks)} input (got "
                           f"{input.ndim}D input)", [("input", input)], error=ValueError)
@@ -72,7 +73,7 @@ class _BatchNorm(_Running):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape and dtype. In training the running statistics follow those of the input."""
-        self._check(input)
+        self._check_input_dim(input)
         factor = 0.0 if self.momentum is None else self.momentum
         tracked = self.num_batches_tracked if self.training and self.track_running_stats else None
         if self.momentum is None and tracked is not None:  # the mean over all batches
@@ -127,7 +128,7 @@ class _InstanceNorm(_Running):
 
     def forward(self, input: Tensor) -> Tensor:
         """(n, channels, ...) or (channels, ...) → the same shape."""
-        self._check(input)
+        self._check_input_dim(input)
         alone = input.ndim == self.ranks[0]
         x = input.unsqueeze(0) if alone else input
         y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias,

@@ -70,6 +70,12 @@ class _Convolution(Module):
         """The input with a border of the layer's mode around it, and what is left to pad with zeros."""
         if self.padding_mode == "zeros":
             return input, self.padding
+        border = self._reversed_padding_repeated_twice
+        return F.pad(input, border, mode=self.padding_mode), (0,) * self.dimensions
+
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
+        """The border as `F.pad` takes it, under torch's name for it, as programs pad by themselves."""
         sides: list[int] = []
         for position in reversed(range(self.dimensions)):
             if isinstance(self.padding, str):
@@ -77,7 +83,7 @@ class _Convolution(Module):
                 sides += (total // 2, total - total // 2)
             else:
                 sides += (self.padding[position],) * 2
-        return F.pad(input, sides, mode=self.padding_mode), (0,) * self.dimensions
+        return sides
 
     def extra_repr(self) -> str:
         """Sizes, and what is not at its default."""
@@ -126,8 +132,12 @@ class Conv1d(_Forward):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, length) → (batch, out_channels, length')."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The result with these parameters, which a layer of a user's own may have made of its own."""
         input, padding = self._bordered(input)
-        return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Forward):
@@ -141,8 +151,12 @@ class Conv2d(_Forward):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, height, width) → (batch, out_channels, height', width')."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The result with these parameters, which a layer of a user's own may have made of its own."""
         input, padding = self._bordered(input)
-        return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_Forward):
@@ -152,8 +166,12 @@ class Conv3d(_Forward):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, depth, height, width) → (batch, out_channels, depth', height', width')."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The result with these parameters, which a layer of a user's own may have made of its own."""
         input, padding = self._bordered(input)
-        return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv3d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _Transposed(_Convolution):

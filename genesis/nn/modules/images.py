@@ -59,6 +59,7 @@ class Upsample(Module):
     def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
                  align_corners: bool | None = None, recompute_scale_factor: bool | None = None):
         super().__init__()
+        self.name = type(self).__name__
         self.size, self.mode, self.align_corners = size, mode, align_corners
         self.scale_factor = tuple(map(float, scale_factor)) if isinstance(scale_factor, (tuple, list)) else (
             float(scale_factor) if scale_factor else None)

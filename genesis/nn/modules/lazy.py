@@ -6,6 +6,7 @@ import warnings
 from typing import Any, ClassVar
 
 from genesis.frontend.tensor import Tensor
+from genesis.ir.types import int64
 from genesis.nn.modules.channel_norm import (
     BatchNorm1d,
     BatchNorm2d,
@@ -19,6 +20,7 @@ from genesis.nn.modules.linear import Linear
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import changed
 from genesis.nn.parameter import UninitializedBuffer, UninitializedParameter
+from genesis.ops.creation import tensor
 
 __all__ = ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
            "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d",
@@ -92,12 +94,18 @@ class _LazyNorm(_Lazy):
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        named = {**self._by_name(args), **options}
-        if not named.get("affine", not self.becomes.__name__.startswith("Instance")):
+        by_position = self._by_name(args)
+        for name in ("affine", "track_running_stats"):  # an InstanceNorm has neither unless it is lazy, as torch's
+            if name not in by_position:
+                options.setdefault(name, True)
+        self._arguments = args, options
+        named = {**by_position, **options}
+        if not named["affine"]:
             self.weight = self.bias = None
-        if named.get("track_running_stats", not self.becomes.__name__.startswith("Instance")):
+        if named["track_running_stats"]:
             for name in ("running_mean", "running_var"):
                 self.register_buffer(name, UninitializedBuffer())
+            self.register_buffer("num_batches_tracked", tensor(0, dtype=int64, device=options.get("device")))
 
 
 def _lazy(becomes: type, found: str, along: int, base: type[_Lazy] = _Lazy) -> Any:

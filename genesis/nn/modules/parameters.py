@@ -142,11 +142,30 @@ class ParameterDict(Module):
         """The parameter, or the default."""
         return self[name] if name in self._names else default
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The parameter, the default from now on where there is none."""
+        if name not in self._names:
+            self[name] = default
+        return self[name]
+
     def pop(self, name: str) -> Any:
         """Remove a parameter and return it."""
         value = self[name]
         del self[name]
         return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last one and return its name and itself."""
+        name = next(reversed(self._names))
+        return name, self.pop(name)
+
+    def copy(self) -> ParameterDict:
+        """Another dictionary of the same parameters."""
+        return ParameterDict(self.items())
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dictionary with these names and one value."""
+        return ParameterDict((name, default) for name in keys)
 
     def clear(self) -> None:
         """Remove all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
@@ -66,21 +66,23 @@ class MaxPool3d(_MaxPool):
 class _MaxUnpool(Module):
     """The arguments of the pool that is undone."""
 
+    dimensions: ClassVar[int]
+
     def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0):
         super().__init__()
         self.kernel_size, self.stride, self.padding = (
-            kernel_size, stride if stride is not None else kernel_size, padding)
+            tuple(x) if isinstance(x, Sequence) else (x,) * self.dimensions
+            for x in (kernel_size, stride if stride is not None else kernel_size, padding))
 
     def extra_repr(self) -> str:
         """The arguments, one for each dimension."""
-        count = int(type(self).__name__[-2])
-        kernel, stride, padding = (tuple(x) if isinstance(x, Sequence) else (x,) * count
-                                   for x in (self.kernel_size, self.stride, self.padding))
-        return f"kernel_size={kernel}, stride={stride}, padding={padding}"
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
     """The maxima of `MaxPool1d` back where they came from."""
+
+    dimensions = 1
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         """Maxima and their positions → (batch, channels, length), 0 elsewhere."""
@@ -90,6 +92,8 @@ class MaxUnpool1d(_MaxUnpool):
 class MaxUnpool2d(_MaxUnpool):
     """The maxima of `MaxPool2d` back where they came from."""
 
+    dimensions = 2
+
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         """Maxima and their positions → (batch, channels, height, width), 0 elsewhere."""
         return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -97,6 +101,8 @@ class MaxUnpool2d(_MaxUnpool):
 
 class MaxUnpool3d(_MaxUnpool):
     """The maxima of `MaxPool3d` back where they came from."""
+
+    dimensions = 3
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         """Maxima and their positions → (batch, channels, depth, height, width), 0 elsewhere."""

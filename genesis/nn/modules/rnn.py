@@ -73,6 +73,28 @@ class RNNBase(Module):
         """Draw new initial values."""
         initialize(self, self.hidden_size)
 
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    # torch's own lists under its names for them: programs set gates' biases and wrap weights by these.
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        kinds = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else []),
+                 *(["weight_hr"] if self.proj_size else [])]
+        return [[kind + suffix for kind in kinds]
+                for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     def flatten_parameters(self) -> None:
         """Does nothing: torch puts cuDNN's weights in one piece of memory."""
 

@@ -36,7 +36,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
-    def _check(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
             raise failure("SyncBatchNorm", f"expected at least 2D input (got {input.ndim}D input)", [("input", input)],
                           error=ValueError)
@@ -47,7 +47,7 @@ class SyncBatchNorm(_BatchNorm):
         by_batch = self.training or self.running_mean is None
         if not by_batch or not dist.is_initialized() or dist.get_world_size(self.process_group) == 1:
             return super().forward(input)
-        self._check(input)
+        self._check_input_dim(input)
         mean, variance, count = self._statistics(input)
         shape = (1, -1, *(1 for _ in input.shape[2:]))
         wide = float64 if input.dtype is float64 else float32

@@ -56,14 +56,18 @@ class _Layer(Module):
             setattr(self, f"dropout{number}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _step(self, x: Tensor, number: int, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def _step(self, x: Tensor, norm: Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         """x plus what a part of the layer makes of it, normalized before or after."""
-        norm, drop = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
-        found: Tensor = x + drop(part(norm(x))) if self.norm_first else norm(x + drop(part(x)))
+        found: Tensor = x + part(norm(x)) if self.norm_first else norm(x + part(x))
         return found
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+    # The parts have torch's names: layers of a user's own override them.
+
+    def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+                  is_causal: bool = False) -> Tensor:
+        """What the attention within the sequence adds."""
+        found: Tensor = self.dropout1(self.self_attn(x, x, x, key_padding_mask, False, attn_mask,
+                                                     is_causal=is_causal)[0])
         return found
 
 
@@ -97,9 +101,13 @@ class TransformerEncoderLayer(_Layer):
     def forward(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                 is_causal: bool = False) -> Tensor:
         """The input's shape. Masks are true, or -inf, where a key is not to be seen."""
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
-        return self._step(self._step(src, 1, attend), 2, self._feed_forward)
+        x = self._step(src, self.norm1, lambda x: self._sa_block(x, src_mask, src_key_padding_mask, is_causal))
+        return self._step(x, self.norm2, self._ff_block)
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """What the network at each place adds."""
+        found: Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return found
 
 
 class TransformerDecoderLayer(_Layer):
@@ -119,13 +127,22 @@ class TransformerDecoderLayer(_Layer):
                 tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
                 tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor:
         """The shape of `tgt`. Masks are true, or -inf, where a key is not to be seen."""
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
+        x = self._step(tgt, self.norm1, lambda x: self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
+        x = self._step(x, self.norm2, lambda x: self._mha_block(x, memory, memory_mask, memory_key_padding_mask,
+                                                                memory_is_causal))
+        return self._step(x, self.norm3, self._ff_block)
 
-        def look(x: Tensor) -> Tensor:
-            return self.multihead_attn(x, memory, memory, memory_key_padding_mask, False, memory_mask,
-                                       is_causal=memory_is_causal)[0]
-        return self._step(self._step(self._step(tgt, 1, attend), 2, look), 3, self._feed_forward)
+    def _mha_block(self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+                   is_causal: bool = False) -> Tensor:
+        """What the attention to the other sequence adds."""
+        found: Tensor = self.dropout2(self.multihead_attn(x, mem, mem, key_padding_mask, False, attn_mask,
+                                                          is_causal=is_causal)[0])
+        return found
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """What the network at each place adds."""
+        found: Tensor = self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return found
 
 
 class TransformerEncoder(Module):
@@ -198,10 +215,14 @@ class Transformer(Module):
             TransformerEncoderLayer(*how), num_encoder_layers, norm())
         self.decoder = custom_decoder if custom_decoder is not None else TransformerDecoder(
             TransformerDecoderLayer(*how), num_decoder_layers, norm())
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        """Draw new initial values of all matrices."""
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None, tgt_mask: Tensor | None = None,
                 memory_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,

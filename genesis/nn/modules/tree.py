@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import setitem
 from typing import Any, TypeVar
 
@@ -232,20 +232,22 @@ class Tree:
         """The module and all modules below, each once, or wherever it stands."""
         return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
-    def _named(self, registry: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
+    def _named_members(self, get_members_fn: Callable[[Any], Iterable[tuple[str, Any]]], prefix: str = "",
+                       recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
+        """(path, member) of what a function says of each module; programs name what is their own modules' by it."""
         seen: set[int] = set()
-        owners = self.named_modules(prefix=prefix, remove_duplicate=once) if recurse else [(prefix, self)]
+        owners = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, owner in owners:
-            for name, value in getattr(owner, registry).items():
+            for name, value in get_members_fn(owner):
                 if value is not None and id(value) not in seen:
-                    if once:
+                    if remove_duplicate:
                         seen.add(id(value))
                     yield f"{path}.{name}" if path else name, value
 
     def named_parameters(self, prefix: str = "", recurse: bool = True,
                          remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         """(path, parameter) of this module and, with `recurse`, all below; a shared one once."""
-        return self._named("_parameters", prefix, recurse, remove_duplicate)
+        return self._named_members(lambda owner: owner._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, each once, in the order of registration."""
@@ -254,7 +256,7 @@ class Tree:
     def named_buffers(self, prefix: str = "", recurse: bool = True,
                       remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         """(path, buffer) of this module and, with `recurse`, all below; a shared one once."""
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
+        return self._named_members(lambda owner: owner._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers, each once."""

@@ -67,6 +67,8 @@ def stacked(batch: Sequence[Any]) -> Any:
         if hasattr(first, "_fields"):
             return type(first)(*parts)
         return parts  # a list for tuples too, as torch's
+    if hasattr(first, "__array__"):  # another library's tensor: what transforms and datasets' formats hand out
+        return _stack([np.asarray(sample) for sample in batch])
     raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
                     f"{type(first).__name__}")
 

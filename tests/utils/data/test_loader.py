@@ -79,6 +79,16 @@ def test_tensors_and_a_collate_function(workers: int) -> None:
     assert [(batch["ids"].tolist(), batch["n"]) for batch in found] == [([[1, 0], [2, 3]], 2), ([[4, 5, 6]], 1)]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_of_another_library(workers: int) -> None:
+    """Images' transforms and Hugging Face's datasets hand out torch's."""
+    dataset = [{"x": torch.tensor([1.0, i]), "y": torch.tensor(i), "z": (torch.ones(1, dtype=torch.bool),)}
+               for i in range(3)]
+    found = list(GD.DataLoader(dataset, 2, num_workers=workers))
+    assert [type(x) for x in found[0].values()] == [genesis.Tensor, genesis.Tensor, list]
+    assert [plain(batch) for batch in found] == [plain(batch) for batch in TD.DataLoader(dataset, 2)]
+
+
 def test_large_arrays_go_through_shared_memory_that_is_given_back() -> None:
     before = set(os.listdir("/dev/shm"))
     arrays = [np.full(100_000, i, np.float32) for i in range(6)]
