@@ -61,6 +61,16 @@ class DType:
         """True for float16, bfloat16, float32 and float64."""
         return self.kind == "float"
 
+    @property
+    def is_complex(self) -> bool:
+        """False: there are no complex numbers."""
+        return False
+
+    @property
+    def is_signed(self) -> bool:
+        """True for all but uint8 and bool."""
+        return self.name not in ("uint8", "bool")
+
     def __repr__(self) -> str:
         return f"genesis.{self.name}"
 

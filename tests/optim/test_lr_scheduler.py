@@ -195,3 +195,86 @@ def test_what_is_refused() -> None:
         optim.lr_scheduler.LambdaLR(optim.SGD(groups(genesis)), [lambda epoch: 1.0])
     with pytest.raises(KeyError, match="initial_lr"):
         optim.lr_scheduler.StepLR(optim.SGD(groups(genesis)), 2, last_epoch=3)
+
+
+def schedules_of_users(T: Any) -> list[Any]:
+    """Schedules as people write them over torch's base."""
+    base = getattr(T.optim.lr_scheduler, "_LRScheduler")  # noqa: B009
+
+    class Warmup(base):  # type: ignore[misc, valid-type]
+        def __init__(self, optimizer: Any, warmup: int, most: int, last_epoch: int = -1):
+            self.warmup, self.most, self.asked = warmup, most, 0
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self) -> list[float]:
+            self.asked += not self._get_lr_called_within_step  # where torch's own schedules warn
+            if self.last_epoch < self.warmup:
+                return [lr * (self.last_epoch + 1) / self.warmup for lr in self.base_lrs]
+            return [group["lr"] * 0.9 for group in self.optimizer.param_groups]
+
+        def _get_closed_form_lr(self) -> list[float]:
+            return [lr * 0.9 ** self.last_epoch for lr in self.base_lrs]
+
+    class InverseRoot(base):  # type: ignore[misc, valid-type]
+        def get_lr(self) -> list[float]:
+            return [min(self._step_count ** -0.5, self._step_count * 3 ** -1.5) for _ in self.base_lrs]
+
+    class GradualWarmup(base):  # type: ignore[misc, valid-type]
+        def __init__(self, optimizer: Any, epochs: int, after: Any):
+            self.epochs, self.after, self.finished = epochs, after, False
+            super().__init__(optimizer)
+
+        def get_lr(self) -> list[float]:
+            if self.last_epoch > self.epochs:
+                if not self.finished:
+                    self.after.base_lrs = [2 * lr for lr in self.base_lrs]
+                    self.finished = True
+                return self.after.get_last_lr()
+            return [lr * (1 + self.last_epoch / self.epochs) for lr in self.base_lrs]
+
+        def step(self, epoch: int | None = None) -> None:
+            if self.finished:
+                self.after.step(None if epoch is None else epoch - self.epochs)
+                self._last_lr = self.after.get_last_lr()
+            else:
+                super().step(epoch)
+
+    class Logged(T.optim.lr_scheduler.ReduceLROnPlateau):  # type: ignore[misc, name-defined]
+        def _reduce_lr(self, epoch: Any) -> None:
+            self.reductions = getattr(self, "reductions", 0) + 1
+            super()._reduce_lr(epoch)
+
+    def optimizer() -> Any:
+        return T.optim.SGD([T.nn.Parameter(T.ones(1))], lr=0.1)
+    found: list[Any] = []
+    warm, root = Warmup(optimizer(), 3, 10), InverseRoot(optimizer())
+    held = optimizer()
+    both = GradualWarmup(held, 2, T.optim.lr_scheduler.CosineAnnealingLR(held, 4))
+    for _ in range(7):
+        for schedule in (warm, root, both):
+            schedule.optimizer.step()
+            schedule.step()
+            found.append((schedule.get_last_lr(), schedule.last_epoch, schedule._step_count))
+    warm.step(20)
+    found.append((warm.get_last_lr(), warm.get_lr(), warm.asked, warm._step_count))
+    plateau = Logged(optimizer(), patience=0, cooldown=1)
+    for loss in (1.0, 1.0, 1.0, 1.0):
+        plateau.step(loss)
+        found.append((plateau.get_last_lr(), plateau.in_cooldown, getattr(plateau, "reductions", 0)))
+    restarts = T.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer(), 2, 2)
+    for _ in range(7):
+        restarts.optimizer.step()
+        restarts.step()
+        found.append((restarts.T_cur, restarts.T_i, restarts.get_last_lr()))
+    state = warm.state_dict()
+    again = Warmup(optimizer(), 3, 10)
+    again.load_state_dict(state)
+    found.append((state["_step_count"], again._step_count, again.last_epoch, again.get_last_lr()))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_schedules_that_users_write_over_torchs_base() -> None:
+    for ours, theirs in zip(schedules_of_users(genesis), schedules_of_users(torch), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a == pytest.approx(b, rel=1e-12), (ours, theirs)

@@ -49,9 +49,17 @@ class LRScheduler:
     _is_initial = False
     """Whether the first rates are being set, as in torch: the groups have none of an epoch before."""
 
+    # torch's names, which schedules of a user's own read in `get_lr`.
+
+    _step_count = 0
+    """How often the schedule has set rates, its first ones included."""
+
+    _get_lr_called_within_step = False
+    """Whether `step` asks for the rates, or somebody else."""
+
     def begin(self) -> None:
         """Set the rates of the epoch behind `last_epoch`, with which the schedule starts."""
-        self._is_initial = True
+        self._is_initial, self._step_count = True, 0
         try:
             self.step()
         finally:
@@ -78,14 +86,25 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch, or to the one given, whose rates do not depend on those that the groups have."""
-        if epoch is None:
-            self.last_epoch += 1
-            rates = self.get_lr()
-        else:
-            self.last_epoch = epoch
-            rates = ([self.rate(base, epoch, number) for number, base in enumerate(self.base_lrs)]
-                     if self._has_formula() else self.get_lr())
+        self._step_count += 1
+        self._get_lr_called_within_step = True
+        try:
+            if epoch is None:
+                self.last_epoch += 1
+                rates = self.get_lr()
+            else:
+                self.last_epoch = epoch
+                rates = self._rates_of_epoch()
+        finally:
+            del self._get_lr_called_within_step
         self.write(rates)
+
+    def _rates_of_epoch(self) -> list[float]:
+        """The rates of `last_epoch`, whatever the groups have: by the formula, or by that of a user's schedule."""
+        if self._has_formula():
+            return [self.rate(base, self.last_epoch, number) for number, base in enumerate(self.base_lrs)]
+        closed = getattr(self, "_get_closed_form_lr", None)  # torch's name for it
+        return self.get_lr() if closed is None else closed()  # type: ignore[no-any-return]
 
     def _has_formula(self) -> bool:
         return type(self).rate is not LRScheduler.rate

@@ -169,15 +169,24 @@ class ReduceLROnPlateau(LRScheduler):
             self.best, self.num_bad_epochs = current, 0
         else:
             self.num_bad_epochs += 1
-        if self.cooldown_counter > 0:
+        if self.in_cooldown:
             self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
-                lower = max(group["lr"] * self.factor, least)
-                if group["lr"] - lower > self.eps:
-                    group["lr"] = lower
+            self._reduce_lr(epoch)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _reduce_lr(self, epoch: int | None) -> None:
+        """Multiply the rates by the factor: torch's name, as schedules of a user's own override it."""
+        for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+            lower = max(group["lr"] * self.factor, least)
+            if group["lr"] - lower > self.eps:
+                group["lr"] = lower
+
+    @property
+    def in_cooldown(self) -> bool:
+        """Whether epochs without improvement are not counted now."""
+        return self.cooldown_counter > 0
 
     def is_better(self, a: float, best: float) -> bool:
         """Whether a is an improvement that counts."""

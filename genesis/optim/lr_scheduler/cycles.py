@@ -57,12 +57,28 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def rate(self, base: float, epoch: float, group: int) -> float:
         """eta_min + (base - eta_min) · (1 + cos(π · done)) / 2, where done is the part of the cycle."""
+        start, length = self._cycle(epoch)
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * (epoch - start) / length)) / 2
+
+
+    def _cycle(self, epoch: float) -> tuple[int, int]:
+        """Where the cycle of this epoch begins, and its length."""
         length, start = self.T_0, 0
         if self.T_mult == 1:
             start = int(epoch // length) * length
         while epoch >= start + length:
             start, length = start + length, length * self.T_mult
-        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * (epoch - start) / length)) / 2
+        return start, length
+
+    @property
+    def T_cur(self) -> float:
+        """Epochs since the cycle began."""
+        return self.last_epoch - self._cycle(self.last_epoch)[0]
+
+    @property
+    def T_i(self) -> int:
+        """Epochs of this cycle."""
+        return self._cycle(self.last_epoch)[1]
 
 
 class CyclicLR(LRScheduler):
