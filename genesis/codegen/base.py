@@ -81,7 +81,6 @@ class Backend(ABC):
         keeps_plans: its plans are launches (`runtime.plan.Launch`): made for sizes that change, and kept on disk.
         any_size: its plans are calls that are filled in for other sizes (`engine/symbolic/call_template.py`): a call's
             function knows no more of sizes than its attributes and operands say.
-        recurrent: it runs a recurrent layer over time as one call; elsewhere its steps are recorded one by one.
         notes_sources: its memory says which line of the user's holds it (`source`).
     """
 
@@ -94,7 +93,6 @@ class Backend(ABC):
     checks_indices: bool = False
     keeps_plans: bool = False
     any_size: bool = False
-    recurrent: bool = False
     notes_sources: bool = False
 
     # Asked by the passes

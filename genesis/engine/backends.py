@@ -67,7 +67,6 @@ class CPUBackend(Backend):
     name = "cpu"
     passes = frozenset({"chunk_loss", "lay_out_images", "make_contiguous", "save_recurrent", "save_statistics",
                         "writes_apart", "writes_last"})
-    recurrent = True
     interruptible = True
     any_size = True
 

@@ -9,7 +9,8 @@ import pytest
 
 import genesis
 import genesis.nn.functional as F
-from genesis import nn
+from genesis import func, nn
+from genesis.ir.node import _table as interned
 from tests.gpu.compare import check, check_gradients, integers, numbers, parts, same
 from tests.gpu.conftest import forget_plans
 
@@ -43,6 +44,26 @@ def test_the_gradient_of_a_gradient_of_a_convolution(cuda) -> None:
         g, = genesis.autograd.grad((F.conv2d(x, w) ** 2).sum(), [x], create_graph=True)
         return list(genesis.autograd.grad((g * g).sum(), [x, w]))
     check(program, numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}], ids=["forwards", "both ways"])
+def test_recurrent_layers(cuda, kind: str, options: dict[str, Any]) -> None:
+    layer = getattr(nn, kind)(6, 8, **options)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def program(x: Any, *weights: Any) -> Any:
+        return func.functional_call(layer, dict(zip(names, weights, strict=True)), (x,))[0]
+    check_gradients(program, numbers(4, 2, 6), *[numbers(*p.shape, seed=number) * 0.3
+                                                 for number, p in enumerate(layer.parameters())], tolerance=1e-5)
+
+
+def test_a_recurrent_layer_is_recorded_as_one_op(cuda) -> None:
+    """Its steps, some fourteen nodes each, are written out when it is compiled."""
+    layer, before = nn.LSTM(3, 4).to("cuda"), len(interned)
+    result, _ = layer(genesis.ones(30, 2, 3, device="cuda"))
+    assert len(interned) - before < 30
+    assert result.shape == (30, 2, 4)
 
 
 @pytest.mark.parametrize("pool", [

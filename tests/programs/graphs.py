@@ -15,7 +15,7 @@ def graph_convolution(lab: Lab) -> Any:
     class GraphConvolution(nn.Module):
         def __init__(self, ins: int, outs: int):
             super().__init__()
-            self.weight = nn.Parameter(T.FloatTensor(ins, outs).to(T.get_default_dtype()))
+            self.weight = nn.Parameter(T.FloatTensor(ins, outs).to(lab.device, T.get_default_dtype()))
             self.bias = nn.Parameter(T.zeros(outs))
             self.reset_parameters()
 
@@ -31,7 +31,7 @@ def graph_convolution(lab: Lab) -> Any:
     adj = adj + adj.T.multiply(adj < adj.T) + T.eye(12)
     adj = adj / adj.sum(1, keepdim=True)
     one, two = lab.same(GraphConvolution(5, 8)), lab.same(GraphConvolution(8, 3))
-    x, labels, known = lab.normal(12, 5), lab.ints(3, 12), T.LongTensor(range(6))
+    x, labels, known = lab.normal(12, 5), lab.ints(3, 12), T.LongTensor(range(6)).to(lab.device)
     optimizer = lab.optim.Adam([*one.parameters(), *two.parameters()], lr=0.01, weight_decay=5e-4)
 
     @lab.step

@@ -31,6 +31,11 @@ class Lab:
     draws: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @property
+    def device(self) -> Any:
+        """Where tensors are that name no device; constructors of before (`T.LongTensor`) make them on the CPU."""
+        return self.T.get_default_device()
+
+    @property
     def nn(self) -> Any:
         """T.nn."""
         return self.T.nn
@@ -79,21 +84,24 @@ class Program(NamedTuple):
         run: Lab → what it computed: numbers and tensors, in any nesting.
         chaotic: steps amplify rounding (an adversary, a momentum near a kink): compared in float64, at 1e-9.
         quick: part of the default tests.
+        tolerance_on_a_gpu: of a program that computes in bfloat16 there, as mixed precision does.
     """
 
     run: Callable[[Lab], Any]
     chaotic: bool
     quick: bool
+    tolerance_on_a_gpu: float | None
 
 
 PROGRAMS: dict[str, Program] = {}
 
 
-def program(run: Callable[[Lab], Any] | None = None, *, chaotic: bool = False, quick: bool = False) -> Any:
+def program(run: Callable[[Lab], Any] | None = None, *, chaotic: bool = False, quick: bool = False,
+            tolerance_on_a_gpu: float | None = None) -> Any:
     """Enter a function into `PROGRAMS`."""
     def enter(run: Callable[[Lab], Any]) -> Callable[[Lab], Any]:
         assert run.__name__ not in PROGRAMS
-        PROGRAMS[run.__name__] = Program(run, chaotic, quick)
+        PROGRAMS[run.__name__] = Program(run, chaotic, quick, tolerance_on_a_gpu)
         return run
     return enter if run is None else enter(run)
 

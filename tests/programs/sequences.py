@@ -13,7 +13,7 @@ def char_rnn(lab: Lab) -> Any:
     T, nn = lab.T, lab.nn
     text = "the quick brown fox jumps over the lazy dog and runs away from it again "
     letters = sorted(set(text))
-    codes = T.LongTensor([letters.index(c) for c in text])
+    codes = T.LongTensor([letters.index(c) for c in text]).to(lab.device)
 
     class CharRNN(nn.Module):
         def __init__(self, size: int):

@@ -101,7 +101,7 @@ def segments_with_memory(lab: Lab) -> Any:
             super().__init__()
             self.qkv, self.r = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
             self.out, self.norm = nn.Linear(width, width, bias=False), nn.LayerNorm(width)
-            self.u, self.v = (nn.Parameter(T.Tensor(heads, width // heads)) for _ in range(2))
+            self.u, self.v = (nn.Parameter(T.Tensor(heads, width // heads).to(lab.device)) for _ in range(2))
 
         def forward(self, x: Any, r: Any, mask: Any, memory: Any) -> Any:
             both = T.cat([memory, x], 0)

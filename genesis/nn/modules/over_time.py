@@ -1,18 +1,15 @@
-"""A recurrent layer over time in one direction: one op where the backend runs it as one call, else its steps."""
+"""A recurrent layer over time in one direction: one op, which a backend that has no call for it writes out when it
+compiles; and a step of a cell."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.ops.recurrent import recurrent
-from genesis.nn import functional as F
 from genesis.ops.activation import relu
-from genesis.ops.comparison import where
-from genesis.ops.parts import stack
 from genesis.ops.special import sigmoid
 from genesis.ops.trigonometry import tanh
 
@@ -41,29 +38,11 @@ def over_time(mode: str, reverse: bool, x: Tensor, state: State, weights: Weight
         weights: of the layer.
         within: bool (time, batch, 1), False behind the end of a sequence; None: all have one length.
     """
-    if not engine.backend_of(x.spec.device).recurrent:
-        return _step_by_step(mode, reverse, x, state, weights, within)
     biased, projected = weights.bias_ih is not None, weights.weight_hr is not None
     floats = cast_for(recurrent, x, *state, *[p for p in weights if p is not None])
     given = floats if within is None else (*floats, within)
     results, *last = record(recurrent, given, (mode, reverse, biased, projected, within is not None))
     return results, tuple(last)
-
-
-def _step_by_step(mode: str, reverse: bool, x: Tensor, state: State, weights: Weights,
-                  within: Tensor | None) -> tuple[Tensor, State]:
-    """All products with the input at once, then step by step: a program that grows with the sequence."""
-    inputs = F.linear(x, weights.weight_ih, weights.bias_ih).unbind(0)
-    results = []
-    for t in reversed(range(len(inputs))) if reverse else range(len(inputs)):
-        before = state
-        state = step(mode, inputs[t], F.linear(state[0], weights.weight_hh, weights.bias_hh), state)
-        if weights.weight_hr is not None:
-            state = (F.linear(state[0], weights.weight_hr), *state[1:])
-        if within is not None:
-            state = tuple(where(within[t], new, old) for new, old in zip(state, before, strict=True))
-        results.append(state[0])
-    return stack(results[::-1] if reverse else results), state
 
 
 def step(mode: str, from_input: Tensor, from_hidden: Tensor, state: State) -> State:
