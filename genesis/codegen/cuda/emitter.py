@@ -122,8 +122,10 @@ class Body:
                 return self.load(s)
             case Index(out, operand, size):
                 value = self.use(operand, operand.dtype)
-                clamped = f"tl.minimum(tl.maximum({value}.to(tl.int64), 0), {max(size - 1, 0)})"
-                return [f"{out.name} = {clamped}.to({lowerings.triton_type(self.index_type)})"]
+                if not any(isinstance(x, Checked) and x.out is operand and x.node["size"] == size
+                           and x.node["ignored"] is None for x in self.kernel.statements):
+                    value = f"tl.minimum(tl.maximum({value}.to(tl.int64), 0), {max(size - 1, 0)})"
+                return [f"{out.name} = {value}.to({lowerings.triton_type(self.index_type)})"]
             case Checked():
                 return [*self.comment(s.node.source), self.checked(s)]
             case Apply():

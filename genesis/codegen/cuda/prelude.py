@@ -102,16 +102,31 @@ def g_invert(x):
 @triton.jit
 def g_in_range(index, SIZE, NEGATIVE: tl.constexpr, wanted, report):
     """The index in [0, SIZE). The first one outside is told to the report: where the GPU's word for it is, and
-    what the word is for index 0. Only lanes that are wrong touch memory."""
-    wrong = ((index >= SIZE) | (index < (-SIZE if NEGATIVE else 0))) & wanted
-    lane = wrong.to(tl.int32) * 0
-    word = tl.load(report + lane, mask=wrong, other=0).to(tl.pointer_type(tl.int64))
-    nothing_yet = tl.load(word, mask=wrong, other=1, volatile=True) == 0
-    told = tl.load(report + 1 + lane, mask=wrong, other=0) + tl.minimum(tl.maximum(index, -(1 << 42)), (1 << 42) - 1)
-    tl.store(word, told, mask=wrong & nothing_yet)
+    what the word is for index 0. Only lanes that are wrong touch memory, in assembly: Triton's loads and stores would
+    lay all indices out anew for the report, through shared memory."""
     if NEGATIVE:
-        index = tl.where(index < 0, index + SIZE, index)
-    return tl.minimum(tl.maximum(index, 0), tl.maximum(SIZE - 1, 0))
+        row = tl.where(index < 0, index + SIZE, index)
+    else:
+        row = index
+    outside = row.to(tl.uint64) >= SIZE
+    operands = [index, (outside & wanted).to(tl.int32), report.to(tl.int64)]
+    tl.inline_asm_elementwise("""{ // report
+        .reg .pred %wrong, %first;
+        .reg .b64 %word, %told, %index;
+        setp.ne.b32 %wrong, $2, 0;
+        @!%wrong bra DONE;
+        ld.global.b64 %word, [$3];
+        ld.volatile.global.b64 %told, [%word];
+        setp.eq.b64 %first, %told, 0;
+        max.s64 %index, $1, -4398046511104;
+        min.s64 %index, %index, 4398046511103;
+        ld.global.b64 %told, [$3+8];
+        add.s64 %told, %told, %index;
+        @%first st.global.b64 [%word], %told;
+    DONE:
+        mov.b32 $0, 0;
+        }""", "=r,l,r,l", operands, dtype=tl.int32, is_pure=False, pack=1)
+    return tl.where(outside, tl.where(row < 0, 0, tl.maximum(SIZE - 1, 0)), row)
 ''',
     "g_max": '''
 @triton.jit

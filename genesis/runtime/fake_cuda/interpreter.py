@@ -23,6 +23,7 @@ A GPU may or may not notice an access outside a kernel's arguments, or a race; h
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import math
@@ -320,10 +321,24 @@ def _assembly(builder: InterpreterBuilder, text: str, constraints: str, values: 
     from triton.runtime.interpreter import TensorHandle
     if "// shared " in text:
         return _Assembled(*_shared(text, values))
+    if "// report" in text:
+        return _Assembled(_reported(*[x.data for x in values]))
     for instruction, function in _ASSEMBLY.items():
         if instruction in text:
             return _Assembled(TensorHandle(function(values[-1].data), values[-1].dtype.scalar))
     raise NotImplementedError(f"the interpreter cannot run {text!r}")
+
+
+def _reported(index: np.ndarray, wrong: np.ndarray, report: np.ndarray) -> TensorHandle:
+    """What `g_in_range` tells of the indices that are wrong: the first one, if nothing was told before."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+    index, wrong, report = np.broadcast_arrays(index, wrong != 0, report)
+    if wrong.any():
+        word, told = (ctypes.c_int64 * 2).from_address(int(report[wrong][0]))
+        memory = ctypes.c_int64.from_address(word)
+        memory.value = memory.value or told + int(np.clip(index[wrong][0], -2**42, 2**42 - 1))
+    return TensorHandle(np.zeros(index.shape, np.int32), tl.int32)
 
 
 _SHARED_WORDS = SharedWords()

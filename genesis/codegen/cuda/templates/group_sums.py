@@ -41,6 +41,10 @@ MANY_ROWS: Final = 64
 MOST_HITS: Final = 160
 """Positions, up to which such a program has more rows; then they are what takes time."""
 
+FEW_HITS: Final = 32
+"""Positions, up to which such a program has twice as many rows and half as many groups of lanes, and warps: most of its
+rows are zeros that it writes, and programs take turns."""
+
 SUMS_BYTES: Final = 32 << 10
 """Bytes of shared memory for the sums of such a program: five are on a multiprocessor."""
 
@@ -51,6 +55,8 @@ def narrow_tiles(tiles: Tiles, outer: int, rows: int, inner: int, count: int, it
     >>> first = tiles_of(1, 100_000, 32, 102_384, 4)
     >>> first, narrow_tiles(first, 1, 100_000, 32, 102_384, 4)
     (Tiles(rows=16, columns=32, groups=8), Tiles(rows=64, columns=32, groups=4))
+    >>> narrow_tiles(tiles_of(1, 150_000, 32, 30_000, 4), 1, 150_000, 32, 30_000, 4)
+    Tiles(rows=128, columns=32, groups=2)
     """
     groups, found = min(max(32 * WARPS // tiles.columns, 1), MOST_GROUPS), tiles
     fitting = SUMS_BYTES // (tiles.columns * groups * max(itemsize, 4))
@@ -58,6 +64,9 @@ def narrow_tiles(tiles: Tiles, outer: int, rows: int, inner: int, count: int, it
     while (least <= inner * itemsize <= most and 2 * found.rows <= min(MANY_ROWS, fitting)
            and 2 * found.rows * count <= MOST_HITS * rows and -(-rows // (2 * found.rows)) * outer >= 2 * ENOUGH):
         found = Tiles(2 * found.rows, tiles.columns, groups)
+    while (found is not tiles and found.groups > 1 and 2 * found.rows * count <= FEW_HITS * rows
+           and -(-rows // (2 * found.rows)) * outer >= 2 * ENOUGH):
+        found = Tiles(2 * found.rows, tiles.columns, found.groups // 2)
     while found is not tiles and 2 * found.rows <= fitting and found.groups < tiles.groups:
         found, fitting = replace(found, groups=2 * found.groups), fitting // 2
     return found

@@ -1,0 +1,50 @@
+"""Loops that read at places that are data: how lanes share the elements, and what a check of an index costs them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.compile import compile_sources
+from genesis.codegen.cuda.emit import emit
+from genesis.engine.backends import cuda_backend
+from genesis.ir import Graph, Node
+from genesis.ir.ops import indexing
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops.row_number import in_range
+from genesis.ir.types import bfloat16, int64
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.gpus import GPUS
+from tests.codegen.cuda.programs import an_input, check, some
+
+
+def checked(index: Node, size: int) -> Node:
+    """The index with its check, as the frontend records it on a GPU."""
+    return in_range(index, size=size, dim=1, negative=True, ignored=None, name="gather", line="")
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(1, (3, 50)), (0, (7, 40)), (1, (2, 5, 30))])
+def test_what_elements_read_for_themselves_is_a_flat_loop(axis: int, shape: tuple[int, ...]) -> None:
+    x, index = an_input(0, shape), an_input(1, shape, int64)
+    places = torch.randint(0, shape[axis], shape, generator=torch.Generator().manual_seed(0))
+    schedule = check([x, index], p.exp(indexing.gather(x, index, axis=axis)), data=[some(x), places])
+    [group] = schedule.groups
+    assert "RBLOCK" not in emit(group).source
+
+
+def test_rows_that_are_read_whole_have_lanes_for_their_places() -> None:
+    """Neighbours of a row are read together wherever it lies."""
+    table, index = an_input(0, (9, 40)), an_input(1, (6,), int64)
+    schedule = check([table, index], indexing.take(table, index, axis=0) * 2.0, data=[some(table), torch.arange(6)])
+    [group] = schedule.groups
+    assert "RBLOCK" in emit(group).source
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 120])
+def test_a_checked_gather_moves_nothing_through_shared_memory(architecture: int) -> None:
+    """Neither the elements, which lanes have four by four, nor the indices for the report of one outside."""
+    x, index = an_input(0, (3000, 1100), bfloat16), an_input(1, (3000, 1100), int64)
+    graph = Graph((x, index), (indexing.gather(x, checked(index, 1100), axis=1),))
+    [group] = run_passes(graph, cuda_backend(GPUS[architecture]))[1].groups
+    [image] = compile_sources([emit(group, GPUS[architecture])], gpu=GPUS[architecture])
+    assert image.shared_bytes == 0
