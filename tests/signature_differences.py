@@ -47,8 +47,6 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
                "grad_variables is gone; inputs is given by name"),
     Difference(_BOTH, r"autograd\.graph\.RemovableHandle", ".*",
                "handles are made by the functions that register hooks"),
-    Difference(_BOTH, r"utils\.data\.DataLoader", "multiprocessing_context|generator",
-               "how workers start is not a choice"),
     Difference(_BOTH, r"cuda\.(Event|memory_snapshot)", ".*",
                "of Genesis' own streams, which are polled, and allocator"),
     Difference(_BOTH, r"(autograd\.)?enable_grad|cuda\.device_of|jit\.interface", "orig_func|obj",

@@ -5,7 +5,8 @@ Batches are made of numpy arrays, so that workers need no engine; the loader mak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.host_values import host_copy
@@ -57,16 +58,16 @@ def stacked(batch: Sequence[Any]) -> Any:
     if isinstance(first, (bool, int)):
         return np.array(batch)
     if isinstance(first, (str, bytes)):
-        return list(batch)
+        return batch
     if isinstance(first, Mapping):
-        return {key: stacked([sample[key] for sample in batch]) for key in first}
+        return _mapping_like(first, {key: stacked([sample[key] for sample in batch]) for key in first})
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("default_collate: each element in list of batch should be of equal size")
         parts = [stacked(part) for part in zip(*batch, strict=True)]
         if hasattr(first, "_fields"):
             return type(first)(*parts)
-        return parts  # a list for tuples too, as torch's
+        return parts if isinstance(first, tuple) else _sequence_like(first, parts)  # a list for tuples, as torch's
     if hasattr(first, "__array__"):  # another library's tensor: what transforms and datasets' formats hand out
         return _stack([np.asarray(sample) for sample in batch])
     raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
@@ -96,26 +97,53 @@ def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
 def mapped(data: Any, function: Callable[[Any], Any]) -> Any:
     """The structure with a function of each of its arrays."""
     import numpy as np
-    if isinstance(data, (np.ndarray, np.generic)):
-        return function(data)
+    return rebuilt(data, lambda x: function(x) if isinstance(x, (np.ndarray, np.generic)) else x)
+
+
+def rebuilt(data: Any, change: Callable[[Any], Any]) -> Any:
+    """The structure, its mappings, tuples and lists of the classes that they were, with what else is in it changed."""
     if isinstance(data, Mapping):
-        return {key: mapped(value, function) for key, value in data.items()}
+        return _mapping_like(data, {key: rebuilt(value, change) for key, value in data.items()})
     if isinstance(data, tuple):
-        parts = [mapped(value, function) for value in data]
+        parts = [rebuilt(value, change) for value in data]
         return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
-    return [mapped(value, function) for value in data] if isinstance(data, list) else data
+    if isinstance(data, MutableSequence) and not isinstance(data, bytearray):
+        return _sequence_like(data, [rebuilt(value, change) for value in data])
+    return change(data)
+
+
+def _mapping_like(data: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    """The items in a mapping of the same class, which may hold more than items: a copy if it can be written to."""
+    if type(data) is dict:
+        return items
+    try:
+        if isinstance(data, MutableMapping):
+            clone = copy(data)
+            clone.update(items)
+            return clone
+        return type(data)(items)  # type: ignore[call-arg]
+    except TypeError:  # its class is made of something else
+        return items
+
+
+def _sequence_like(data: Sequence[Any], parts: list[Any]) -> Any:
+    """The same of a sequence."""
+    if type(data) is list:
+        return parts
+    try:
+        if isinstance(data, MutableSequence):
+            clone = copy(data)
+            for i, part in enumerate(parts):
+                clone[i] = part
+            return clone
+        return type(data)(parts)  # type: ignore[call-arg]
+    except TypeError:
+        return parts
 
 
 def as_arrays(data: Any) -> Any:
     """The structure with arrays in place of tensors: what a worker of a user's own `collate_fn` sends."""
-    if isinstance(data, Tensor):
-        return _Was(data.detach().cpu().numpy())
-    if isinstance(data, Mapping):
-        return {key: as_arrays(value) for key, value in data.items()}
-    if isinstance(data, tuple):
-        parts = [as_arrays(value) for value in data]
-        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
-    return [as_arrays(value) for value in data] if isinstance(data, list) else data
+    return rebuilt(data, lambda x: _Was(x.detach().cpu().numpy()) if isinstance(x, Tensor) else x)
 
 
 class _Was:
@@ -127,11 +155,4 @@ class _Was:
 
 def as_tensors(data: Any, make: Callable[[Any], Tensor] = as_tensor) -> Any:
     """What `as_arrays` was made of."""
-    if isinstance(data, _Was):
-        return make(data.array)
-    if isinstance(data, Mapping):
-        return {key: as_tensors(value, make) for key, value in data.items()}
-    if isinstance(data, tuple):
-        parts = [as_tensors(value, make) for value in data]
-        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
-    return [as_tensors(value, make) for value in data] if isinstance(data, list) else data
+    return rebuilt(data, lambda x: make(x.array) if isinstance(x, _Was) else x)

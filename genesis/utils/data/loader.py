@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.generator import Generator
@@ -16,6 +16,7 @@ from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, as_tensor, device_from
 from genesis.utils.data.collate import as_arrays, as_tensors, converted, stacked
 from genesis.utils.data.dataset import IterableDataset, Sample
+from genesis.utils.data.passes import Pass, Place, Raised, Standing, each
 from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, kept_seed
 from genesis.utils.data.workers import Ended, Failure, Workers
 
@@ -35,6 +36,7 @@ class DataLoader(Suggesting, Generic[Sample]):
         drop_last: leave the last batch out if it is smaller.
         timeout: seconds that a batch may take; 0 for any.
         worker_init_fn: called with its number in each worker.
+        multiprocessing_context: "fork" or such a context, which is what workers are; taken for torch's sake.
         generator: of the order, and of the workers' seeds; the CPU's by default.
         prefetch_factor: batches that each worker makes ahead; 2 by default.
         persistent_workers: keep the workers for the next pass.
@@ -47,7 +49,7 @@ class DataLoader(Suggesting, Generic[Sample]):
     its start up to there.
 
     Raises:
-        ValueError: arguments that exclude each other.
+        ValueError: arguments that exclude each other, or workers that are no forks.
 
     >>> import genesis
     >>> loader = DataLoader(range(5), batch_size=2)
@@ -60,12 +62,14 @@ class DataLoader(Suggesting, Generic[Sample]):
                  batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None, num_workers: int = 0,
                  collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False,
                  drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
-                 generator: Generator | None = None, *, prefetch_factor: int | None = None,
-                 persistent_workers: bool = False, pin_memory_device: str = "",
+                 multiprocessing_context: Any = None, generator: Generator | None = None, *,
+                 prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
                  in_order: bool = True, prefetch_device: DeviceLike = None):
         iterable = isinstance(dataset, IterableDataset)
         _check(iterable, batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, timeout, prefetch_factor,
                persistent_workers)
+        _check_forks(multiprocessing_context)
+        self.multiprocessing_context = multiprocessing_context
         self.dataset, self.num_workers, self.pin_memory, self.drop_last = dataset, num_workers, pin_memory, drop_last
         self.timeout, self.worker_init_fn, self.generator = timeout, worker_init_fn, generator
         self.prefetch_factor, self.persistent_workers = prefetch_factor or 2, persistent_workers
@@ -82,7 +86,8 @@ class DataLoader(Suggesting, Generic[Sample]):
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
         self._workers: Workers | None = None
         self._passes = 0
-        self._place = _Place()
+        self._place = Place()
+        self._pass: weakref.ref[Pass] | None = None
 
     def __len__(self) -> int:
         """How many batches a pass has."""
@@ -95,18 +100,22 @@ class DataLoader(Suggesting, Generic[Sample]):
 
     def __iter__(self) -> Iterator[Any]:
         """A pass. The order is drawn now."""
-        seed, skip, resumed = self._place
+        seed, skip, resumed = self._place.now
         if not resumed or seed is None:
-            seed, skip = kept_seed(self.generator, lambda seed: [(setattr, self, "_place", _Place(seed))]), 0
-        self._place = _Place(seed, skip)
-        return self._pass(self._indices(seed), seed, skip)
-
-    def _pass(self, indices: Iterator[Any], seed: int, skip: int) -> Iterator[Any]:
-        batches = self._made_elsewhere(indices, seed, skip) if self.num_workers else self._made_here(indices, skip)
-        for batch in self._placed(batches):
-            self._place = self._place.after_one()
-            yield batch
-        self._place = _Place()
+            seed, skip = kept_seed(self.generator, lambda seed: [
+                (setattr, self, "_place", Place(Standing(seed)))]), 0
+        else:
+            self._place = Place(Standing(seed, skip))
+        place, indices = self._place, self._indices(seed)
+        batches = self._placed(self._made_elsewhere(indices, skip, seed) if self.num_workers else
+                               self._made_here(indices, skip))
+        now = self._pass() if self._pass is not None else None
+        if now is not None and self.persistent_workers:
+            now.begin(batches, place)
+            return now
+        found = Pass(batches, place, self.__len__)
+        self._pass = weakref.ref(found)
+        return found
 
     def _placed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Batches of tensors, where they belong."""
@@ -122,17 +131,18 @@ class DataLoader(Suggesting, Generic[Sample]):
             else:
                 warnings.warn("DataLoader: pin_memory=True, but there is no GPU: batches lie in ordinary memory",
                               stacklevel=3)
-        return (self._finished(batch, make) for batch in batches)
+        return each(batches, lambda batch: self._finished(batch, make))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pass stands: the seed of its order, and how many batches it has given; and its own generator's
         state, which the next passes draw from."""
         own = {} if self.generator is None else {"generator": self.generator.get_state()}
-        return {"seed": self._place.seed, "batches": self._place.given, **own}
+        return {"seed": self._place.now.seed, "batches": self._place.now.given, **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where a `state_dict` says."""
-        found: list[Change] = [(setattr, self, "_place", _Place(state["seed"], state["batches"], resumed=True))]
+        place = Place(Standing(state["seed"], state["batches"], resumed=True))
+        found: list[Change] = [(setattr, self, "_place", place)]
         if self.generator is not None and "generator" in state:
             found += self.generator.moved_to(Generator().set_state(state["generator"]))
         at_once(changes((), found))
@@ -173,15 +183,21 @@ class DataLoader(Suggesting, Generic[Sample]):
             raise RuntimeError(f"DataLoader: the dataset or collate_fn raised StopIteration at {indices}") from error
 
     def _collated(self, samples: Any, single: bool = False) -> Any:
-        if self.collate_fn is not None:
-            return as_arrays(self.collate_fn(samples))
-        return as_arrays(samples) if single else _Stacked(stacked(samples))
+        if self.collate_fn is None and not single:
+            return _Stacked(stacked(samples))
+        found = samples if self.collate_fn is None else self.collate_fn(samples)
+        return found if self._stays_here else as_arrays(found)
+
+    @property
+    def _stays_here(self) -> bool:
+        """Is what `collate_fn` makes the batch itself, which goes nowhere?"""
+        return not self.num_workers and not self.pin_memory and self.prefetch_device in (None, cpu)
 
     def _finished(self, batch: Any, make: Callable[[Any], Tensor]) -> Any:
         """A batch of tensors, which are made of arrays by `make`."""
         if isinstance(batch, _Stacked):
             return converted(batch.data, make)
-        found = as_tensors(batch, make)
+        found = batch if self._stays_here else as_tensors(batch, make)
         return found if self.collate_fn is not None else converted(found, make)
 
     def _made_here(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
@@ -193,10 +209,12 @@ class DataLoader(Suggesting, Generic[Sample]):
                 batch = self._fetch(source, which)
             except StopIteration:
                 return
+            except Exception as error:
+                batch = Raised(error)
             if number >= skip:
                 yield batch
 
-    def _made_elsewhere(self, indices: Iterator[Any], seed: int, skip: int) -> Iterator[Any]:
+    def _made_elsewhere(self, indices: Iterator[Any], skip: int, seed: int) -> Iterator[Any]:
         """Batches in order; each worker is a few ahead."""
         workers = self._workers
         if workers is None:
@@ -240,7 +258,7 @@ class DataLoader(Suggesting, Generic[Sample]):
             batch = here.pop(wanted)
             wanted += 1
             if isinstance(batch, Failure):
-                raise batch.again()
+                batch = Raised(batch.again())
             if isinstance(batch, Ended):
                 over.add(batch.worker)
                 ask()
@@ -252,24 +270,6 @@ class DataLoader(Suggesting, Generic[Sample]):
             yield batch
 
 
-class _Place(NamedTuple):
-    """Where a pass stands: one value, so that an interrupt finds all of it or what was before.
-
-    Attributes:
-        seed: that of its order; None between two passes.
-        given: how many batches it has given.
-        resumed: whether the next pass begins there.
-    """
-
-    seed: int | None = None
-    given: int = 0
-    resumed: bool = False
-
-    def after_one(self) -> _Place:
-        """The place behind the next batch."""
-        return self._replace(given=self.given + 1)
-
-
 class _Stacked:
     """A batch that `stacked` made: every array is a tensor to be."""
 
@@ -278,6 +278,13 @@ class _Stacked:
 
 
 _NONE = object()
+
+
+def _check_forks(context: Any) -> None:
+    """Raise ValueError unless workers may be forks."""
+    method = context.get_start_method() if hasattr(context, "get_start_method") else context
+    if method not in (None, "fork"):
+        raise ValueError(f"DataLoader: multiprocessing_context={method!r}, but workers are forks; leave it out")
 
 
 def _check(iterable: bool, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, num_workers: int,

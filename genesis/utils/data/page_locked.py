@@ -18,6 +18,7 @@ from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import Device, cpu, dtype_of_numpy, tensor_type
 from genesis.runtime.cuda.page_locked import buffers
+from genesis.utils.data.passes import END, Raised, attempted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +151,7 @@ def copied_ahead(batches: Iterator[Any], finish: Callable[[Any, Callable[[Any], 
                  device: Device) -> Iterator[Any]:
     """The batches on a GPU; each is copied while the program computes with the one before.
 
-    What raises while a batch is made is raised when its turn comes.
+    `Raised` stands in the turn of a batch that could not be made or copied.
     """
     copier = Copier(device)
     try:
@@ -164,11 +165,13 @@ def copied_ahead(batches: Iterator[Any], finish: Callable[[Any, Callable[[Any], 
 
 def _next(copier: Copier, batches: Iterator[Any], finish: Callable[..., Any]) -> Callable[[], Any] | None:
     try:
-        return copier.started(next(batches), finish)
-    except StopIteration:
-        return None
-    except Exception as error:
+        batch = next(batches, END)
+    except Exception as error:  # the pass ends here, behind the batches before
         return partial(_raise, error)
+    if batch is END:
+        return None
+    started = attempted(batch, lambda made: copier.started(made, finish))
+    return (lambda: started) if isinstance(started, Raised) else started  # type: ignore[no-any-return]
 
 
 def _raise(error: Exception) -> None:

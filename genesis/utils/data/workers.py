@@ -182,9 +182,10 @@ def _work(info: WorkerInfo, fetch: Callable[[Any, Any], Any], asks: Any, answers
         if ask is None:
             return
         epoch, number, indices = ask
-        if isinstance(info.dataset, IterableDataset) and epoch != current:
-            samples, current = iter(info.dataset), epoch
         try:
+            if isinstance(info.dataset, IterableDataset) and epoch != current:
+                samples, current = iter(()), epoch  # what there is if the next line raises
+                samples = iter(info.dataset)
             answer = failed if failed is not None else fetch(info.dataset if samples is None else samples, indices)
         except StopIteration:
             answer = Ended(info.id)
@@ -225,9 +226,17 @@ def _packed(answer: Any, worker: int) -> tuple[bytes, list[str | bytes]]:
 
 
 def _shared(content: memoryview) -> str | bytes:
+    """The name of shared memory with the content, and its length; the content itself where it is small, or where there
+    is no room: containers often have 64 MB of shared memory."""
     if content.nbytes < SHARED:
         return bytes(content)
     memory = SharedMemory(create=True, size=content.nbytes)
+    try:
+        os.posix_fallocate(memory._fd, 0, content.nbytes)  # type: ignore[attr-defined]  # else writing is a SIGBUS
+    except OSError:
+        memory.close()
+        memory.unlink()
+        return bytes(content)
     assert memory.buf is not None
     memory.buf[:content.nbytes] = content
     name = memory.name

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import OrderedDict, UserDict, deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -34,6 +36,7 @@ SAMPLES: dict[str, Any] = {
     "arrays": [np.full((2, 3), i, np.float32) for i in range(5)],
     "numpy numbers": [np.float32(i) for i in range(5)],
     "tuples": [(i, np.ones(2) * i) for i in range(5)],
+    "tuples with texts": [(i, str(i), {"name": str(i)}) for i in range(5)],
     "lists": [[i, 2 * i] for i in range(5)],
     "dictionaries": [{"x": np.ones(2, np.int64) * i, "inner": {"n": i, "name": str(i)}} for i in range(5)],
     "named tuples": [Point(i, float(i)) for i in range(5)],
@@ -200,6 +203,131 @@ def test_an_exception_in_a_worker_comes_with_its_traceback() -> None:
         next(found)
     with pytest.raises(KeyError, match="no sample 3"):
         list(GD.DataLoader(Failing(), 2))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_goes_on_behind_a_batch_that_raised(workers: int) -> None:
+    """Who catches what a sample raises gets the next batch, as in torch, and may stop and go on there."""
+    def given(batches: Iterator[Any], most: int = 9) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < most:
+            try:
+                found.append(next(batches).tolist())
+            except KeyError:
+                found.append("no sample 3")
+            except StopIteration:
+                break
+        return found
+    wanted = given(iter(TD.DataLoader(Failing(), 2, num_workers=workers)))
+    loader = GD.DataLoader(Failing(), 2, num_workers=workers)
+    assert given(iter(loader)) == wanted == [[0, 1], "no sample 3", [4, 5], [6, 7]]
+    begun = iter(loader)
+    given(begun, 2)
+    again = GD.DataLoader(Failing(), 2, num_workers=workers)
+    again.load_state_dict(loader.state_dict())
+    assert given(iter(again)) == wanted[2:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterable_dataset_that_raises(workers: int) -> None:
+    class Fails(GD.IterableDataset):  # type: ignore[type-arg]
+        def __init__(self, before: int):
+            self.before = before
+
+        def __iter__(self) -> Iterator[int]:
+            if not self.before:
+                raise ArithmeticError("at once")
+
+            def samples() -> Iterator[int]:
+                yield from range(self.before)
+                raise ArithmeticError("behind some")
+            return samples()
+    if workers:  # else iter(dataset) raises when the pass begins
+        batches = iter(GD.DataLoader(Fails(0), num_workers=workers))
+        with pytest.raises(ArithmeticError, match=r"worker process 0(.|\n)*at once"):
+            next(batches)
+        assert list(batches) == []
+    batches = iter(GD.DataLoader(Fails(2), num_workers=workers))
+    assert [next(batches).item(), next(batches).item()] == [0, 1]
+    with pytest.raises(ArithmeticError, match="behind some"):
+        next(batches)
+    assert list(batches) == []
+
+
+def test_what_ends_a_pass_is_no_end_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genesis.utils.data.workers.LOOK", 0.2)
+    batches = iter(GD.DataLoader(range(8), 2, num_workers=1, collate_fn=die))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="exited unexpectedly"):
+            next(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_passes_at_once(workers: int) -> None:
+    loader = GD.DataLoader(range(4), 2, num_workers=workers)
+    first, second = iter(loader), iter(loader)
+    assert len(first) == 2
+    for batches in (first, second):
+        assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("library", [TD, GD], ids=["torch", "genesis"])
+def test_persistent_workers_have_one_pass_at_a_time(library: Any) -> None:
+    loader = library.DataLoader(range(6), 2, num_workers=1, persistent_workers=True)
+    first = iter(loader)
+    assert next(first).tolist() == [0, 1]
+    second = iter(loader)
+    assert second is first and [batch.tolist() for batch in second] == [[0, 1], [2, 3], [4, 5]]
+
+
+class Fields(dict):  # type: ignore[type-arg]
+    """A batch with attributes, as many libraries have."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [Fields, OrderedDict, UserDict])
+def test_mappings_stay_of_their_class(kind: Any, workers: int) -> None:
+    samples = [kind({"x": i}) for i in range(2)]
+    batch = next(iter(GD.DataLoader(samples, 2, num_workers=workers)))
+    assert type(batch) is kind and batch["x"].tolist() == [0, 1]
+    batch = next(iter(GD.DataLoader(range(2), 2, num_workers=workers,
+                                    collate_fn=lambda found: kind({"x": genesis.tensor(found)}))))
+    assert type(batch) is kind and batch["x"].tolist() == [0, 1]
+    rows = next(iter(GD.DataLoader([deque([1, 2]), deque([3, 4])], 2, num_workers=workers)))
+    assert type(rows) is deque and [row.tolist() for row in rows] == [[1, 3], [2, 4]]
+
+
+def test_what_a_collate_function_makes_here_is_the_batch() -> None:
+    """No process is between: the tensor itself comes, with its gradient's history."""
+    weight = genesis.ones(2, requires_grad=True)
+    batch = next(iter(GD.DataLoader(range(4), 2, collate_fn=lambda found: weight * genesis.tensor(found))))
+    batch.sum().backward()
+    assert weight.grad is not None and weight.grad.tolist() == [0, 1]
+
+
+def test_batches_come_where_shared_memory_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers have little of it, and writing to what is not there ends a process by SIGBUS."""
+    def full(handle: int, start: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    before = set(os.listdir("/dev/shm"))
+    rows = [np.full(40_000, i, np.float32) for i in range(4)]
+    found = [batch[:, 0].tolist() for batch in GD.DataLoader(rows, 2, num_workers=1)]
+    assert found == [[0, 1], [2, 3]] and set(os.listdir("/dev/shm")) <= before
+
+
+def test_workers_are_forks() -> None:
+    import multiprocessing
+    for context in ("fork", multiprocessing.get_context("fork"), None):
+        assert len(list(GD.DataLoader(range(4), 2, num_workers=1, multiprocessing_context=context))) == 2
+    with pytest.raises(ValueError, match="'spawn', but workers are forks"):
+        GD.DataLoader(range(4), 2, num_workers=1, multiprocessing_context="spawn")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -60,7 +60,7 @@ def test_a_copy_may_end_before_its_batch_is_asked_for(driver: HostDriver) -> Non
     batches = iter(DataLoader(range(8), 1, prefetch_device="cuda"))
     next(batches)
     genesis.cuda.synchronize()
-    batches.close()  # type: ignore[attr-defined]
+    del batches
 
 
 def test_a_batch_is_copied_while_the_one_before_is_used(driver: HostDriver) -> None:
@@ -99,6 +99,7 @@ def test_an_error_comes_when_its_batch_does(driver: HostDriver) -> None:
     assert next(batches).item() == 0
     with pytest.raises(ArithmeticError, match="of sample 1"):
         next(batches)
+    assert [batch.item() for batch in batches] == [2]
 
 
 def test_page_locked_tensors_are_tensors_of_the_cpu(driver: HostDriver) -> None:
