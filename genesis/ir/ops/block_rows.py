@@ -35,9 +35,9 @@ BLOCKS: Final = (1024, 2048, 4096)
 MOST_BLOCKS: Final = 64
 """Maximum blocks: whoever adds up a bin reads of each of them where the bin lies there."""
 
-LOW_BITS: Final = 9
-"""Maximum bits of a row's number within its bin: each of a bin's programs looks through all of the bin's words, and has
-a flag for each share of them."""
+LOW_BITS: Final = 12
+"""Maximum bits of a row's number within its bin, for tables of up to a million rows: each of a bin's programs looks
+through all of the bin's words, and has a flag for each share of them."""
 
 
 def block_of(count: int) -> int:

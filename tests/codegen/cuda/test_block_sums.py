@@ -85,7 +85,7 @@ INDICES = {
 
 TABLES = [((300, 3), 0, 700, "float32", True), ((2, 90, 70), 1, 600, "float32", False),
           ((500, 20), 0, 1300, "bfloat16", True), ((2, 9), 0, 520, "float64", False),
-          ((999, 5), 0, 600, "float16", True)]
+          ((999, 5), 0, 600, "float16", True), ((4000, 16), 0, 300, "float32", True)]
 """(table, axis, positions, dtype, whether the base is a constant)."""
 
 
@@ -135,7 +135,7 @@ def test_programs_for_shares_leave_all_flags_0() -> None:
 
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((20439, 32), 100_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
-    pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow)])
+    pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow), ((150_000, 32), 30_000, "float32")])
 def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], count: int,
                                            dtype: str) -> None:
     monkeypatch.undo()
