@@ -56,7 +56,12 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
     tensor([ 5., 61.])
     """
     ys = _listed(tensors)
-    roots = _roots("backward", ys, _weights(grad_tensors, ys))
+    weights = _weights(grad_tensors, ys)
+    roots = _roots("backward", ys, weights)
+    shared: dict[int, Tensor] = {}
+    if len(ys) == 1 and weights[0] is not None and inputs is None and not create_graph and not observers:
+        from genesis.autograd.shared_gradients import shared_gradients  # few programs give a gradient
+        shared = shared_gradients(ys[0], weights[0])
     chosen = None if inputs is None else _listed(inputs)
     if chosen is not None and not chosen:
         raise failure("backward", "`inputs` argument to `backward()` cannot be empty")
@@ -73,7 +78,7 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
             reached.append((leaf, node))
     reached += [(others[other], node) for other, node in found.nodes.items()
                 if not others[other].retains_grad]  # a retained gradient is in place already
-    _accumulate_all(reached, create_graph, found.storages)
+    _accumulate_all(reached, create_graph, found.storages, shared)
     if not (create_graph if retain_graph is None else retain_graph):
         for y in ys:
             release_graph(y)
@@ -133,11 +138,12 @@ _accumulating = threading.RLock()
 unlocked_after_fork(sys.modules[__name__], "_accumulating")
 
 
-def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, storages: dict[Node, Storage]) -> None:
+def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, storages: dict[Node, Storage],
+                    shared: dict[int, Tensor]) -> None:
     """Give tensors their gradients, or add to those that they have: all, or none where an exception comes. Then their
     hooks are called."""
     with _accumulating:
-        while not _Gradients(reached, create_graph, storages).accumulated():  # another thread wrote to one meanwhile
+        while not _Gradients(reached, create_graph, storages, shared).accumulated():  # another thread wrote meanwhile
             pass
     for tensor, _ in reached:
         if tensor._after_hooks:
@@ -177,9 +183,11 @@ class _Gradients:
 
     Args:
         computed: gradients that are in memory → the storages of that, which one tensor may have; those are taken out.
+        shared: by the numbers of leaves, their parts of the gradient that backward was given.
     """
 
-    def __init__(self, reached: Sequence[tuple[Any, Node]], create_graph: bool, computed: dict[Node, Storage]):
+    def __init__(self, reached: Sequence[tuple[Any, Node]], create_graph: bool, computed: dict[Node, Storage],
+                 shared: dict[int, Tensor]):
         self.tensors: list[Any] = []
         self.made: list[Any] = []
         self.storages: dict[Storage, None] = {}
@@ -191,7 +199,9 @@ class _Gradients:
         for tensor, node in reached:
             before = tensor.grad if captured else tensor._grad
             storage = computed.pop(node, None) if computed else None
-            if before is None and storage is not None and tensor.part is None:
+            if before is None and tensor.leaf in shared:
+                self._replace(tensor, shared[tensor.leaf])
+            elif before is None and storage is not None and tensor.part is None:
                 self._replace(tensor, over(storage, node.type, None))
             elif before is None or create_graph:
                 self._replace(tensor, wrap_as(tensor, node if before is None else read(before) + node))
