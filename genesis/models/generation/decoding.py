@@ -71,6 +71,8 @@ class Decoder:
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
             _seed_alike(self.generator, model.tp_mesh)
         self._next = genesis.compile(self._computed)
+        self._following = genesis.compile(self._read)
+        self._lengths: set[int] = set()
 
     def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
         """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens.
@@ -87,13 +89,23 @@ class Decoder:
         self._note(ids, padding)
         last = None
         for start in range(0, ids.shape[1], chunk):
-            part = ids[:, start:start + chunk]
-            last = self.model.following(part, self.model.model.reserve(part, self.cache), self.cache)
+            part = ids[:, start:start + chunk].clone()  # a replay takes whole memories, no views
+            last = self._reader(part.shape[1])(part, self.model.model.reserve(part, self.cache))
             genesis.eval(last, *self.cache.tensors())
         assert last is not None
         self.cache.slots = genesis.zeros(1, dtype=genesis.int64, device=self.device)
         genesis.eval(self.cache.slots)  # as a step leaves it: else the second step is captured again
         return self._chosen(last)
+
+    def _reader(self, length: int) -> Callable[[Tensor, int | None], Tensor]:
+        """What reads so many tokens. A length that comes again, as the chunks of a long prompt do, is captured then: a
+        replay takes the host a tenth of what recording takes, but a capture takes more."""
+        known = length in self._lengths
+        self._lengths.add(length)
+        return self._following if known else self._read
+
+    def _read(self, tokens: Tensor, length: int | None) -> Tensor:
+        return self.model.following(tokens, length, self.cache)  # type: ignore[no-any-return]
 
     def step(self, tokens: Tensor) -> Step:
         """Read one token of each row, (B,); choose the next."""

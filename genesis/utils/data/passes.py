@@ -46,7 +46,7 @@ class Pass(Iterator[Any]):
     """The batches, in order.
 
     An exception of the dataset or of `collate_fn` is that batch's alone, as in torch: who catches it and asks again
-    gets the next one. One that ends the pass (a worker died) comes again whenever it is asked: the data have not ended.
+    gets the next one. One that ends the pass (a worker died) comes again whoever asks: it is no end of the data.
 
     Args:
         batches: batches, or `Raised` in place of one.

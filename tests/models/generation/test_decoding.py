@@ -43,6 +43,26 @@ def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
     assert (found[0] - found[1]).abs().max().item() < 1e-4 and bool((found[1] == found[2]).all())
 
 
+@pytest.mark.parametrize("kind", ["static", "growing", "window"])
+def test_chunks_of_a_prompt_are_replays(kind: str) -> None:
+    """Of the second of a length; the first is recorded, as most prompts have one chunk only."""
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4 if kind == "window" else None)).eval()
+    rows, padding = genesis.tensor([[*range(1, 20)], [0, 0, 0, *range(1, 17)]]), genesis.tensor([0, 3])
+    found = []
+    for chunk in (4, 100):
+        cache = {"static": StaticCache, "growing": GrowingCache, "window": SlidingWindowCache}[kind](
+            *(model.spec, 2, 40) if kind != "growing" else (model.spec,))
+        with genesis.no_grad():
+            decoder = Decoder(model, 2, 40, Sampling(temperature=0), cache=cache)
+            step = decoder.prefill(rows, padding, chunk=chunk)
+            found.append([step.logprobs, decoder.step(step.tokens).logprobs])
+        told = genesis.explain(decoder._following)
+        if kind != "growing":  # whose chunks differ in their keys' sizes
+            assert (told.captures, told.hits) == ((1, 2) if chunk == 4 else (0, 0)), told
+    for some, whole in zip(*found, strict=True):
+        assert (some - whole).abs().max().item() < 1e-4
+
+
 @pytest.mark.parametrize("prompt", [[[7]], [[1, 2, 3, 4, 5]], [[1, 2, 3], [4, 5, 6]]], ids=["one", "five", "two rows"])
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_step_is_captured_once(window: int | None, prompt: list[list[int]]) -> None:
