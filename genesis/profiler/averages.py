@@ -86,6 +86,9 @@ COLUMNS: Final[tuple[tuple[str, Callable[[Average], str]], ...]] = (
 class Averages(list[Average]):
     """The rows, those that take longest first."""
 
+    def __str__(self) -> str:
+        return self.table()
+
     def table(self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75,
               max_name_column_width: int = 55, header: str | None = None, top_level_events_only: bool = False) -> str:
         """The rows under their headings.
@@ -96,10 +99,13 @@ class Averages(list[Average]):
             max_name_column_width, max_src_column_width: characters of names, and of lines.
 
         Raises:
-            ValueError: there is no such column.
+            ValueError: there is no such column, or it is one of memory, which no kernel allocates.
         """
         rows = list(self)
         if sort_by is not None:
+            if sort_by.endswith("memory_usage"):
+                raise ValueError(f"table: sort_by={sort_by!r}: no kernel allocates, memory is planned for a program as a "
+                                 "whole; report() and memory_timeline() say how much was held, and by which line")
             if sort_by not in SORTS:
                 raise ValueError(f"table: sort_by={sort_by!r} is no column; there are {', '.join(SORTS)}")
             rows.sort(key=lambda row: getattr(row, sort_by), reverse=True)

@@ -107,6 +107,10 @@ def test_columns() -> None:
         table = p.key_averages().table(sort_by=column, row_limit=1)
         assert len(table.splitlines()) == 3 and max(values) >= 0
     assert "Roofline" in p.key_averages().table(header="mine") and p.key_averages().table(header="mine")[:4] == "mine"
+    rows = p.key_averages()
+    assert str(rows) == rows.table() and len(str(rows).splitlines()) == len(rows) + 2
+    with pytest.raises(ValueError, match=r"sort_by='self_cpu_memory_usage': no kernel allocates.*by which line"):
+        rows.table(sort_by="self_cpu_memory_usage")
     with pytest.raises(ValueError, match="sort_by='time' is no column; there are cpu_time_total"):
         p.key_averages().table(sort_by="time")
 
