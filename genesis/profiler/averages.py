@@ -104,8 +104,8 @@ class Averages(list[Average]):
         rows = list(self)
         if sort_by is not None:
             if sort_by.endswith("memory_usage"):
-                raise ValueError(f"table: sort_by={sort_by!r}: no kernel allocates, memory is planned for a program as a "
-                                 "whole; report() and memory_timeline() say how much was held, and by which line")
+                raise ValueError(f"table: sort_by={sort_by!r}: no kernel allocates, memory is planned for a program as "
+                                 "a whole; report() and memory_timeline() say how much was held, and by which line")
             if sort_by not in SORTS:
                 raise ValueError(f"table: sort_by={sort_by!r} is no column; there are {', '.join(SORTS)}")
             rows.sort(key=lambda row: getattr(row, sort_by), reverse=True)
