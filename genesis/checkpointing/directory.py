@@ -169,7 +169,7 @@ def _free(parent: Path, step: int) -> Path:
 
 
 def order(path: Path) -> tuple[int, int]:
-    """By which checkpoints are sorted: the step, and how often it was reached."""
+    """The key that checkpoints are sorted by: the step, and how often it was reached."""
     found = NAME.fullmatch(path.name)
     assert found is not None
     return int(found[1]), int(found[2] or 1)
