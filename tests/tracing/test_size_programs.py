@@ -20,7 +20,7 @@ REPLAYED = 0.35
 
 
 def test_functions_agree_and_most_calls_are_replayed() -> None:
-    _agree(range(60))
+    _agree(range(40))
 
 
 def test_a_seed_is_one_function() -> None:
@@ -29,7 +29,7 @@ def test_a_seed_is_one_function() -> None:
 
 def test_a_guard_that_is_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumberTrace, "evaluate", lambda self, values: {})
-    assert any(FUZZER.sweep([seed], small=False).differ for seed in range(200))
+    assert any(FUZZER.sweep([seed], small=False).differ for seed in range(31, 200))
 
 
 @pytest.mark.sweep

@@ -449,7 +449,7 @@ def test_a_row_looks_for_its_positions(case: tuple[tuple[int, ...], int, tuple[i
     check(schedule, data, graph, {"bfloat16": 3e-2, "float32": 1e-4}.get(dtype, 1e-9))
 
 
-@pytest.mark.parametrize("row", [0, 6, None])
+@pytest.mark.parametrize("row", [0, pytest.param(6, marks=pytest.mark.sweep), None])
 def test_sums_of_rows_are_the_same_bits_each_time(row: int | None) -> None:
     """Of numbers that cancel, in a list that is full several times; also where all positions hit one row."""
     schedule = scheduled("index_add", (7, 5), 0, (5000,), "float32", constant=True)
@@ -566,7 +566,9 @@ def test_a_group_that_nothing_hits_reads_sums_that_all_threads_have_made_0() -> 
 
 
 @pytest.mark.usefixtures("grouped")
-@pytest.mark.parametrize(("dtype", "skewed"), [("float32", True), ("bfloat16", False), ("float64", False)])
+@pytest.mark.parametrize(("dtype", "skewed"), [
+    ("float32", True), pytest.param("bfloat16", False, marks=pytest.mark.sweep),
+    pytest.param("float64", False, marks=pytest.mark.sweep)])
 def test_narrow_rows_that_are_hit_rarely_are_many_to_a_program(monkeypatch: pytest.MonkeyPatch, dtype: str,
                                                                skewed: bool) -> None:
     """And give the same bits each time, also where half of the positions hit one row."""
