@@ -122,9 +122,18 @@ def render_chat(template: str, values: Mapping[str, Any]) -> str:
     return render_chats(template, [values])[0]
 
 
+CHATS_AT_ONCE: Final = 256
+"""Chats that one process renders, so that what they take together stays below its limits."""
+
+
 def render_chats(template: str, several: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Render a template for each of several chats in a process of its own, with limits on time, memory and text
+    """Render a template for each of several chats in processes of their own, with limits on time, memory and text
     (`render.py`)."""
+    return [text for start in range(0, len(several), CHATS_AT_ONCE)
+            for text in _rendered(template, several[start:start + CHATS_AT_ONCE])]
+
+
+def _rendered(template: str, several: Sequence[Mapping[str, Any]]) -> list[str]:
     request = json.dumps({"template": template, "several": [dict(values) for values in several]}).encode()
     program = Path(__file__).with_name("render.py")
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genesis.models.text import Tokenizer
-from genesis.models.text.tokenizer import render_chat
+from genesis.models.text.tokenizer import render_chat, render_chats
 from tests.models.text.small import TEMPLATE, write_folder
 
 pytest.importorskip("tokenizers")
@@ -68,6 +68,15 @@ def test_a_template_in_a_file_of_its_own(tmp_path: Path) -> None:
 def test_a_template_that_should_not_be(template: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         render_chat(template, {"messages": CHAT})
+
+
+def test_many_chats_of_many_messages() -> None:
+    """A file of chats is rendered up to each answer: a template is compiled once for all, and the limits are for each."""
+    branches = "".join(f"{{% if m.role == 'role {i}' %}}{{% set x = {i} %}}{{% endif %}}" for i in range(400))
+    template = "{% for m in messages %}" + branches + "{{ m.content }}|{% endfor %}"
+    several = [{"messages": [{"role": "user", "content": f"{i}.{k}"} for k in range(8)]} for i in range(300)]
+    assert render_chats(template, several) == [
+        "".join(f"{i}.{k}|" for k in range(8)) for i in range(300)]
 
 
 def test_a_tokenizer_that_is_damaged(folder: Path, tmp_path: Path) -> None:
