@@ -7,9 +7,10 @@ they give the same results in Triton's interpreter as on a GPU, and their errors
 what is left of its error is 2^-44. For tan and pow float64 is used: its errors vanish in the rounding to float32.
 
 The largest errors found, in ulp, and instructions an element on sm_90 (without the rare paths of a division or root):
-exp2 0.85, 17; sigmoid 0.82, 41; log10 0.85, 36; asin 1.15, 33; acos 1.11, 31; atan 1.21, 25; atan2 1.47, 47; sinh 1.20,
-32; cosh 1.10, 30; acosh 1.20, 70; atanh 1.00, 53; hypot 1.02, 35; erfc 1.0, 82; pow 0.51, 138, 32 of them in float64;
-tan 0.51, 103 and 31; where the result is not below 1/8, logaddexp 1.4, 83, and logaddexp2 2.0, 93.
+exp2 0.85, 17; sigmoid 0.84, 35; logsigmoid 1.81, 26; log10 0.85, 36; asin 1.15, 33; acos 1.11, 31; atan 1.21, 25;
+atan2 1.47, 47; sinh 1.20, 32; cosh 1.10, 30; acosh 1.20, 70; atanh 1.00, 53; hypot 1.02, 35; erfc 1.0, 82; pow 0.51,
+138, 32 of them in float64; tan 0.51, 103 and 31; where the result is not below 1/8, logaddexp 1.4, 83, and logaddexp2
+2.0, 93.
 
 Polynomials are fitted here for the least relative error of the function (Lawson's weights on Chebyshev's points); their
 coefficients were rounded to float32 one after another, those left fitted again after each. Numbers in two parts, high
@@ -95,13 +96,25 @@ def g_exp_parts(x):
     high, low = g_exp_near_0(g_minus_ln2(x, whole))
     return high, low, n
 ''',
+    "g_exp_below_1": '''
+@triton.jit
+def g_exp_below_1(x):
+    """e^x as the sum of two numbers, for x ≤ 0.
+
+    n + 127 + 32 is in the last bits of `shifted`: one shift makes 2^(n + 32) of them, and the product with 2^-32 what
+    is below the normal range. NaN stays NaN, as 2^n is a factor and not added to an exponent.
+    """
+    x = g_max(x, -104.0)
+    shifted = tl.fma(x, 1.4426950408889634, 12583071.0)
+    high, low = g_exp_near_0(g_minus_ln2(x, shifted - 12583071.0))
+    scale = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True) * 2.3283064365386963e-10
+    return high * scale, low * scale
+''',
     "g_exact_sigmoid": '''
 @triton.jit
 def g_exact_sigmoid(x):
     """1 / (1 + e), or e / (1 + e) where x < 0, with e = exp(-|x|), which does not overflow: one step of Newton's."""
-    high, low, n = g_exp_parts(-tl.abs(x))
-    e = g_scaled(high, n)
-    e_low = g_scaled(low, n)
+    e, e_low = g_exp_below_1(-tl.abs(x))
     under = 1.0 + e
     under_low = (e - (under - 1.0)) + e_low
     inverse = g_low_reciprocal(under)
@@ -109,6 +122,16 @@ def g_exact_sigmoid(x):
     found = over * inverse
     rest = tl.fma(-found, under, over) + tl.fma(-found, under_low, tl.where(x < 0, e_low, 0.0))
     return tl.fma(rest, inverse, found)
+''',
+    "g_logsigmoid": '''
+@triton.jit
+def g_logsigmoid(x):
+    """min(x, 0) - log(1 + e) with e = exp(-|x|): a polynomial, as e is at most 1."""
+    e, _ = g_exp_below_1(-tl.abs(x))
+    p = g_polynomial(e, (-0.4999993145465851, 0.333304762840271, -0.2495824694633484, 0.1969374567270279,
+                         -0.1535084992647171, 0.10673169046640396, -0.05759408697485924, 0.02016826532781124,
+                         -0.0033106280025094748))
+    return g_min(x, 0.0) - tl.fma(e, e * p, e)
 ''',
     "g_hyperbolic": '''
 @triton.jit

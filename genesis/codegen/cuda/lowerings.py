@@ -49,6 +49,7 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "rsqrt": _row(low="tl.rsqrt({0})", f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))",
                   f64="1.0 / libdevice.sqrt({0})"),
     "sigmoid": _row(low="g_low_sigmoid({0})", f32="g_exact_sigmoid({0})", f64="g_sigmoid({0})"),
+    "logsigmoid": _row(low="g_low_logsigmoid({0})", f32="g_logsigmoid({0})", f64="g_wide_logsigmoid({0})"),
     **{name: _math(name) for name in ("expm1", "log", "log2", "log1p", "sin", "cos", "asinh")},
     **{name: _math(name, f32=f"g_{name}({{0}})") for name in (
         "exp2", "log10", "tan", "asin", "acos", "atan", "sinh", "cosh", "acosh", "atanh", "erfc")},

@@ -53,6 +53,21 @@ def g_rounded_sigmoid(x):
     """The same to 2^-20 for a step of a computation: 0 where the result is below 2^-126."""
     return g_low_reciprocal(g_low_exp(-x) + 1.0)
 ''',
+    "g_wide_logsigmoid": '''
+@triton.jit
+def g_wide_logsigmoid(x):
+    """log(1 / (1 + exp(-x))) in float64."""
+    return g_min(x, 0.0) - libdevice.log1p(libdevice.exp(-tl.abs(x)))
+''',
+    "g_low_logsigmoid": '''
+@triton.jit
+def g_low_logsigmoid(x):
+    """log(1 / (1 + exp(-x))) to 2^-16: log(1 + e) with e = exp(-|x|) ≤ 1 is a polynomial."""
+    e = tl.exp(-tl.abs(x))
+    p = tl.fma(e, tl.fma(e, -0.023868774995207787, 0.10122130066156387), -0.21004776656627655)
+    p = tl.fma(e, tl.fma(e, tl.fma(e, p, 0.32520630955696106), -0.4993613064289093), 0.9999915957450867)
+    return g_min(x, 0.0) - e * p
+''',
     "g_low_tanh": '''
 @triton.jit
 def g_low_tanh(x):
