@@ -65,7 +65,8 @@ LINE: Final = 128
 SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
-as many, 1528 µs with eight times as many)."""
+as many, 1528 µs with eight times as many). Where a multiprocessor has one program, that has four times as many warps
+and elements: 8 KB on their way would be all that it waits for."""
 
 FEWEST_TURNED: Final = 16
 """Minimum neighbours that lie in other rows."""
@@ -95,6 +96,9 @@ ALONE_WARPS: Final = 16
 """Most warps of a program whose threads have one vector each: where a multiprocessor has two programs at most, only a
 program's own warps hide what each waits for (a row of 512 parts of a batch norm is 1,125 instructions of one warp,
 which took 8 µs on an H200, and 465 of four)."""
+
+ALONE_EACH: Final = 8
+"""Elements of a block of columns that each thread of such a program has at least."""
 
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
@@ -287,8 +291,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         if most(kernel.r_size) <= HELD and in_rows_of_vectors(kernel):
             whole = is_multiple(kernel.r_size, 16) and kernel.r_size % 4096 == 0
             counts = not whole or any(isinstance(s, Position) for s in kernel.statements)
-            warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
-            kept_bytes = gpu.registers * 2 * r_block // HELD  # in half of a multiprocessor's registers
+            longest = power_of_two(kernel.r_size)  # a batch's block is no longer than a shorter row
+            warps = longest // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
+            kept_bytes = gpu.registers * 2 * longest // HELD  # in half of a multiprocessor's registers
             if not _read_less_often_in_loops(kernel, kept_bytes):
                 return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps, kept_bytes=kept_bytes)
         return Blocks(1, _loop_block(kernel), True, 32)  # two programs a multiprocessor: L1 has room for their rows
@@ -356,12 +361,23 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         x_block *= 2
     while x_block * r_block < FEWEST_EACH and x_size >= 2 * x_block * enough_programs(gpu):
         x_block *= 2
+    programs = -(-x_size // x_block)
     if x_block * r_block <= TILE:
-        return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
+        warps = _between(1, x_block * r_block // 1024, 8)
+        if programs <= enough_programs(gpu):
+            warps = max(warps, min(x_block * r_block // (32 * ALONE_EACH), ALONE_WARPS))
+        return Blocks(x_block, r_block, False, warps)
     num_stages = _num_stages(kernel, 4096, 2, gpu)
     if num_stages == 1:
-        return Blocks(x_block, SINGLES // x_block, True, 4)
+        return _of_singles(x_block, programs, gpu)
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
+
+
+def _of_singles(x_block: int, programs: int, gpu: GpuModel) -> Blocks:
+    """Blocks of columns that are not read in vectors, with more warps where a multiprocessor has few programs."""
+    beside = _between(1, ALONE_WARPS // 4 * gpu.multiprocessors // max(programs, 1), ALONE_WARPS // 4)
+    times = 1 << beside.bit_length() - 1
+    return Blocks(x_block, times * SINGLES // x_block, True, 4 * times)
 
 
 def turned(kernel: Kernel) -> bool:
@@ -390,7 +406,7 @@ def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:
     if x_block * r_block <= TILE:
         return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8), run=run)
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
-        return Blocks(x_block, SINGLES // x_block, True, 4, run=run)
+        return replace(_of_singles(x_block, about(kernel.x_size) // run, gpu), run=run)
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=_num_stages(kernel, 4096, 2, gpu), run=run)
 
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import WIDEST, Blocks, about, enough_programs, in_vectors, power_of_two, turned
+from genesis.codegen.cuda.blocks import (
+    ALONE_WARPS,
+    WIDEST,
+    Blocks,
+    about,
+    enough_programs,
+    in_vectors,
+    power_of_two,
+    turned,
+)
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Reduce, Store
 from genesis.ir.sym_int import rounds
@@ -24,6 +33,10 @@ FEWEST_SINGLES: Final = 16
 HELD: Final = ((4, 24 << 10), (8, 40 << 10))
 """(warps, maximum bytes that their registers hold): two programs and more to a multiprocessor, so that one loads while
 another computes (H200: softmax over 633 rows of 26993 float32 read twice 122 µs, 33 by its bytes)."""
+
+FEWEST_EACH: Final = 4
+"""Elements of a block of r that a thread has at least where a multiprocessor has two programs at most: as many warps
+hide what each waits for."""
 
 MOST_ROUNDS: Final = 8
 """Blocks of r that a column of a power of two has. Others of its class have five to eight, and a plan for each."""
@@ -53,6 +66,9 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
                                    or about(kernel.x_size) < x_block * enough_programs(gpu)):
         x_block //= 2
     warps = next((warps for warps, most_bytes in HELD if x_block * column <= most_bytes), 0)
+    if about(kernel.x_size) <= x_block * enough_programs(gpu):
+        while 0 < warps < ALONE_WARPS and 2 * warps * 32 * FEWEST_EACH <= x_block * r_block:
+            warps *= 2
     return Blocks(x_block, r_block, True, warps, kept_bytes=longest * nbytes) if warps else blocks
 
 

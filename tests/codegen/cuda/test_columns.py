@@ -48,6 +48,20 @@ def test_only_vectors_are_pipelined(columns: int, dtype: DType, vectors: bool) -
     assert vectors or blocks.x * blocks.r <= 4096
 
 
+@pytest.mark.parametrize(("shape", "warps"), [
+    ((700, 953), 16), ((700, 2101), 16), ((700, 3201), 8), ((700, 9001), 4),  # in a loop: 60, 132, 201 and 282 programs
+    ((200, 953), 16), ((100, 953), 8), ((100, 9001), 4),                       # a block
+    ((20, 9999, 31), 16), ((500, 9999, 31), 4)])                               # all columns of a run
+def test_programs_that_are_few_have_more_warps(shape: tuple[int, ...], warps: int) -> None:
+    """They are all that waits for memory on their multiprocessors: 60 programs of four warps had half a megabyte on its
+    way."""
+    x = an_input(0, shape)
+    group, = fuse(Graph((x,), (r.argmax(x, axis=len(shape) - 2),))).groups
+    blocks = choose_blocks(build(group), H200)
+    assert blocks.num_warps == warps
+    assert not blocks.looped or blocks.x * blocks.r == 512 * warps
+
+
 @pytest.mark.parametrize("columns", [4096, 4097, 4100])
 def test_the_mask_of_columns_names_their_number(columns: int) -> None:
     """Triton masks whole vectors where it can see that the number is a multiple of them."""

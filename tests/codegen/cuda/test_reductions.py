@@ -7,12 +7,15 @@ import math
 import pytest
 import torch
 
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.build_kernel import build
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.ir import OPS, Graph
 from genesis.ir.ops import composite, leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import bfloat16, bool_, dtype_named, float32, int64
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
@@ -183,3 +186,13 @@ def test_rows_that_are_alone_on_a_multiprocessor_have_a_vector_a_thread(rows: in
     x, = inputs((rows, 512))
     kernel, = map(emit_loop, fuse(Graph((x,), (r.sum(x, axes=(1,)),))).groups)
     assert kernel.num_warps == warps
+
+
+@pytest.mark.parametrize("length", [20_000, 60_000])
+def test_a_symbolic_row_that_is_all_there_is_has_warps_for_its_length(length: int) -> None:
+    """The block of a batch, which it may be, is shorter: a softmax of 60,000 was the work of four warps."""
+    with Trace(A=length) as trace:
+        x, = inputs((trace.symbol("A"),))
+        group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=0),)))).groups
+        blocks = choose_blocks(build(group), H200)
+    assert blocks.looped and blocks.num_warps >= length // 4096
