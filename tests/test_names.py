@@ -127,3 +127,15 @@ def test_a_module_with_the_name_of_a_function_is_called_as_it() -> None:
     module = importlib.import_module("genesis.autograd.gradcheck")
     x = genesis.ones(2, dtype=genesis.float64, requires_grad=True)
     assert genesis.autograd.gradcheck(lambda x: x * x, x) and module.gradgradcheck(lambda x: x * x, x)
+
+
+@pytest.mark.parametrize("module, names", [
+    ("genesis.distributed.tensor.parallel", ["ColwiseParallel", "RowwiseParallel", "parallelize_module"]),
+    ("genesis.distributed.fsdp", ["FSDPModule", "MixedPrecisionPolicy", "fully_shard"]),
+    ("genesis.autograd", ["Function", "grad"])])
+def test_a_star_brings_names_that_come_later(module: str, names: list[str]) -> None:
+    found: dict[str, object] = {}
+    exec(f"from {module} import *", found)
+    assert set(names) <= found.keys()
+    assert not [name for name, x in found.items() if name != "__builtins__" and (
+        name.startswith("_") or name in ("annotations", "TYPE_CHECKING", "names_later"))]

@@ -8,7 +8,10 @@ from math import prod
 from typing import Any
 
 from genesis.distributed.run import current, new_group
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.types import int64
+from genesis.ops.creation import tensor
 
 
 class DeviceMesh:
@@ -22,7 +25,7 @@ class DeviceMesh:
         mesh_dim_names: a name for each dimension.
 
     Attributes:
-        mesh: the ranks, nested.
+        ranks: nested, as lists.
         shape: the array's shape.
         root: the mesh that it is a slice of, or itself.
         root_dims: its dimensions' places in the root.
@@ -32,17 +35,17 @@ class DeviceMesh:
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None,
                  _groups: Sequence[Any] | None = None, _of: tuple[DeviceMesh, Sequence[int]] | None = None):
-        self.device_type, self.mesh = device_type, _nested(mesh)
-        self.shape = _shape(self.mesh)
+        self.device_type, self.ranks = device_type, _nested(mesh)
+        self.shape = _shape(self.ranks)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         if self.mesh_dim_names is not None and len(self.mesh_dim_names) != len(self.shape):
             raise failure("DeviceMesh", f"{len(self.shape)} dimensions need as many names, not "
                           f"{len(self.mesh_dim_names)}")
         if len(set(self.mesh_dim_names or ())) < len(self.mesh_dim_names or ()):
             raise failure("DeviceMesh", f"Each mesh_dim_name must be unique: {self.mesh_dim_names}")
-        ranks = _flat(self.mesh)
+        ranks = _flat(self.ranks)
         if len(set(ranks)) != len(ranks):
-            raise failure("DeviceMesh", f"a rank is in the mesh {self.mesh} twice")
+            raise failure("DeviceMesh", f"a rank is in the mesh {self.ranks} twice")
         self._rank = current().rank
         self.root, self.root_dims = (self, tuple(range(len(self.shape)))) if _of is None else (_of[0], tuple(_of[1]))
         self._groups = self._make_groups() if _groups is None else list(_groups)
@@ -53,11 +56,26 @@ class DeviceMesh:
         for dim in range(len(self.shape)):
             others = [range(size) if at != dim else (0,) for at, size in enumerate(self.shape)]
             for start in product(*others):
-                line = [_at(self.mesh, (*start[:dim], i, *start[dim + 1:])) for i in range(self.shape[dim])]
+                line = [_at(self.ranks, (*start[:dim], i, *start[dim + 1:])) for i in range(self.shape[dim])]
                 group = new_group(line)
                 if self._rank in line:
                     found[dim] = group
         return found
+
+    @property
+    def mesh(self) -> Tensor:
+        """The ranks, on the CPU."""
+        return tensor(self.ranks, dtype=int64, device="cpu")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is an equal array of ranks on the same type of device. Its groups may be others."""
+        if not isinstance(other, DeviceMesh):
+            return NotImplemented
+        return (self.device_type, self.ranks, self.mesh_dim_names) == (other.device_type, other.ranks,
+                                                                       other.mesh_dim_names)
+
+    def __hash__(self) -> int:
+        return hash((self.device_type, tuple(_flat(self.ranks)), self.mesh_dim_names))
 
     @property
     def ndim(self) -> int:
@@ -95,7 +113,7 @@ class DeviceMesh:
     def get_coordinate(self) -> list[int] | None:
         """This rank's place in the array, None if it is not in it."""
         for place in product(*map(range, self.shape)):
-            if _at(self.mesh, place) == self._rank:
+            if _at(self.ranks, place) == self._rank:
                 return list(place)
         return None
 
@@ -128,7 +146,7 @@ class DeviceMesh:
 
         def cut(dims: Sequence[int], place: list[int]) -> Any:
             if not dims:
-                return _at(self.mesh, tuple(place))
+                return _at(self.ranks, tuple(place))
             found = []
             for i in range(self.shape[dims[0]]):
                 place[dims[0]] = i
@@ -142,7 +160,7 @@ class DeviceMesh:
 
     def __repr__(self) -> str:
         names = "" if self.mesh_dim_names is None else f", mesh_dim_names={self.mesh_dim_names}"
-        return f"DeviceMesh({self.device_type!r}, {self.mesh}{names})"
+        return f"DeviceMesh({self.device_type!r}, {self.ranks}{names})"
 
 
 def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *,

@@ -42,6 +42,10 @@ def names_later(module: str) -> tuple[Callable[[str], object], Callable[[], list
     A name that was asked for once is the module's own from then on.
     """
     def __getattr__(name: str) -> object:
+        if name == "__all__":  # for `from module import *`, which would else find no name that comes later
+            own = [key for key, value in vars(sys.modules[module]).items() if value is not names_later
+                   and not key.startswith("_") and getattr(value, "__module__", "").startswith("genesis.")]
+            return sorted({*own, *later_names(module)})
         found = imported(module, name)
         if found is None:
             return suggesting(module)(name)

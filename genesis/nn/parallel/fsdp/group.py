@@ -87,7 +87,7 @@ class ParameterGroup:
             layout = Layout(before.mesh.joined(self.mesh), (*before.placements, *own), before.shape)
         shared: ShardedParameter | None = getattr(whole, "sharded_as", None)
         if shared is not None:  # a module outside of this one has it, too, and was sharded first
-            if (shared.sharding.mesh.mesh, shared.sharding.placements) != (layout.mesh.mesh, layout.placements):
+            if (shared.sharding.mesh.ranks, shared.sharding.placements) != (layout.mesh.ranks, layout.placements):
                 raise failure("fully_shard", f"the parameter {name} is shared with a module that was sharded over "
                               "other ranks", [(name, whole)], hint="fully_shard the smallest module that has both",
                               error=ValueError)
