@@ -1,27 +1,36 @@
-"""The place of the largest element of a few long rows is looked for in pieces, so that the whole GPU has work.
+"""The place of the largest element of a few long rows or columns is looked for in pieces, so that the whole GPU has
+work.
 
-A program of the kernel has whole rows: of a vocabulary of 150,000 logits one multiprocessor would look at all.
+A program of the kernel has whole rows: of a vocabulary of 150,000 logits one multiprocessor would look at all. Of
+columns it has sixteen, so that 600 of 10,000 elements would be the work of 38 multiprocessors.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
-from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.movement import expand, reshape
-from genesis.ir.ops.pointwise import add, eq, mul, where_
-from genesis.ir.ops.reduction import argmax, argmin, max, min, sum
+from genesis.ir.ops.indexing import gather
+from genesis.ir.ops.movement import pad, reshape
+from genesis.ir.ops.pointwise import add, mul
+from genesis.ir.ops.reduction import argmax, argmin, max, min
+from genesis.ir.ops.splits import identity, split_length
 from genesis.ir.sym_int import hint
-from genesis.ir.types import int64
 from genesis.passes.gpu import Gpu
+
+SMALLEST: Final = 1 << 18
+"""Elements of all columns from which on a second kernel is worth its launch."""
+
+COLUMNS: Final = 16
+"""Neighbouring columns of a program."""
 
 LONGEST_ROW: Final = 1 << 14
 """Elements of a row from which on it is split."""
 
-SHORTEST_PIECE: Final = 512
-"""Fewest elements of a piece."""
+SHORTEST_PIECE: Final = {True: 512, False: 128}
+"""Fewest elements of a piece: {of a row: …, of columns: …}, by whether the axis is the last."""
 
 _LARGEST: Final = {argmax: max, argmin: min}
 
@@ -29,30 +38,39 @@ _LARGEST: Final = {argmax: max, argmin: min}
 def split_argmax(graph: Graph, gpu: Gpu) -> Graph:
     """argmax of few long rows → the argmax of each piece, and that of the piece whose largest element is the largest.
 
+    What is behind the end of the last piece is no larger than anything, and an equal element before it wins.
+
     before: %1: i64[1] = argmax(%0: f32[1,151936], axis=1)
-    after:  %1 = argmax(%2: f32[1,128,1187], axis=2), %3 = max(%2, axes=(2,)), %4 = argmax(%3, axis=1)
-            # %4 · 1187 + that element of %1
+    after:  %1 = argmax(%2: f32[1,256,594], axis=2), %3 = max(%2, axes=(2,)), %4 = argmax(%3, axis=1)
+            # %4 · 594 + that element of %1; %2 is %0 with 128 more elements, -inf
     """
     return rewrite(graph, lambda node: _split(node, gpu) if node.op in _LARGEST else None)
 
 
 def _split(node: Node, gpu: Gpu) -> Node | None:
     x, axis = node.inputs[0], node["axis"]
-    *rows, length = x.type.shape
-    if axis != len(rows) or length.__class__ is not int or length < LONGEST_ROW:
+    before, length, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
+    pieces = _pieces(hint(prod(before)), hint(length), hint(prod(behind)), gpu.multiprocessors)
+    if pieces == 1:
         return None
-    count = 1
-    for size in rows:
-        count *= hint(size)
-    pieces = length & -length
-    while pieces > 1 and (length // pieces < SHORTEST_PIECE or count * pieces > 4 * gpu.multiprocessors):
-        pieces //= 2
-    if pieces < 4 or count * 2 > gpu.multiprocessors:
-        return None
-    parts = reshape(x, shape=(*rows, pieces, length // pieces))
-    places = node.op(parts, axis=axis + 1, keepdims=False)                     # (rows…, pieces), within each
-    piece = node.op(_LARGEST[node.op](parts, axes=(axis + 1,), keepdims=False), axis=axis, keepdims=True)
-    number = iota(shape=places.type.shape, axis=axis, dtype=int64, device=x.type.device)
-    chosen = where_(eq(number, expand(piece, shape=places.type.shape)), places, 0)
-    found = add(mul(piece, length // pieces), sum(chosen, axes=(axis,), keepdims=True))
+    piece, best = split_length(length, pieces, 1), _LARGEST[node.op]
+    none = (0,) * x.type.ndim
+    more = (*none[:axis], pieces * piece - length, *none[axis + 1:])
+    padded = pad(x, low=none, high=more, value=identity(best.name, x.dtype))
+    parts = reshape(padded, shape=(*before, pieces, piece, *behind))
+    places = node.op(parts, axis=axis + 1, keepdims=False)  # (before…, pieces, behind…), within each
+    which = node.op(best(parts, axes=(axis + 1,), keepdims=False), axis=axis, keepdims=True)
+    found = add(mul(which, piece), gather(places, which, axis=axis))
     return reshape(found, shape=node.type.shape)
+
+
+def _pieces(before: int, length: int, behind: int, multiprocessors: int) -> int:
+    """How many pieces keep the multiprocessors busy; 1 where programs of whole rows or columns do, or nearly."""
+    programs, rows = before * -(-behind // COLUMNS), behind == 1
+    short = length < LONGEST_ROW if rows else before * length * behind < SMALLEST
+    if short or 2 * programs > multiprocessors:
+        return 1
+    pieces = 1
+    while 2 * pieces * programs <= 4 * multiprocessors and length >= 2 * pieces * SHORTEST_PIECE[rows]:
+        pieces *= 2
+    return pieces if pieces >= 4 else 1
