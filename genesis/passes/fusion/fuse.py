@@ -186,7 +186,8 @@ class _Fuser:
     def siblings(self) -> None:
         """Merge clusters of one space that read the same large value: it is then loaded once.
 
-        What puts together the parts that one kernel wrote is one kernel, too.
+        What puts together the parts that one kernel wrote is one kernel, too, and what makes the parts that one kernel
+        puts together: the losses of so many rows, and how many of them count.
         """
         readers: dict[Node, list[Node]] = {}
         for node in self.values.materialized:
@@ -207,11 +208,21 @@ class _Fuser:
                 if x.op is reduce_splits:
                     parts.setdefault(self.dag.of[x], []).append(node)
         for nodes in parts.values():
-            for one, other in pairwise(nodes):
-                a, b = self.dag.of[one], self.dag.of[other]
-                if a != b:
-                    with suppress(Refused):
-                        self.join(a, b, self.clusters[a], self.clusters[b])
+            self.join_each(nodes)
+        beside: dict[int, list[Node]] = {}
+        for nodes in parts.values():
+            for node in nodes:
+                beside.setdefault(self.dag.of[node], []).extend(x for x in self.reads[node] if x.op is reduce_splits)
+        for splits in beside.values():
+            self.join_each(splits)
+
+    def join_each(self, nodes: Iterable[Node]) -> None:
+        """Merge the clusters of these nodes, as far as one kernel can compute neighbours."""
+        for one, other in pairwise(nodes):
+            a, b = self.dag.of[one], self.dag.of[other]
+            if a != b:
+                with suppress(Refused):
+                    self.join(a, b, self.clusters[a], self.clusters[b])
 
     # One merge
 

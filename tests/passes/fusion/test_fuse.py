@@ -7,6 +7,7 @@ import time
 from math import prod
 
 import pytest
+import torch
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
@@ -24,7 +25,8 @@ from genesis.passes.fusion.fuse import MOST_WEIGHT, fuse
 from genesis.passes.fusion.materialize import CHECKED_TWICE, _checked_by_readers, weight
 from genesis.passes.graph.split_reductions import split_reductions
 from tests.codegen.cuda.evaluate import decomposed
-from tests.codegen.cuda.programs import an_input, check, inputs, kinds
+from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
+from tests.codegen.cuda.run_interpreted import run_schedule
 
 
 def test_a_pointwise_chain_with_several_outputs() -> None:
@@ -364,3 +366,16 @@ def test_a_long_epilogue_where_tiles_are_stored_beside_sums() -> None:
         assert len(fuse(graph, gpu=MODELS["a100"]).groups) == len(fuse(graph).groups) == 2
     assert len(fuse(three, gpu=H200).groups) == len(fuse(three).groups) == 2
     assert len(fuse(read, gpu=H200).groups) == len(fuse(read).groups)
+
+
+def test_sums_of_unlike_values_that_one_kernel_puts_together_are_one_kernel() -> None:
+    """The losses of many rows, and how many of these count: two launches of 32 programs each before."""
+    losses, targets = an_input(0, (99_991,)), an_input(1, (99_991,), dtype=int64)
+    counted = r.sum(p.cast(p.ne(targets, literal(3)), dtype=float32), axes=(0,))
+    graph = split_reductions(Graph((losses, targets), (r.sum(losses, axes=(0,)) / counted,)), H200)
+    schedule = fuse(graph)
+    first, last = schedule.groups
+    assert set(first.inputs) == {losses, targets} and set(last.inputs) == set(first.outputs)
+    data = [some(losses), some(targets)]
+    found, = run_schedule(schedule, data)
+    torch.testing.assert_close(found.reshape(()), data[0].sum() / (data[1] != 3).sum(), rtol=1e-4, atol=1e-6)
