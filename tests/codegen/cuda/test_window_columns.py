@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from genesis.engine.backends import FakeCUDABackend
 from genesis.ir import OPS, Graph, Node
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import one_factor
-from genesis.ir.types import DType, bfloat16, float16, float32
+from genesis.ir.types import DType, bfloat16, float16, float32, float64
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.runtime.fake_cuda.driver import HostDriver
@@ -91,6 +93,17 @@ def test_shared_rows_are_loaded_once() -> None:
     kernel = kernel_of(x, pooled(x, 3, 1))
     compiled = compiled_by_triton(kernel.key_parts(), 90)
     assert compiled.asm["ptx"].count("ld.global.b16") <= 18 * kernel.constexprs["XBLOCK"] // 4
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
+@pytest.mark.parametrize("columns", [112, 104])
+def test_lanes_go_along_rows(columns: int, dtype: DType) -> None:
+    """Also where a thread has one neighbour at a time: eight rows a warp, of four elements each, took 2.3 times as
+    long as torch's on an H200."""
+    x = an_input(0, (1, 200, 112, columns), dtype)
+    text = compiled_by_triton(kernel_of(x, pooled(x, 3, 1)).key_parts(), 90).asm["ttgir"]
+    layouts = re.findall(r"threadsPerWarp = \[(\d+), (\d+)\].*order = \[(\d), (\d)\]", text)
+    assert layouts and all(int(along) >= 8 and first == "1" for _, along, first, _ in layouts)
 
 
 @pytest.mark.parametrize(("shape", "window", "stride", "why"), [
