@@ -88,7 +88,7 @@ def test_columns_of_a_product_are_summed_as_its_tiles_lie(way: str, splits: int 
     ((100_000, 832), 528), ((20_000, 4097), 132), ((10_624, 60), 528)])  # long ones, and one block of columns
 @pytest.mark.parametrize("of_rows", [False, True])
 def test_splits_of_blocks_of_columns_are_long(shape: tuple[int, int], splits: int, of_rows: bool) -> None:
-    """Where a kernel has whole rows, as it reduces them first, there is a program a split: these are as many as ever."""
+    """Where a kernel has whole rows, as it reduces them first, there is a program a split: as many as ever."""
     x = an_input(0, shape, dtype_named("float32"))
     y = x - movement.expand(OPS["max"](x, axes=(1,), keepdims=True), shape=shape) if of_rows else x * 2.0
     part, = cuts(Graph((x,), (OPS["sum"](y, axes=(0,)),)))
