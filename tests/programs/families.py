@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     classical,
+    decisions,
     fields,
     generative,
     graphs,
@@ -18,4 +19,5 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (classical, fields, generative, graphs, language, reinforcement, sequences, structures, training, vision)
+FAMILIES = (classical, decisions, fields, generative, graphs, language, reinforcement, sequences, structures, training,
+            vision)
