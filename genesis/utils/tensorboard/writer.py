@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from genesis.utils.tensorboard.plugins import MOST_THRESHOLDS, precision_curve, write_embedding
+
 
 class SummaryWriter:
     """Writes one run into a folder, with torch's names.
@@ -95,14 +97,7 @@ class SummaryWriter:
                    dataformats: str = "NCHW") -> None:
         """Several pictures, side by side in rows of about as many as there are rows."""
         pictures = np.einsum(f"{dataformats.lower()}->nhwc", _array(img_tensor))
-        count, height, width, channels = pictures.shape
-        across = int(np.ceil(np.sqrt(count)))
-        down = -(-count // across)
-        sheet = np.zeros((down * height, across * width, channels), pictures.dtype)
-        for i, picture in enumerate(pictures):
-            y, x = divmod(i, across)
-            sheet[y * height:(y + 1) * height, x * width:(x + 1) * width] = picture
-        self._image(tag, sheet, global_step, walltime)
+        self._image(tag, _sheet(pictures), global_step, walltime)
 
     def add_figure(self, tag: str, figure: Any, global_step: int | None = None, close: bool = True,
                    walltime: float | None = None) -> None:
@@ -125,6 +120,46 @@ class SummaryWriter:
                             tensor_shape=self._shape(dim=[self._shape.Dim(size=1)]))
         value = self._proto.Summary.Value(tag=f"{tag}/text_summary", metadata=data, tensor=text)
         self._add(global_step, walltime, [value])
+
+    def add_pr_curve(self, tag: str, labels: Any, predictions: Any, global_step: int | None = None,
+                     num_thresholds: int = MOST_THRESHOLDS, weights: Any = None, walltime: float | None = None) -> None:
+        """Precision over recall of predictions from 0 to 1 of labels that are 0 or 1."""
+        from tensorboard.plugins.pr_curve.plugin_data_pb2 import PrCurvePluginData
+        count = min(num_thresholds, MOST_THRESHOLDS)
+        share = None if weights is None else _array(weights)
+        curve = precision_curve(_array(labels), _array(predictions), count, share)
+        data = self._proto.SummaryMetadata(plugin_data=self._proto.SummaryMetadata.PluginData(
+            plugin_name="pr_curves", content=PrCurvePluginData(version=0, num_thresholds=count).SerializeToString()))
+        found = self._tensor(dtype="DT_FLOAT", float_val=curve.ravel().tolist(), tensor_shape=self._shape(
+            dim=[self._shape.Dim(size=size) for size in curve.shape]))
+        self._add(global_step, walltime, [self._proto.Summary.Value(tag=tag, metadata=data, tensor=found)])
+
+    def add_embedding(self, mat: Any, metadata: Sequence[Any] | None = None, label_img: Any = None,
+                      global_step: int | None = None, tag: str = "default",
+                      metadata_header: Sequence[str] | None = None) -> None:
+        """Rows of a matrix for the projector, with a label and a picture of (count, channels, height, width) for each.
+
+        Raises:
+            ValueError: as many labels or pictures as rows are wanted.
+        """
+        rows = _array(mat)
+        pictures = None if label_img is None else np.einsum("nchw->nhwc", _array(label_img))
+        for what, given in (("labels", metadata), ("images", pictures)):
+            if given is not None and len(given) != len(rows):
+                raise ValueError(f"#{what} should equal with #data points: {len(given)} of {len(rows)}")
+        name = f"{0 if global_step is None else global_step:05d}/{tag}"
+        sprite = None if pictures is None else _png_of(_sheet(pictures))
+        size = (0, 0) if pictures is None else pictures.shape[1:3]
+        lines = write_embedding(os.path.join(self.log_dir, name.replace("/", "_")), rows, metadata, metadata_header,
+                                sprite, size)
+        with open(os.path.join(self.log_dir, "projector_config.pbtxt"), "a", encoding="utf-8") as file:
+            file.write("\n".join(["embeddings {", f'tensor_name: "{tag}:{name[:5]}"', *lines, "}", ""]))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("add_"):
+            raise AttributeError(f"SummaryWriter has no {name}: it writes numbers, histograms, pictures, texts, curves "
+                                 "and embeddings")
+        raise AttributeError(f"'SummaryWriter' object has no attribute '{name}'")
 
     def add_hparams(self, hparam_dict: Mapping[str, Any], metric_dict: Mapping[str, Any],
                     hparam_domain_discrete: Any = None, run_name: str | None = None,
@@ -165,18 +200,34 @@ class SummaryWriter:
 
     def _image(self, tag: str, picture: np.ndarray, step: int | None, walltime: float | None) -> None:
         """A picture [height, width(, channels)]."""
-        from PIL import Image
-        scaled = picture if picture.dtype == np.uint8 else (picture * 255).clip(0, 255).astype(np.uint8)
-        if scaled.ndim == 3 and scaled.shape[2] == 1:
-            scaled = scaled[:, :, 0]
-        png = io.BytesIO()
-        Image.fromarray(scaled).save(png, format="PNG")
-        self._png(tag, png.getvalue(), (*picture.shape, 1)[:3], step, walltime)
+        self._png(tag, _png_of(picture), (*picture.shape, 1)[:3], step, walltime)
 
     def _png(self, tag: str, png: bytes, shape: Sequence[int], step: int | None, walltime: float | None) -> None:
         height, width, channels = shape
         image = self._proto.Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=png)
         self._add(step, walltime, [self._proto.Summary.Value(tag=tag, image=image)])
+
+
+def _sheet(pictures: np.ndarray) -> np.ndarray:
+    """Pictures [count, height, width, channels] side by side, in rows of about as many as there are rows."""
+    count, height, width, channels = pictures.shape
+    across = int(np.ceil(np.sqrt(count)))
+    sheet = np.zeros((-(-count // across) * height, across * width, channels), pictures.dtype)
+    for i, picture in enumerate(pictures):
+        y, x = divmod(i, across)
+        sheet[y * height:(y + 1) * height, x * width:(x + 1) * width] = picture
+    return sheet
+
+
+def _png_of(picture: np.ndarray) -> bytes:
+    """The file of a picture [height, width(, channels)]."""
+    from PIL import Image
+    scaled = picture if picture.dtype == np.uint8 else (picture * 255).clip(0, 255).astype(np.uint8)
+    if scaled.ndim == 3 and scaled.shape[2] == 1:
+        scaled = scaled[:, :, 0]
+    png = io.BytesIO()
+    Image.fromarray(scaled).save(png, format="PNG")
+    return png.getvalue()
 
 
 def _array(values: Any) -> np.ndarray:
