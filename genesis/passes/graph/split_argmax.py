@@ -19,15 +19,22 @@ from genesis.ir.ops.reduction import argmax, argmin, max, min
 from genesis.ir.ops.splits import identity, split_length
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.split_reductions import SHORT_RUN
 
 SMALLEST: Final = 1 << 18
 """Elements of all columns from which on a second kernel is worth its launch."""
 
 COLUMNS: Final = 16
-"""Neighbouring columns of a program."""
+"""Neighbouring columns of a program; all of them where they are few (`SHORT_RUN`)."""
+
+PROGRAMS: Final = {True: 4, False: 8}
+"""Programs of pieces for each multiprocessor at most: {of rows: …, of columns: …}, which have fewer warps."""
 
 LONGEST_ROW: Final = 1 << 14
 """Elements of a row from which on it is split."""
+
+BLOCK: Final = 128
+"""Elements of a block of columns: pieces are whole blocks."""
 
 SHORTEST_PIECE: Final = {True: 512, False: 128}
 """Fewest elements of a piece: {of a row: …, of columns: …}, by whether the axis is the last."""
@@ -53,7 +60,7 @@ def _split(node: Node, gpu: Gpu) -> Node | None:
     pieces = _pieces(hint(prod(before)), hint(length), hint(prod(behind)), gpu.multiprocessors)
     if pieces == 1:
         return None
-    piece, best = split_length(length, pieces, 1), _LARGEST[node.op]
+    piece, best = split_length(length, pieces, 1 if behind == () else BLOCK), _LARGEST[node.op]
     none = (0,) * x.type.ndim
     more = (*none[:axis], pieces * piece - length, *none[axis + 1:])
     padded = pad(x, low=none, high=more, value=identity(best.name, x.dtype))
@@ -66,11 +73,12 @@ def _split(node: Node, gpu: Gpu) -> Node | None:
 
 def _pieces(before: int, length: int, behind: int, multiprocessors: int) -> int:
     """How many pieces keep the multiprocessors busy; 1 where programs of whole rows or columns do, or nearly."""
-    programs, rows = before * -(-behind // COLUMNS), behind == 1
+    programs, rows = before * (1 if behind <= SHORT_RUN else -(-behind // COLUMNS)), behind == 1
     short = length < LONGEST_ROW if rows else before * length * behind < SMALLEST
     if short or 2 * programs > multiprocessors:
         return 1
     pieces = 1
-    while 2 * pieces * programs <= 4 * multiprocessors and length >= 2 * pieces * SHORTEST_PIECE[rows]:
+    most = PROGRAMS[rows] * multiprocessors
+    while 2 * pieces * programs <= most and length >= 2 * pieces * SHORTEST_PIECE[rows]:
         pieces *= 2
     return pieces if pieces >= 4 else 1

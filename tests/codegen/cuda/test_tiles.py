@@ -14,7 +14,7 @@ from genesis.ir.node import NUMBER_TYPES
 from genesis.ir.ops import leaves, movement, reduction
 from genesis.ir.ops import pointwise as p
 from genesis.ir.size_trace import Trace
-from genesis.ir.types import bfloat16, float16
+from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.programs import an_input, check, inputs
 from tests.codegen.cuda.run_interpreted import compile_cubin
@@ -60,9 +60,9 @@ def test_a_transposed_operand_beside_a_straight_one() -> None:
 
 
 def test_tiles_compile_for_the_gpu() -> None:
-    x, row = inputs((256, 512), (256,), dtype=bfloat16)
+    x, row = inputs((128, 256), (128,), dtype=bfloat16)
     turned = movement.permute(x, axes=(1, 0))
-    schedule = check([x, row], turned * movement.expand(movement.reshape(row, shape=(1, 256)), shape=(512, 256)))
+    schedule = check([x, row], turned * movement.expand(movement.reshape(row, shape=(1, 128)), shape=(256, 128)))
     assert compile_cubin(emit(schedule.groups[0]))
 
 
@@ -141,3 +141,13 @@ def test_tiles_of_many_operands_have_room_for_them() -> None:
     assert kernel.constexprs == {"XBLOCK": 64, "RBLOCK": 64} and kernel.num_warps == 8
     few, = fuse(Graph((inputs[0],), (p.exp(across[0]),))).groups
     assert emit(few).constexprs == {"XBLOCK": 128, "RBLOCK": 128}
+
+
+@pytest.mark.parametrize(("side", "tile_side", "warps"), [(320, 32, 4), (1024, 64, 8), (1400, 64, 8), (2048, 64, 4)])
+def test_few_tiles_are_small_or_have_more_warps(side: int, tile_side: int, warps: int) -> None:
+    """So that a thread of one that is alone on its multiprocessor has eight or sixteen elements, not 32."""
+    x = an_input(0, (side, side), float32)
+    group, = fuse(Graph((x,), (p.exp(movement.permute(x, axes=(1, 0))),))).groups
+    found = tile(group, build(group), H200)
+    assert found is not None
+    assert (found[1].x, found[1].r, found[1].num_warps) == (tile_side, tile_side, warps)
