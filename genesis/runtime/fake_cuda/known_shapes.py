@@ -2,7 +2,7 @@
 
 Each step of an interpreted kernel makes tensors and their types, and each of these a tuple of its sizes, a type of that
 tuple, and texts of both: half of the time that a kernel took. A number beside a tensor becomes a tensor twice, and then
-a block. Kernels have few shapes and numbers, and nobody writes to what shows one.
+a block. Kernels have few shapes and numbers, and no operation writes into its operands' arrays: of each there is one.
 """
 
 from __future__ import annotations
@@ -12,31 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
     from triton import language
     from triton.language.semantic import TritonSemantic
 
 Init = Callable[..., None]
 """What a class has for `__init__`."""
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A tensor of a number.
-
-    Attributes:
-        data: its array: the interpreter's shift gives an operand's handle another one, of signed integers.
-        beside: what it is known by, so that no other object gets its address.
-    """
-
-    tensor: language.tensor
-    data: np.ndarray
-    beside: object = None
-
-    def again(self) -> language.tensor:
-        """The tensor, with its own array."""
-        self.tensor.handle.data = self.data
-        return self.tensor
 
 
 @dataclass(frozen=True)
@@ -47,17 +27,18 @@ class KnownShapes:
         types: sizes → the tuple that a type has of them, and how many elements these are.
         tensors: sizes → the same of a tensor.
         numbers: (integer, dtype) → its tensor.
-        blocks: (a tensor among the numbers, a type's tuple of sizes), by their addresses → the block of that number.
+        blocks: (a tensor among the numbers, a type's tuple of sizes), by their addresses → the block of that number,
+            and the tuple, so that nothing else gets its address.
         scalars: the addresses of the tensors among the numbers.
         beside: (dtype and sizes of a tensor, an integer beside it in an operation of a kind) → the operand it becomes.
     """
 
     types: dict[tuple[int, ...], tuple[Any, int]] = field(default_factory=dict)
     tensors: dict[tuple[int, ...], tuple[Any, Any]] = field(default_factory=dict)
-    numbers: dict[tuple[int, str], _Kept] = field(default_factory=dict)
-    blocks: dict[tuple[int, int], _Kept] = field(default_factory=dict)
+    numbers: dict[tuple[int, str], Any] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], tuple[Any, object]] = field(default_factory=dict)
     scalars: set[int] = field(default_factory=set)
-    beside: dict[tuple[object, ...], _Kept] = field(default_factory=dict)
+    beside: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def block_type_init(self, original: Init) -> Init:
         """`block_type.__init__`."""
@@ -98,10 +79,9 @@ class KnownShapes:
                 return original(semantic, value, dtype)
             found = known.get((value, dtype.name))
             if found is None:
-                made = original(semantic, value, dtype)
-                found = known[value, dtype.name] = _Kept(made, made.handle.data)
-                scalars.add(id(made))
-            return found.again()
+                found = known[value, dtype.name] = original(semantic, value, dtype)
+                scalars.add(id(found))
+            return found
         return constant
 
     def broadcast_impl_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,8 +97,8 @@ class KnownShapes:
             key = id(right), id(a.shape)
             if key not in blocks:
                 _, made = original(semantic, left, right)
-                blocks[key] = _Kept(made, made.handle.data, a.shape)
-            return left, blocks[key].again()
+                blocks[key] = made, a.shape
+            return left, blocks[key][0]
         return broadcast
 
     def binary_op_type_checking_impl(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,10 +120,10 @@ class KnownShapes:
             elif right.__class__ is int:
                 key = dtype.name, tuple(kind.shape.values) if kind.is_block() else (), right, how
                 if key in known:
-                    return left, known[key].again()
+                    return left, known[key]
                 same, made = original(semantic, left, right, *how)
                 if same is left:
-                    known[key] = _Kept(made, made.handle.data)
+                    known[key] = made
                 return same, made
             return original(semantic, left, right, *how)
         return operands
