@@ -9,7 +9,7 @@ import pytest
 
 import genesis
 from genesis import optim
-from tests.faults.events import Traced, chosen, injected
+from tests.faults.events import Traced, chosen, injected, instants_of
 from tests.faults.loop_programs import SCHEDULES
 
 
@@ -73,6 +73,25 @@ def test_a_first_step_of_lbfgs_that_fails_leaves_no_state() -> None:
     v, twin, same = second_order(None)
     twin.step(same)
     assert (w.tolist(), state_of(opt)) == (v.tolist(), state_of(twin))
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_last_move_that_has_no_memory_ends_the_step_where_it_began(search: str | None) -> None:
+    """What moves the parameters last is computed within the step: its failure drops the history of it, too."""
+    w, opt, closure = second_order(search)
+    opt.step(closure)
+    before, kept = w.tolist(), state_of(opt)
+    calls = instants_of("call", "cpu")
+    opt.step(closure)  # whose programs those below find
+    w, opt, closure = second_order(search)
+    opt.step(closure)
+    count = len(calls.places(lambda: opt.step(closure)))
+    for at in range(count - 20, count):  # those of the last plan, and a few before
+        w, opt, closure = second_order(search)
+        opt.step(closure)
+        with pytest.raises(MemoryError):
+            calls.fail(lambda opt=opt, closure=closure: opt.step(closure), at, injected(MemoryError))
+        assert (w.tolist(), state_of(opt)) == (before, kept), f"call {at} of {count}"
 
 
 def stepped(name: str) -> tuple[Any, Callable[[], Any]]:
