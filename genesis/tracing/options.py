@@ -10,9 +10,10 @@ from genesis.ir.errors import failure
 BACKENDS = ("genesis", "inductor", "eager")
 """Backends that `compile` takes: both of the first two are Genesis' own compiler, the last is none."""
 _MODES = ("default", "reduce-overhead")
+_TUNED = 'kernels are timed for all programs, or for none: genesis.config.tune = "max", or genesis tune script.py'
 _NO_MODES = {
-    "max-autotune": "there is no search over kernels to turn on: tiles are chosen from the GPU's model",
-    "max-autotune-no-cudagraphs": "there is no search over kernels to turn on, and replays on a GPU are CUDA graphs",
+    "max-autotune": _TUNED,
+    "max-autotune-no-cudagraphs": f"{_TUNED}; replays on a GPU are CUDA graphs",
 }
 
 
