@@ -293,11 +293,13 @@ def _read(stored: Stored, name: str, target: Any) -> Any:
 
 
 def _copied(state: Any) -> Any:
-    """The state with tensors of its own, on the devices where they were."""
+    """The state with tensors of its own, on the devices where they were, and arrays."""
+    import numpy as np
+
     def copy(x: Any, keys: Keys) -> Any:
         if isinstance(x, Part):
             return Part(_clone(x.tensor), x.layout)
-        return _clone(x) if isinstance(x, Tensor) else x
+        return _clone(x) if isinstance(x, Tensor) else x.copy() if isinstance(x, np.ndarray) else x
     return mapped(state, copy)
 
 

@@ -33,7 +33,10 @@ VERSIONS: Final = "genesis.versions"
 """The metadata's key of `_metadata`: [path, what the dictionary there has], where a dictionary has such an attribute,
 as a module's state dict does. Readers that do not know of it read all else."""
 
-TENSOR, DICT, LIST, TUPLE, BYTES = "tensor", "dict", "list", "tuple", "bytes"
+TENSOR, DICT, LIST, TUPLE, BYTES, ARRAY = "tensor", "dict", "list", "tuple", "bytes", "array"
+
+ARRAY_KINDS: Final = "biufc"
+"""numpy's kinds of dtypes whose arrays are bytes and nothing else: no objects, no records, no texts."""
 
 MOST_NESTED: Final = 150
 """Dictionaries, lists and tuples inside of each other. Each takes three levels of JSON, of which Python's reader and
@@ -48,8 +51,9 @@ def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
     A tensor that is found at several places is written once. Computes what is still pending.
 
     Args:
-        obj: tensors, numbers, strings, bytes, booleans and None in dictionaries, lists and tuples: what
-            `state_dict()` gives, with the versions of a module's parts (`_metadata`).
+        obj: tensors, arrays of numpy's, numbers, strings, bytes, booleans and None in dictionaries, lists and tuples:
+            what `state_dict()` gives, with the versions of a module's parts (`_metadata`), and what
+            `numpy.random.get_state()` and `random.getstate()` give.
         f: where to write; an existing file is replaced and keeps its permissions. Or a file that is open for bytes,
             which gets them where it stands.
 
@@ -185,8 +189,35 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
         return {LIST if isinstance(obj, list) else TUPLE: items}
     if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0:  # a numpy scalar
         return obj.item()
+    if (array := _array_bytes(obj)) is not None:
+        name = _unused(_checked(path) or ARRAY, entries)
+        entries[name] = from_host(array, cpu)
+        return {ARRAY: [name, obj.dtype.str, list(obj.shape)]}
     raise failure("save", f"a {kind_of(obj)} at {path or 'the top'!r} cannot be saved", error=TypeError,
-                  hint="tensors, numbers, strings, bytes, None, in dictionaries, lists and tuples; a state_dict()")
+                  hint="tensors, arrays, numbers, strings, bytes, None, in dictionaries, lists and tuples; a state_dict()")
+
+
+def _array_bytes(obj: Any) -> Any:
+    """The bytes of an array of numpy's, as one more: a file has no form for all of its dtypes. None of anything else."""
+    import numpy as np
+    if not isinstance(obj, np.ndarray) or obj.dtype.kind not in ARRAY_KINDS:
+        return None
+    return np.frombuffer(bytearray(obj.tobytes()), np.uint8)
+
+
+def _rebuilt_array(content: list[Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The array, whose bytes are an entry of the file."""
+    import numpy as np
+    name, text, shape = content
+    if type(text) is not str or type(shape) is not list or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError("an array without a dtype and a shape")
+    dtype = np.dtype(text)
+    if dtype.kind not in ARRAY_KINDS:
+        raise ValueError(f"an array of dtype {text[:20]!r}")
+    found = tensors[name].detach().cpu().numpy()
+    if found.dtype != np.uint8:
+        raise ValueError("an array's bytes are no bytes")
+    return np.frombuffer(found.tobytes(), dtype).reshape(shape).copy()
 
 
 def _versions(obj: Any, path: list[Any]) -> Iterator[tuple[list[Any], Any]]:
@@ -229,6 +260,8 @@ def _rebuild(value: Any, tensors: Mapping[str, Tensor], versions: Versions, path
         return _bytes(content)
     if type(content) is not list:
         raise ValueError(f"a {kind[:20]} of {type(content).__name__}")
+    if kind == ARRAY:
+        return _rebuilt_array(content, tensors)
     if kind == DICT:
         return _rebuild_dictionary(content, tensors, versions, path)
     items = [_rebuild(item, tensors, versions, (*path, index) if versions else ())

@@ -133,6 +133,22 @@ def test_an_older_one_goes_after_the_newer_is_read_back(tmp_path: Path, monkeypa
     assert (tmp_path / "step-00000001").is_dir()
 
 
+def test_random_states_of_numpy_and_python(tmp_path: Path) -> None:
+    """As a program has them beside Genesis' own; an array is what it was when `save` was called."""
+    manager, generator, counts = CheckpointManager(tmp_path), np.random.default_rng(1), np.arange(3)
+    np.random.seed(3)
+    manager.save(1, numpy=np.random.get_state(), python=random.getstate(), generator=generator.bit_generator.state,
+                 counts=counts)
+    counts += 10
+    drawn = np.random.rand(3).tolist(), random.random(), generator.random()
+    found = CheckpointManager(tmp_path).resume().values if manager.wait() is None else {}
+    np.random.set_state(found["numpy"])
+    random.setstate(found["python"])
+    generator.bit_generator.state = found["generator"]
+    assert (np.random.rand(3).tolist(), random.random(), generator.random()) == drawn
+    assert found["counts"].tolist() == [0, 1, 2]
+
+
 def test_what_was_just_written_stays_beside_a_later_one_that_is_damaged(tmp_path: Path) -> None:
     """A run that went on from step 2, as step 3 was damaged, is stopped before it comes to step 3 again."""
     parts, manager = fresh(), CheckpointManager(tmp_path, keep=1, every=1, async_=False)

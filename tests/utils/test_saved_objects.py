@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from torch_peer import array_of
 import genesis
 from genesis import nn, optim
 from genesis.optim import lr_scheduler
+from genesis.utils import safetensors_file
 from tests.optim.test_optimizers import CASES
 
 
@@ -186,14 +189,54 @@ def test_a_scaler_and_what_is_in_no_container() -> None:
         assert back(value) == value and type(back(value)) is type(value)
 
 
+@pytest.mark.parametrize("array", [
+    np.arange(6, dtype=np.uint32).reshape(2, 3), np.arange(6.).reshape(2, 3).T, np.zeros((0, 3), ">i2"),
+    np.ones((2, 1), bool),
+    np.array([1 + 2j]), np.arange(10)[::3], np.array([np.nan, -0.0, 1e-40], np.float32)], ids=lambda x: str(x.dtype))
+def test_arrays_of_numpy(array: Any, tmp_path: Path) -> None:
+    for device in (None, "cpu"):
+        genesis.save({"a": [array], "w": genesis.ones(2), "a.0": genesis.zeros(1)}, tmp_path / "file")
+        found = genesis.load(tmp_path / "file", device)
+        again = found["a"][0]
+        assert again.dtype == array.dtype and again.shape == array.shape and again.flags.writeable
+        assert again.tobytes() == array.tobytes() and found["a.0"].tolist() == [0]
+
+
+def test_states_of_random_generators() -> None:
+    for state in (np.random.get_state(), random.getstate(), np.random.default_rng(3).bit_generator.state):
+        assert plain_lists(back(state)) == plain_lists(state)
+
+
+def plain_lists(value: Any) -> Any:
+    """Arrays as their dtypes and lists, of which one can ask whether they are equal."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.tolist()
+    if isinstance(value, dict):
+        return {key: plain_lists(x) for key, x in value.items()}
+    return type(value)(map(plain_lists, value)) if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("content", [
+    ["x", "O", [2]], ["x", "<U4", [2]], ["x", "i4,i4", [1]], ["x", "<f4", [-1]], ["x", "<f4", [3]], ["x", "<f4", 2],
+    ["x", "<f4"], ["y", "<f4", [2]], ["w", "<f4", [2]], ["x", 4, [2]], ["x", "nonsense", [2]], ["x", "<f4", [True, 2]],
+    ["x", "<f4", [2 ** 62, 4]]], ids=str)
+def test_arrays_that_no_save_wrote(content: Any, tmp_path: Path) -> None:
+    from genesis.utils.serialization import STRUCTURE
+    entries = {"x": (genesis.uint8, np.zeros(8, np.uint8)), "w": (genesis.float32, np.zeros(2, np.float32))}
+    with open(tmp_path / "file", "wb") as file:
+        safetensors_file.write(file, entries, {STRUCTURE: json.dumps({"array": content})})
+    with pytest.raises(ValueError, match=r"the structure in .* is damaged"):
+        genesis.load(tmp_path / "file")
+
+
 def test_unknown_objects_are_refused_with_their_place() -> None:
     class Mine:
         pass
     for obj, where in (({"a": [Mine()]}, "'a.0'"), (Mine(), "'the top'"), ({"s": {1}}, "'s'"), ([lambda: 1], "'0'"),
-                       (np.ones(2), "'the top'"), ({"c": 1j}, "'c'")):
+                       (np.array([{}, 2]), "'the top'"), ({"n": np.array(["a", "b"])}, "'n'"), ({"c": 1j}, "'c'")):
         with pytest.raises(TypeError, match=f"at {where} cannot be saved") as caught:
             genesis.save(obj, io.BytesIO())
-        for part in ("test_saved_objects.py", "try: tensors, numbers, strings, bytes"):
+        for part in ("test_saved_objects.py", "try: tensors, arrays, numbers, strings, bytes"):
             assert part in str(caught.value)
 
 
