@@ -194,11 +194,11 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
         entries[name] = from_host(array, cpu)
         return {ARRAY: [name, obj.dtype.str, list(obj.shape)]}
     raise failure("save", f"a {kind_of(obj)} at {path or 'the top'!r} cannot be saved", error=TypeError,
-                  hint="tensors, arrays, numbers, strings, bytes, None, in dictionaries, lists and tuples; a state_dict()")
+                  hint="tensors, arrays, numbers, strings, bytes, None, in dictionaries, lists, tuples; a state_dict()")
 
 
 def _array_bytes(obj: Any) -> Any:
-    """The bytes of an array of numpy's, as one more: a file has no form for all of its dtypes. None of anything else."""
+    """The bytes of an array of numpy's, as one more, since a file has no form for all dtypes; None of what is none."""
     import numpy as np
     if not isinstance(obj, np.ndarray) or obj.dtype.kind not in ARRAY_KINDS:
         return None
