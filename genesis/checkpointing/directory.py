@@ -153,6 +153,10 @@ def _write_file(path: Path, write: Callable[[BinaryIO], None]) -> tuple[int, str
         file = _Hashed(handle)
         write(cast(BinaryIO, file))
         os.fsync(handle)
+    except OSError as error:  # which a handle's calls raise without a name: which disk is full?
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
     finally:
         os.close(handle)
     return file.bytes, file.sha256.hexdigest()
@@ -246,7 +250,12 @@ def verify_files(path: Path, files: Mapping[str, tuple[int, str]]) -> None:
 
 
 def delete(stored: Stored) -> None:
-    """Remove what the manifest owns. A file of somebody else's stays, in a directory of another name."""
+    """Remove what the manifest owns. A file of somebody else's stays, in a directory of another name. Of a link only
+    itself goes: what it leads to is kept elsewhere, on purpose."""
+    if stored.path.is_symlink():
+        stored.path.unlink()
+        sync(stored.path.parent)
+        return
     gone = stored.path.with_name(f"{DELETING}{stored.path.name}-{secrets.token_hex(4)}")
     os.rename(stored.path, gone)
     sync(gone.parent)

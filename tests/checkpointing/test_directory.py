@@ -196,6 +196,29 @@ def test_deleting_leaves_what_is_not_ours(tmp_path: Path) -> None:
     assert [p.name for p in left] == ["notes.txt"] and not directory.checkpoints(tmp_path)
 
 
+def test_deleting_a_link_leaves_what_it_leads_to(tmp_path: Path) -> None:
+    """A checkpoint that was moved to an archive, with a link in its place."""
+    folder, archive = tmp_path / "run", tmp_path / "archive"
+    path = save(folder, 1)
+    archive.mkdir()
+    path.rename(archive / path.name)
+    path.symlink_to(archive / path.name, target_is_directory=True)
+    stored = directory.opened(directory.checkpoints(folder)[0])
+    directory.verify(stored)
+    directory.delete(stored)
+    assert list(folder.iterdir()) == []
+    directory.verify(directory.opened(archive / path.name))
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/model\.safetensors'"):
+        directory.write_checkpoint(tmp_path, 1, {"model.safetensors": lambda file: file.write(b"x")})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_save_under_way_is_not_abandoned(tmp_path: Path) -> None:
     def meanwhile(file: BinaryIO) -> None:
         directory.remove_abandoned(tmp_path)
