@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import runpy
 import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from genesis.cli.script import run_script
 from genesis.ir.suggest import did_you_mean
 
 HELP = "run a script and print a stage of its compilation"
@@ -135,20 +133,9 @@ def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
     """(all plans that were built while the script ran, 1 if it failed else 0)."""
     from genesis import engine
     plans: list[Any] = []
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    try:
-        with engine.observe(plans.append), redirect_stdout(sys.stderr):
-            runpy.run_path(script, run_name="__main__")
-        return plans, 0
-    except SystemExit as leaving:
-        return plans, 0 if leaving.code in (None, 0) else 1
-    except Exception:  # the script's own, shown as Python shows it
-        traceback.print_exc()
-        return plans, 1
-    finally:
-        sys.argv, sys.path = argv, path
+    with engine.observe(plans.append):
+        status = run_script(script, arguments)
+    return plans, status
 
 
 def program(compiled: Any, target: str | None) -> Any:

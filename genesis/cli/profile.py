@@ -11,12 +11,10 @@ by pass; memory at the peak, by the line that holds it. With --trace a file that
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
-import traceback
-from contextlib import redirect_stdout
 from pathlib import Path
 
+from genesis.cli.script import run_script
 from genesis.ir.suggest import did_you_mean
 
 HELP = "run a script and say where its time and memory went"
@@ -50,26 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     found = profile(profile_memory=True, with_stack=True)
     with found:
-        status = _run_script(arguments.script, arguments.rest)
+        status = run_script(arguments.script, arguments.rest)
     found.print_stats(arguments.sort, arguments.rows)
     if trace is not None:
         found.export_chrome_trace(trace)
     return status
-
-
-def _run_script(script: str, rest: list[str]) -> int:
-    """1 if it failed, else 0; what it prints goes to stderr."""
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [script, *rest]
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    try:
-        with redirect_stdout(sys.stderr):
-            runpy.run_path(script, run_name="__main__")
-        return 0
-    except SystemExit as leaving:
-        return 0 if leaving.code in (None, 0) else 1
-    except Exception:  # the script's own, shown as Python shows it
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.argv, sys.path = argv, path

@@ -65,6 +65,19 @@ def test_a_script_that_fails_is_shown_all_the_same(script: str, capsys: pytest.C
     assert main(["profile", script, "--sort", "bites"]) == 2 and "did you mean 'bytes'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("command", "shown"), [("profile", "Kernels together"), ("dump", "plan 1 of 1")])
+@pytest.mark.parametrize(("size", "leaving", "status"), [(31, "", 0), (32, "0", 0), (33, "3", 1),
+                                                         (34, "'give --data'", 1)])
+def test_a_script_that_leaves(command: str, shown: str, size: int, leaving: str, status: int, tmp_path: Path,
+                              capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last words are what the user needs to know."""
+    path = tmp_path / "leaves.py"
+    path.write_text(f"import sys, genesis\n(genesis.ones({size}, {len(command)}) + 1).sum().item()\nsys.exit({leaving})\n")
+    assert main([command, str(path)]) == status
+    out, err = capsys.readouterr()
+    assert shown in out and ("give --data" in err) == ("data" in leaving)
+
+
 def test_a_decorator_of_functions_and_classes(capsys: pytest.CaptureFixture[str]) -> None:
     from genesis.utils.profile import print_profile_data, profile_data
 
