@@ -37,7 +37,7 @@ from genesis.ir.ops.samples import (
     reals,
 )
 from genesis.ir.ops.searching import searchsorted
-from genesis.ir.sym_int import hint
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import DType, TensorType, float32, float64, int32, int64
 
 if TYPE_CHECKING:
@@ -271,13 +271,38 @@ lines_summed: Op = Op("lines_summed", "index", _columns_type, decompose=_summed,
                                     kinds=NUMERIC, scale=8), reference=_reference_columns)
 
 
+NARROWEST: Final = 8
+"""Elements of a row below which it lies in pieces too short to be read: rows of many outer sizes are moved together, so
+that each position's are neighbours."""
+
+FEWEST_LINES: Final = 16
+"""Minimum outer sizes for that."""
+
+SHORT_LINE: Final = 1024
+"""Maximum positions where single elements are added up line by line as they lie: a line's warp takes 0.4 µs for
+128."""
+
+MOST_SUMS: Final = 8192
+"""Maximum sums of such a line: a program has room for all."""
+
+
 def _rows_sorted(base: Node, index: Node, source: Node) -> Node:
     """Add rows by sorting their numbers, or in any order: each row would look through too many."""
     from genesis.ir.ops.block_rows import fits_blocks, rows_by_block
     from genesis.ir.ops.grouped_rows import rows_by_group
     if _any_order(base.type.dtype):
         return rows_added(base, source, index)
-    rows, count = base.type.shape[1], index.type.numel
+    (outer, rows, inner), count = base.type.shape, index.type.numel
+    if inner.__class__ is int and inner < NARROWEST and most(outer) >= FEWEST_LINES:
+        if inner == 1 and most(count) <= SHORT_LINE and most(rows) <= MOST_SUMS:
+            lines = (outer, count)
+            at = expand(reshape(index, shape=(1, count)), shape=lines)
+            return reshape(lines_summed(_flat(base, (outer, rows)), at, reshape(source, shape=lines)),
+                           shape=base.type.shape)
+        moved = [_flat(permute(x, axes=(1, 0, 2)) if x.op.name != "const" else x, (1, x.type.shape[1], outer * inner))
+                 for x in (base, source)]
+        found = reshape(rows_summed(moved[0], index, moved[1]), shape=(rows, outer, inner))
+        return permute(found, axes=(1, 0, 2))
     writes_most = base.op.name == "const" or 2 * hint(count) >= hint(rows)
     if writes_most and fits_blocks(base, index):
         return rows_by_block(base, index, source)
@@ -370,6 +395,48 @@ def _in_order(base: Node, index: Node, source: Node, add: bool) -> Node:
     return _write(base, source, ids, order, add)
 
 
+FEW_LINES: Final = 256
+"""Lines up to which a warp for each leaves most of a GPU idle."""
+
+LONG_LINE: Final = 2048
+"""Minimum positions of a line that is cut in two: a warp takes 0.4 µs for 128, one after another (H200, 2026-11-28),
+and to add partial sums up takes 2.4 µs and their bytes."""
+
+WHOLE_LINE: Final = 8192
+"""Maximum sums of a line for that: a program has room for all of them."""
+
+
+def parts_of_lines(lines: int, rows: int, count: int) -> int:
+    """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
+
+    >>> parts_of_lines(128, 8192, 8192), parts_of_lines(3000, 1100, 1100), parts_of_lines(4, 8000, 12_000)
+    (4, 1, 8)
+    """
+    parts = 1
+    while (rows <= WHOLE_LINE and count >= LONG_LINE * parts and lines * parts <= FEW_LINES
+           and count % (2 * parts) == 0):
+        parts *= 2
+    return parts
+
+
+def _lines_summed(base: Node, index: Node, source: Node) -> Node:
+    """`lines_summed`; of few long lines the parts of each are lines, and their sums are added up in order."""
+    if base.type.ndim != 2 or base.type.dtype.kind != "float":
+        return lines_summed(base, index, source)
+    (lines, rows), count = base.type.shape, index.type.shape[1]
+    parts = parts_of_lines(lines, rows, count)
+    if parts == 1:
+        return lines_summed(base, index, source)
+    total = base.type.dtype if base.type.dtype.itemsize >= 4 else float32
+    index, source = (reshape(x, shape=(lines * parts, count // parts)) for x in (index, cast(source, dtype=total)))
+    found = lines_summed(full((lines * parts, rows), 0, total, base.type.device), index, source)
+    found = reshape(found, shape=(lines, parts, rows))
+    summed = cast(base, dtype=total)
+    for part in range(parts):
+        summed = summed + reshape(take_range(found, 1, part, part + 1), shape=(lines, rows))
+    return cast(summed, dtype=base.type.dtype)
+
+
 def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool) -> Node:
     """scatter_add, or scatter, by sorting each line of the index.
 
@@ -382,7 +449,7 @@ def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool
     beside = (*shape[:axis], *shape[axis + 1:]) == (*given[:axis], *given[axis + 1:])
     if add and beside and not _any_order(base.type.dtype):
         outer, inner = prod(shape[:axis]), ((prod(shape[axis + 1:]),) if axis != rank - 1 else ())
-        found = lines_summed(*(_flat(x, (outer, x.type.shape[axis], *inner)) for x in (base, index, source)))
+        found = _lines_summed(*(_flat(x, (outer, x.type.shape[axis], *inner)) for x in (base, index, source)))
         return reshape(found, shape=shape)
     if axis != rank - 1:
         to_end = (*(i for i in range(rank) if i != axis), axis)

@@ -12,7 +12,7 @@ from typing import Final
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.ir.ops import control, leaves, pointwise
+from genesis.ir.ops import control, leaves, movement, pointwise
 from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.recompute import inputs_read, recompute
@@ -258,6 +258,16 @@ def _end_views_at_memory(graph: Graph, inlined: set[Node]) -> None:
                 changed = True
 
 
+def _is_turned(x: Node) -> bool:
+    """Is it a view of what lies in another order? A warp that reads a line of it reads a sector for each element:
+    scatter_add of columns of bfloat16[9, 1024, 1000] took 69 µs, four times the time of its bytes (H200)."""
+    while x.op.kind == "movement" and len(inputs_read(x)) == 1:
+        if x.op is movement.permute:
+            return True
+        x = inputs_read(x)[0]
+    return False
+
+
 def memory_operands(node: Node) -> tuple[Node, ...]:
     """The operands that a node's kernel needs in memory (or as a view of memory)."""
     opaque = node.op.opaque
@@ -268,6 +278,7 @@ def memory_operands(node: Node) -> tuple[Node, ...]:
     if opaque.views:
         return tuple(operand_view(x).base if i in opaque.views else x for i, x in enumerate(node.inputs))
     own = opaque.constant_base and node.inputs[0].op is leaves.const
+    turned = [x for x in node.inputs[1:] if _is_turned(x)] if node.op is lines_summed and node.type.ndim == 2 else []
     if opaque.over_base:  # the base is first, and in memory
-        return (*node.inputs[own:1], *node.inputs[1 + opaque.elementwise:])
+        return (*node.inputs[own:1], *turned, *node.inputs[1 + opaque.elementwise:])
     return node.inputs[opaque.elementwise + own:]

@@ -9,13 +9,13 @@ from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
 from genesis.engine.backends import cuda_backend
 from genesis.ir import Graph, Node
-from genesis.ir.ops import indexing
+from genesis.ir.ops import indexing, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.row_number import in_range
 from genesis.ir.types import bfloat16, int64
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.gpus import GPUS
-from tests.codegen.cuda.programs import an_input, check, some
+from tests.codegen.cuda.programs import an_input, check, inputs, some
 
 
 def checked(index: Node, size: int) -> Node:
@@ -28,6 +28,13 @@ def test_what_elements_read_for_themselves_is_a_flat_loop(axis: int, shape: tupl
     x, index = an_input(0, shape), an_input(1, shape, int64)
     places = torch.randint(0, shape[axis], shape, generator=torch.Generator().manual_seed(0))
     schedule = check([x, index], p.exp(indexing.gather(x, index, axis=axis)), data=[some(x), places])
+    [group] = schedule.groups
+    assert "RBLOCK" not in emit(group).source
+
+
+def test_rows_that_are_read_backwards_are_a_flat_loop() -> None:
+    x, = inputs((7, 40))
+    schedule = check([x], movement.flip(x, axes=(1,)) * 2.0)
     [group] = schedule.groups
     assert "RBLOCK" not in emit(group).source
 

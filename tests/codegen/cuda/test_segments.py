@@ -324,6 +324,63 @@ def test_columns_with_many_sums_are_moved_to_where_lines_are() -> None:
     assert found.count("lines_summed") == 1 and len(found) > 1 and "lines_added" not in found
 
 
+def test_what_is_moved_to_lines_is_read_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base, the index and the source are moved by kernels of their own: a warp that followed the columns would read
+    a sector of memory for each element."""
+    monkeypatch.setattr(line_sums, "FEWEST_COLUMNS", 64)
+    schedule = scheduled("scatter_add", (2, 60, 33), 1, (2, 90, 33), "float32")
+    assert names(schedule) == ["permute", "permute", "permute", "lines_summed", "permute"]
+    base, index, source = schedule.graph.inputs
+    data = [some(base), torch.randint(0, 60, index.shape, generator=torch.Generator().manual_seed(0)), some(source)]
+    check(schedule, data, Graph((base, index, source), (indexing.scatter_add(base, index, source, axis=1),)), 1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "constant"), [("float32", False), ("bfloat16", True), ("float16", False)])
+def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: str, constant: bool) -> None:
+    monkeypatch.setattr(segments, "LONG_LINE", 100)
+    schedule = scheduled("scatter_add", (3, 70), 1, (3, 400), dtype, constant)
+    assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(24, 70)]
+    base, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs) if i != 1)
+    data = [some(base), torch.randint(0, 70, (3, 400), generator=torch.Generator().manual_seed(0)), some(source)]
+    onto = torch.zeros_like(data[0]) if constant else data[0]
+    want = onto.double().scatter_add(1, data[1], data[2].double())
+    found, = run_schedule(schedule, data, most_programs=4096)
+    tolerance = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-5)
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance / 8)
+
+
+def test_lines_are_cut_into_parts_that_are_alike() -> None:
+    assert segments.parts_of_lines(128, 8192, 8192) == 4
+    assert segments.parts_of_lines(128, 8192, 8191) == segments.parts_of_lines(3000, 1100, 8192) == 1
+    with Trace(A=8192, B=128) as trace:
+        count, lines = trace.symbol("A"), trace.symbol("B")
+        index, source = an_input(0, (lines, count), int64), an_input(1, (lines, count))
+        found = indexing.scatter_add(leaves.full((lines, 500), 0, source.dtype, GPU), index, source, axis=1)
+        schedule = run_passes(Graph((index, source), (found,)), backend_named("h200"))[1]
+        assert all(compile_cubin(emit(group)) for group in schedule.groups)
+
+
+@pytest.mark.parametrize(("shape", "count", "dtype", "first"), [
+    ((20, 50), 30, "float32", "lines_summed"), ((4, 5, 40), 300, "bfloat16", "lines_summed"),
+    ((17, 9, 3), 200, "float32", "permute")])
+@pytest.mark.usefixtures("sorts")
+def test_short_rows_of_many_sizes_are_lines_or_moved_together(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                                              count: int, dtype: str, first: str) -> None:
+    """Each program would look through the index for a handful of elements."""
+    from genesis.codegen.cuda.templates import scatter
+    monkeypatch.setattr(scatter, "SHORT", 0)
+    axis = len(shape) - 1 if first == "lines_summed" else 1
+    schedule = scheduled("index_add", shape, axis, (count,), dtype)
+    assert names(schedule)[0] == first and "index_add" not in names(schedule)
+    base, _, source = schedule.graph.inputs
+    data = [some(base), torch.randint(0, shape[axis], (count,), generator=torch.Generator().manual_seed(0)),
+            some(source)]
+    want = data[0].double().index_add(axis, data[1], data[2].double())
+    found, = run_schedule(schedule, data, most_programs=4096)
+    tolerance = {"bfloat16": 2**-8}.get(dtype, 1e-5)
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance)
+
+
 def test_a_long_columns_lines_are_moved_and_sorted() -> None:
     found = names(scheduled("scatter_add", (90_000, 3), 0, (4000, 3), "float32"))
     assert "lines_summed" not in found and "lines_added" in found

@@ -83,7 +83,8 @@ class _BlockSums(Words):
         outer, rows, inner = (hint(size) for size in base.shape)
         sizes = outer, rows, inner, hint(words.type.numel), node.dtype.itemsize
         tiles = narrow_tiles(tiles_of(*sizes), *sizes)
-        super().__init__(group, node, base, words, source, replace(tiles, rows=min(tiles.rows, 1 << self.bits)), STEP)
+        tiles = replace(tiles, rows=min(tiles.rows, 1 << self.bits))
+        super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.many = "many"
         self.pieces = power_of_two(most(self.ends.shape[1]))
         self.several = (1 << self.bits) // self.tiles.rows
@@ -191,6 +192,7 @@ class _BlockSums(Words):
         """What the programs for shares of the bin have added up, in their order. All have begun before this one."""
         if not self.share:
             return []
+        unrolled = min(4, max(1, 64 * 32 * self.tiles.warps // (self.tiles.rows * self.tiles.columns)))  # registers
         return ["shares = tl.where(helps, 0, chunk_1 - chunk_0)",
                 "if shares > 0:",
                 *(f"    {line}" for line in (
@@ -205,7 +207,7 @@ class _BlockSums(Words):
                     "    ready = tl.sum(tl.where(each < shares, seen, 0))",
                     "tl.debug_barrier()",
                     'tl.atomic_xchg(flag, 0, mask=each < shares, sem="relaxed", scope="gpu")',
-                    "for s in tl.range(0, shares, loop_unroll_factor=4):",
+                    f"for s in tl.range(0, shares, loop_unroll_factor={unrolled}):",
                     f"    total += tl.load({self.part('(number + s * next_share)')}, volatile=True)"))]
 
     def number(self, program: str) -> str:

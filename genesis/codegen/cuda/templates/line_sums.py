@@ -71,7 +71,7 @@ MARKS: Final = (256, 512)
 
 WIDE: Final = 512
 """Sums that a warp reads or writes at a time, 16 a lane: what it waits for together. Of columns, which lie in pieces
-of rows, it is twice as many."""
+of rows, it is twice as many, and so of long lines, of which few are on a multiprocessor."""
 
 
 def _padded(rows: int) -> int:
@@ -175,7 +175,8 @@ class _LineSums:
                              *(put_helper(each) for each in sorted({"s32", kind})), get_helper(kind),
                              added_helper(kind, self.rounds * self.beside, self.slots)))
         inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
-        wide = min(power_of_two(self.share), max((2 if self.columns else 1) * WIDE // lines, 1))
+        twice = self.columns or self.sums * self.size > ROOM
+        wide = min(power_of_two(self.share), max((2 if twice else 1) * WIDE // lines, 1))
         programs = -(-self.blocks // (self.turns * self.beside)) * self.shares
         return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
                                 {"XBLOCK": lines, "RBLOCK": self.lanes, "WIDE": wide}, programs, 1, helpers,
