@@ -44,6 +44,7 @@ from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values
 from genesis.passes.fusion.other_points import in_row, points_read, same_row, weight_again
 from genesis.passes.fusion.slices import computed_apart, slices_of
+from genesis.passes.fusion.turned_rows import FIRST, turned_rows
 from genesis.passes.fusion.updates_alone import for_updates_alone
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.gpu import Gpu
@@ -109,6 +110,7 @@ class _Fuser:
         self.outputs = set(graph.roots)
         self.known: dict[Node, object] = dict.fromkeys(materialized) | dict.fromkeys(graph.inputs)
         self.apart: set[tuple[Node, Node]] = set()
+        self.turned = turned_rows(graph)
         self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
         self.join_results()
 
@@ -156,6 +158,9 @@ class _Fuser:
             return
         if (producer, consumer) in self.apart:
             self.refused[(producer, consumer)] = COMPUTED_APART
+            return
+        if producer in self.turned:
+            self.refused[(producer, consumer)] = FIRST
             return
         if producer.op is reduce_splits:
             self.refused[(producer, consumer)] = TOGETHER

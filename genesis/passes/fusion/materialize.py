@@ -20,6 +20,7 @@ from genesis.ir.ops.row_number import in_range
 from genesis.ir.ops.segments import lines_summed, row_put, rows_summed
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.operand_view import operand_view
+from genesis.passes.fusion.turned_rows import turned_rows
 from genesis.passes.fusion.views import stored_as
 
 INLINED_WEIGHT = 40
@@ -237,6 +238,7 @@ def _asked_for(graph: Graph, inlined: set[Node]) -> dict[Node, Node]:
             name[base] = root
         else:
             inlined.discard(root)
+    inlined -= turned_rows(graph)
     _end_views_at_memory(graph, inlined)
     return name
 
