@@ -55,6 +55,29 @@ def test_scans(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: in
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("name", "dtype"), [("cumsum", bfloat16), ("cumsum", float32), ("logcumsumexp", float32)])
+@pytest.mark.parametrize("shape", [(37, 23, 8), (50, 7, 3), (9, 2, 40)])
+def test_short_columns_of_several_outer_indices_share_a_program(
+        monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], name: str, dtype: DType, reverse: bool) -> None:
+    monkeypatch.setattr(template, "PROGRAMS", 1)
+    x = an_input(0, shape, dtype)
+    data, node = some(x), getattr(scan, name)(x, axis=1, reverse=reverse)
+    source = emit(fuse(Graph((x,), (node,))).groups[0])
+    assert source.constexprs["XBLOCK"] > shape[2]
+    (got,), _ = results(node, [x], [data])
+    want, = expected(name, data, 1, reverse)
+    torch.testing.assert_close(got, want.to(got.dtype), **(
+        {"rtol": 1e-2, "atol": 5e-2} if dtype is bfloat16 else {"rtol": 1e-5, "atol": 1e-5}))
+
+
+def test_many_short_columns_are_few_programs() -> None:
+    x = an_input(0, (7600, 23, 8), bfloat16)
+    assert emit(fuse(Graph((x,), (scan.cumsum(x, axis=1),))).groups[0]).grid == (950, 1, 1)
+    x = an_input(0, (60, 23, 8), bfloat16)
+    assert emit(fuse(Graph((x,), (scan.cumsum(x, axis=1),))).groups[0]).grid == (60, 1, 1)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("loops", [False, True])
 def test_recurrence(monkeypatch: pytest.MonkeyPatch, reverse: bool, loops: bool) -> None:
     if loops:

@@ -20,6 +20,7 @@ from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import twos
+from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.graph.split_scans import COLUMNS
 from genesis.passes.groups import Group
@@ -99,6 +100,14 @@ STEP: Final = 4096
 
 TILE: Final = 8192
 """Elements of a block of columns that are scanned at a time."""
+
+
+SMALLEST: Final = 2048
+"""Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
+7,600 times 23 × 8 bfloat16 10.2 µs in as many programs, torch.compile 5.5)."""
+
+PROGRAMS: Final = 512
+"""Programs that there are then at the least."""
 
 
 def emit_scan(group: Group) -> KernelSource:
@@ -307,6 +316,8 @@ def _blocks(rows: Rows, extent: int, numbers: int) -> _Blocks:
         return _Blocks(batch_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
     x = min(power_of_two(rows.inner), COLUMNS)
     step = min(size, TILE // numbers // x)
+    while step == size and x * step < SMALLEST // numbers and hint(rows.rows) >= 2 * x * PROGRAMS:
+        x *= 2
     return _Blocks(x, step, max(4, min(x * step // 1024, 16)))
 
 
