@@ -81,6 +81,27 @@ def test_a_whole_state_fits_any_number_of_ranks(four: Ranks, two: Ranks) -> None
         assert flat(on_two["after"][name][1]) == pytest.approx(flat(values), rel=REASSOCIATED, abs=1e-5)
 
 
+FROM_THE_FIRST = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+
+
+def resumed_from_the_first(rank: int, size: int, state: Any) -> list[Any]:
+    """As `resumed`, where the first rank alone has read the state."""
+    model, optimizer = made(size)
+    weights, moments = map(tensors, state if rank == 0 else [{}, {}])
+    missing, unexpected = set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments,
+                                         options=FROM_THE_FIRST)
+    assert not missing and not unexpected
+    return [plain(x) for x in get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))]
+
+
+def test_the_first_rank_gives_all_their_parts_of_what_it_alone_has_read(two: Ranks) -> None:
+    state, _ = two(saved)
+    for found in two(resumed_from_the_first, state):
+        assert found == state
+    with pytest.raises(ValueError, match="full_state_dict must be True"):
+        StateDictOptions(broadcast_from_rank0=True)
+
+
 def parts(rank: int, size: int) -> dict[str, Any]:
     model, _ = made(size)
     before = get_model_state_dict(model)

@@ -5,16 +5,20 @@ Optimizers' states are by parameters' names, as torch has them here: numbers wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from genesis.distributed.collectives import broadcast
+from genesis.distributed.objects import broadcast_object_list
 from genesis.distributed.run import get_rank, is_initialized
 from genesis.distributed.tensor import Layout
 from genesis.frontend.engine_protocol import engine
+from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
+from genesis.ops.creation import empty
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class StateDictOptions:
         full_state_dict: whole tensors, instead of this rank's parts. All ranks take part in making them.
         cpu_offload: tensors are on the CPU; whole ones are on the first rank alone, other ranks get an empty dict.
         ignore_frozen_params: parameters that require no gradient are left out.
+        broadcast_from_rank0: of whole tensors the first rank alone has a state dict, from which all take their parts,
+            one tensor after the other: a large model is in one process' memory, not in each.
         strict: both sides have the same names.
     """
 
@@ -32,6 +38,12 @@ class StateDictOptions:
     cpu_offload: bool = False
     ignore_frozen_params: bool = False
     strict: bool = True
+    broadcast_from_rank0: bool = False
+
+    def __post_init__(self) -> None:
+        if self.broadcast_from_rank0 and not self.full_state_dict:
+            raise failure("StateDictOptions", "full_state_dict must be True when broadcast_from_rank0 is True",
+                          error=ValueError)
 
 
 def get_model_state_dict(model: Module, *, options: StateDictOptions | None = None) -> dict[str, Any]:
@@ -71,7 +83,7 @@ def set_model_state_dict(model: Module, model_state_dict: Mapping[str, Any], *,
     chosen = options or StateDictOptions()
     own = dict(model.named_parameters(remove_duplicate=False))
     given = {name: _part(name, x, getattr(own.get(name), "sharding", None), chosen)
-             for name, x in model_state_dict.items()}
+             for name, x in _items(model_state_dict, model, chosen)}
     return model.load_state_dict(given, strict=chosen.strict)
 
 
@@ -103,13 +115,13 @@ def set_optimizer_state_dict(model: Module, optimizers: Any, optim_state_dict: M
     own = dict(model.named_parameters())
     numbers = {id(p): at for at, p in enumerate(p for group in optimizers.param_groups for p in group["params"])}
     states: dict[int, Any] = {}
-    for name, state in optim_state_dict["state"].items():
+    flat = {(name, key): x for name, state in optim_state_dict.get("state", {}).items() for key, x in state.items()}
+    for (name, key), x in _items(flat, model, chosen):
         layout = getattr(own[name], "sharding", None)
-        states[numbers[id(own[name])]] = {
-            key: _part(name, x, layout, chosen) if isinstance(x, Tensor) and layout is not None and (
-                tuple(x.shape) == layout.shape) else x for key, x in state.items()}
+        whole = isinstance(x, Tensor) and layout is not None and tuple(x.shape) == layout.shape
+        states.setdefault(numbers[id(own[name])], {})[key] = _part(name, x, layout, chosen) if whole else x
     groups = [{**group, "params": [numbers[id(own[name])] for name in group["params"]]}
-              for group in optim_state_dict["param_groups"]]
+              for group in _of_the_first(optim_state_dict.get("param_groups"), chosen)]
     optimizers.load_state_dict({"state": states, "param_groups": groups})
 
 
@@ -144,10 +156,45 @@ def _left_to_the_first(options: StateDictOptions) -> bool:
     return options.full_state_dict and options.cpu_offload and is_initialized() and get_rank() != 0
 
 
+def _items(given: Mapping[Any, Any], model: Module, options: StateDictOptions) -> Iterator[tuple[Any, Any]]:
+    """The items of a state dict: with `broadcast_from_rank0` those of the first rank's, whose tensors come one after
+    the other, and are let go of when the next one is asked for."""
+    if not options.broadcast_from_rank0 or not is_initialized():
+        yield from given.items()
+        return
+    kinds = {key: (x.spec.shape, x.dtype) if isinstance(x, Tensor) else x for key, x in given.items()}
+    tensors = {key for key, x in given.items() if isinstance(x, Tensor)}
+    kinds, tensors = _of_the_first((kinds, tensors), options)
+    home = next((p.device for p in model.parameters()), "cpu")
+    for key, kind in kinds.items():
+        if key not in tensors:
+            yield key, kind
+            continue
+        shape, dtype = kind
+        with no_grad():
+            value = (given[key].detach().to(home, copy=True) if get_rank() == 0 else
+                     empty(shape, dtype=dtype, device=home))
+            broadcast(value, 0)
+        yield key, value
+
+
+def _of_the_first(value: Any, options: StateDictOptions) -> Any:
+    """The first rank's object, with `broadcast_from_rank0`."""
+    if not options.broadcast_from_rank0 or not is_initialized():
+        return value
+    found = [value]
+    broadcast_object_list(found, 0)
+    return found[0]
+
+
 def _part(name: str, x: Any, layout: Layout | None, options: StateDictOptions) -> Any:
     if layout is None or not options.full_state_dict or not isinstance(x, Tensor):
         return x
     if tuple(x.shape) != layout.shape:
         raise failure("set_model_state_dict", f"{name} is of shape {list(layout.shape)}", [(name, x)],
                       hint="full_state_dict=False for a state dict of parts")
-    return layout.own(x)
+    found = layout.own(x)
+    if options.broadcast_from_rank0:  # of its own, so that the whole goes
+        found = found.clone()
+        engine.materialize([found])
+    return found
