@@ -22,7 +22,16 @@ from typing import Any, Final
 
 from genesis.distributed.calls import Calls
 from genesis.distributed.store import PrefixStore
-from genesis.runtime.collectives import POINT_TO_POINT, DistError, Entry, group_entry, ledger, transports
+from genesis.runtime.collectives import (
+    POINT_TO_POINT,
+    DistError,
+    Entry,
+    GroupEntry,
+    group_entry,
+    ledger,
+    message_way,
+    transports,
+)
 from genesis.runtime.own_threads import OwnThread
 
 VARIABLE: Final = "GENESIS_HEARTBEAT_TIMEOUT"
@@ -77,7 +86,7 @@ class Watchdog:
         self._looked = 0.0
         self._late: dict[tuple[int, str], tuple[int, float]] = {}
         """(rank, group) → how many of the group's collectives it has begun, fewer than this one, and since when."""
-        ledger.explain = self.explain
+        ledger.explain, ledger.rank = self.explain, rank
         self._hook, sys.excepthook = sys.excepthook, self._uncaught
         self._beat()
         self._thread = OwnThread(target=self._watch, name="genesis watchdog", daemon=True)
@@ -218,18 +227,29 @@ class Watchdog:
         now = time.monotonic()
         for peer in self._peers.values():
             for name, own in list(ledger.counts.items()):
-                group, place = group_entry(name), (peer.rank, name)
+                group, place = self._shared_with(peer.rank, name), (peer.rank, name)
                 begun = peer.beat.get("counts", {}).get(name, 0)
-                if group is None or peer.rank not in group.ranks or begun >= own:
+                if group is None or begun >= own:
                     self._late.pop(place, None)
                 elif self._late.get(place, (None,))[0] != begun:
                     self._late[place] = begun, now
                 elif now - self._late[place][1] > group.seconds:
-                    entry = next((x for x in list(ledger.recent) if (x.group, x.number) == (name, begun)), None)
+                    entry = next((x for x in reversed(list(ledger.recent)) if (x.group, x.number) == (name, begun) or (
+                        x.group == POINT_TO_POINT and group_entry(name) is None)), None)
                     what = "" if entry is None else f"{entry.text} at {entry.line}: "
                     return (f"{what}rank {peer.rank} has not come to it; its last collective was {peer.doing} (the "
                             f"timeout is {group.seconds:.0f} s)")
         return ""
+
+    def _shared_with(self, rank: int, name: str) -> GroupEntry | None:
+        """The group that another rank has to have begun as many collectives of as this one, or sent as many messages
+        of as this one receives (`message_way`). That it has not received what this one sends keeps nothing from going
+        on, as long as NCCL has room for it."""
+        group = group_entry(name)
+        if group is not None:
+            return group if rank in group.ranks else None
+        key = name.rpartition(" ")[0]
+        return group_entry(key) if name == message_way(key, rank, self._rank) else None
 
     def _difference(self, mine: Entry) -> str:
         """The first collective of which two ranks began different ones."""

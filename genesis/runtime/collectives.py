@@ -276,6 +276,15 @@ POINT_TO_POINT: Final = ""
 """Stands for the group of what two ranks do alone: it is not compared."""
 
 
+def message_way(group: str, sender: int, receiver: int) -> str:
+    """Stands for the messages of a group from one rank of the run to another.
+
+    >>> message_way("group0", 2, 1)
+    'group0 2>1'
+    """
+    return f"{group} {sender}>{receiver}"
+
+
 class Entry(NamedTuple):
     """A collective that ran, or was begun.
 
@@ -298,8 +307,10 @@ class Ledger:
     Attributes:
         recent: the last ones.
         waiting: the one that runs now and the time when it began, None where none does.
-        counts: how many there were of each group.
+        counts: how many there were of each group; and of messages on GPUs, by `message_way`, how many were sent and
+            received each way.
         problem: why nothing can be run any more.
+        rank: of this process in the run.
         aborted: what whoever waits for a GPU is told: its collectives were ended before they were done, so that all
             that it computes from then on is wrong.
         explain: makes an error of a transport's, given the collective and what the transport said.
@@ -311,6 +322,7 @@ class Ledger:
         self.problem: str | None = None
         self.aborted: str | None = None
         self.counts: dict[str, int] = {}
+        self.rank = 0
         self.explain: Callable[[Entry, str], str] = lambda entry, said: said
 
     def note(self, group: str, text: str, line: str) -> Entry:
@@ -326,6 +338,16 @@ class Ledger:
         entry = Entry(group, number, text, line)
         self.recent.append(entry)
         return entry
+
+    def note_messages(self, group: str, to: Sequence[int], sources: Sequence[int]) -> None:
+        """Messages of a GPU begin, to and from these of a group's processes: whoever receives can tell that the other
+        one has not sent."""
+        entry = _groups.get(group)
+        if entry is not None:
+            own = self.rank
+            for way in (*(message_way(group, own, entry.ranks[peer]) for peer in to),
+                        *(message_way(group, entry.ranks[peer], own) for peer in sources)):
+                self.counts[way] = self.counts.get(way, 0) + 1
 
     @contextmanager
     def running(self, group: str, text: str, line: str) -> Iterator[None]:

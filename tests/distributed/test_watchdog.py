@@ -58,6 +58,36 @@ def test_a_living_rank_that_does_not_come_to_a_gpus_collective_is_named_after_th
         remove_group("others")
 
 
+def test_a_living_rank_that_does_not_send_what_a_gpu_waits_for_is_named_after_the_groups_timeout(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the ranks 3, 1 and 2 this is rank 1: it sends to rank 3, which need not have come to it, and receives from
+    rank 2."""
+    own, now = Ledger(), [100.0]
+    monkeypatch.setattr(watchdog, "ledger", own)
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    add_group("three", GroupEntry(no_transport, (3, 1, 2), 600))
+    dog: Any = Watchdog(Keys(), 1, 1)  # type: ignore[arg-type]
+    try:
+        for _ in range(2):
+            own.note(collectives.POINT_TO_POINT, "messages(float32[4] to 0, float32[4] from 2)", "ring.py:5 turn")
+            own.note_messages("three", [0], [2])
+
+        def after(seconds: float, sent: int) -> str:
+            now[0] += seconds
+            dog._peers = {2: _Peer(2, {"counts": {"three 2>1": sent}, "doing": ("", "")}, now[0]),
+                          3: _Peer(3, {"counts": {}, "doing": ("", "")}, now[0])}
+            return str(dog._overdue())
+
+        assert own.counts == {"": 2, "three 1>3": 2, "three 2>1": 2}
+        assert after(0, 1) == "" and after(590, 1) == ""
+        assert after(20, 1) == ("messages(float32[4] to 0, float32[4] from 2) at ring.py:5 turn: rank 2 has not come "
+                                "to it; its last collective was no collective yet (the timeout is 600 s)")
+        assert after(0, 2) == "" and after(1000, 2) == ""
+    finally:
+        dog.leave(False)
+        remove_group("three")
+
+
 def test_a_rank_that_has_ended_is_no_problem_of_a_collective_that_it_took_part_in(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """The others may be at it for long: they wait for a third one."""

@@ -60,6 +60,8 @@ class CollectiveWork:
     def note(self) -> None:
         """It begins; raises DistBackendError if another rank has failed."""
         ledger.note(self._group, self.step.text, self.step.origin)
+        if self.step.op == "messages":
+            ledger.note_messages(self.step.communicator, self.step.sent, self.step.received)
 
     def start(self, stream: StreamHandle) -> None:
         """It begins: give it to the stream."""
