@@ -72,7 +72,8 @@ def test_a_script_that_leaves(command: str, shown: str, size: int, leaving: str,
                               capsys: pytest.CaptureFixture[str]) -> None:
     """Its last words are what the user needs to know."""
     path = tmp_path / "leaves.py"
-    path.write_text(f"import sys, genesis\n(genesis.ones({size}, {len(command)}) + 1).sum().item()\nsys.exit({leaving})\n")
+    path.write_text("import sys, genesis\n"
+                    f"(genesis.ones({size}, {len(command)}) + 1).sum().item()\nsys.exit({leaving})\n")
     assert main([command, str(path)]) == status
     out, err = capsys.readouterr()
     assert shown in out and ("give --data" in err) == ("data" in leaving)

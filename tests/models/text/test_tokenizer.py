@@ -71,7 +71,7 @@ def test_a_template_that_should_not_be(template: str, message: str) -> None:
 
 
 def test_many_chats_of_many_messages() -> None:
-    """A file of chats is rendered up to each answer: a template is compiled once for all, and the limits are for each."""
+    """A file of chats is rendered up to each answer: a template is compiled once for all, limits are for each."""
     branches = "".join(f"{{% if m.role == 'role {i}' %}}{{% set x = {i} %}}{{% endif %}}" for i in range(400))
     template = "{% for m in messages %}" + branches + "{{ m.content }}|{% endfor %}"
     several = [{"messages": [{"role": "user", "content": f"{i}.{k}"} for k in range(8)]} for i in range(300)]
