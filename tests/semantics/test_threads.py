@@ -21,6 +21,7 @@ from genesis.autograd import gradients
 from genesis.engine import running
 from genesis.frontend.threads import others_record
 from genesis.tracing import compiled_function
+from tests.sweeping import sweep_but
 
 
 @pytest.fixture(autouse=True)
@@ -313,8 +314,8 @@ assert losses[-1] < losses[0], (len(seen), losses[0], losses[-1])
 """
 
 
-@pytest.mark.parametrize("wrap", ["lambda f: f", "genesis.compile"], ids=["plain", "compiled"])
-@pytest.mark.parametrize("signals", [True, False], ids=["a timer's handler", "the collector"])
+@pytest.mark.parametrize(("signals", "wrap"), sweep_but(
+    lambda signals, wrap: signals is (wrap == "genesis.compile"), [True, False], ["lambda f: f", "genesis.compile"]))
 def test_training_is_interrupted_by_what_reads_and_writes_its_tensors(signals: bool, wrap: str) -> None:
     """Handlers and finalizers see whole contents, and the ops that they interrupt lose nothing."""
     program = INTERRUPTED.replace("WITH", str(signals)).replace("WRAP", f"({wrap})")
