@@ -54,6 +54,7 @@ class Flush:
         committed: the results are there, and memory is overwritten where it has to be: this cannot be taken back.
         finished: the storages know of the results.
         situation: what to remember the answers of its preparation by (`situations.py`), if by anything.
+        asked: how many of the outputs are computed for their own sake; the others, after these, as they would be lost.
     """
 
     device: Device
@@ -74,6 +75,7 @@ class Flush:
     committed: bool = False
     finished: bool = False
     situation: Situation | None = None
+    asked: int = 0
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
@@ -98,6 +100,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
                                   *[s for s in live if s.writes and s.cell is None]]))
     if not outputs and not updates:
         return None
+    asked = len(outputs)
     content = {s: s.node for s in (*outputs, *live)}
     chosen, written = set(outputs), [content[s] for s in updates]
     roots = [*[content[s] for s in outputs], *written]
@@ -142,7 +145,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content, there))))
     return Flush(device, outputs, updates, snapshots, live, captured, saved, content, cells,
-                 [cell.memory for cell in cells], ran, doubtful, compiled, situation=situation)
+                 [cell.memory for cell in cells], ran, doubtful, compiled, situation=situation, asked=asked)
 
 
 def _moved_on(live: list[Storage], content: dict[Storage, Node], there: list[Storage]) -> bool:

@@ -42,7 +42,10 @@ class Session:
         repeating: an action runs that a replay runs again (`repeated`).
         repeats_own_code: such an action called code of the user's.
         mirrored: what follows a write to a storage of which there is a copy: storage → a call.
+        tentative: what it writes to is put back afterwards (`tracing/trial.py`): nothing is counted in Python.
     """
+
+    tentative = False
 
     def __init__(self) -> None:
         self._writes: dict[weakref.ref[Any], int] = {}
@@ -68,6 +71,13 @@ class Session:
         """
         alive = {storage: count for found, count in self._writes.items() if (storage := found()) is not None}
         return MappingProxyType(alive)  # what is written to is noted by `note_write`
+
+    def about_to_write(self, storages: Iterable[Any]) -> None:
+        """The contents of these storages are about to be replaced."""
+
+    def looked_at(self, again: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """What `again()` gives; a tentative session asks for it and has nothing move on."""
+        return again()
 
     def note_write(self, reference: weakref.ref[Any]) -> None:
         """The content of the storage that this refers to was replaced."""
@@ -187,8 +197,23 @@ def ahead_of(again: Callable[[], Sequence[Any]],
     return (again(), [], []) if ahead is None else ahead(moved)
 
 
+def about_to_write(storages: Iterable[Any]) -> None:
+    """Tell the running capture that contents are about to be replaced."""
+    running = active()
+    if running is not None:
+        running.about_to_write(storages)
+
+
+def is_tentative() -> bool:
+    """Whether what is done now is put back afterwards."""
+    running = active()
+    return running is not None and running.tentative
+
+
 def upcoming_numbers(again: Callable[[], Sequence[Any]], moved: dict[Any, Any]) -> tuple[list[Node], list[Change]]:
     """`live_numbers` that are given only once the changes are made, where `again` can look ahead (`ahead_of`)."""
+    if is_tentative():
+        return live_numbers(again), []
     values, counted, _ = ahead_of(again, moved)
     return _nodes_of(values, again), counted
 
@@ -198,7 +223,8 @@ def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:
 
     They are equal to no other number, so that a replay can tell them from the user's.
     """
-    return _nodes_of(again(), again)
+    running = active()
+    return _nodes_of(again() if running is None else running.looked_at(again), again)
 
 
 def _nodes_of(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> list[Node]:
@@ -222,6 +248,9 @@ def repeated(action: Callable[[], Any], undo: Callable[[], Any]) -> None:
     session = active()
     if session is None or session.repeating:
         action()
+        return
+    if session.tentative:  # it is left out
+        session.numbers.append(((), _Again(action, undo)))
         return
     before, (set_profile, traced) = session.extent(), profiled_by(sys.getprofile())
     session.repeating = True

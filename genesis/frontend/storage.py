@@ -211,6 +211,8 @@ class Storage:
 
         A memory that others see gets it before this returns, or, with `later`, is noted there for `compute_now`.
         """
+        if state.session is not None:
+            session.about_to_write((self,))
         number = next_number()
         state.touched += 1
         if not self._queued:  # first: who is told of a content that does not come finds nothing to do
@@ -227,6 +229,8 @@ class Storage:
 
         Returns False, and writes nothing, if another thread or a signal handler wrote since.
         """
+        if state.session is not None:
+            session.about_to_write((self,))
         number = next_number()
         state.touched += 1
         if not self._queued:  # first: who is told of a content that does not come finds nothing to do

@@ -29,7 +29,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.node import NUMBER_TYPES, Node, unique
 from genesis.ir.ops import leaves
 from genesis.ir.size_ranges import COMPARISONS
-from genesis.ir.sym_int import RUNNING, SymInt, as_size, value_at
+from genesis.ir.sym_int import RUNNING, SymInt, as_size, terms_of, value_at, value_of
 from genesis.runtime.contexts import Context, leaving
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class NumberTrace(Context):
     @staticmethod
     def node_of(x: Any) -> Node | None:
         """The node of a number that may be another in other calls: one, however often it is an operand."""
-        if type(x) is not TracedNumber:
+        if type(x) is not TracedNumber or not (x.size is None or _is_computed_as_written(x.size)):
             return None
         if x.node is None:
             kind = NUMBER_TYPES[x.value.__class__]
@@ -223,6 +223,17 @@ def alike(a: Any, b: Any) -> bool:
 
 def _is_size(x: Any) -> bool:
     return x.size is not None if type(x) is TracedNumber else x.__class__ is int
+
+
+def _is_computed_as_written(size: Any) -> bool:
+    """Whether a size has every bit that Python's operations gave: a fraction is the one quotient of whole numbers that
+    it was made of, times a number. A sum of fractions is in another order."""
+    if size.value.__class__ is int:
+        return True
+    terms = terms_of(size)
+    atoms = [size.trace.atoms[atom] for atoms, _ in terms for atom in atoms]
+    return len(terms) == len(atoms) == 1 and all(
+        value_of(x).__class__ is int for kind, *operands in atoms for x in operands if kind == "/")
 
 
 _KINDS: Final = (bool, int, float)

@@ -196,6 +196,8 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
     Raises:
         KeyError: something is not as expected; nothing was done.
     """
+    if state.session is not None:
+        session.about_to_write(storages)
     state.touched += 1
     if True in [node.needs_grad for node in nodes]:
         state.tracked_writes += 1

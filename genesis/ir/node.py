@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from genesis.ir.memos import counted
 from genesis.ir.opaque import Opaque
 from genesis.ir.source import Source, TextSource
-from genesis.ir.sym_int import RUNNING, value_of
+from genesis.ir.sym_int import RUNNING, as_seen, value_of
 from genesis.ir.types import (
     DType,
     TensorType,
@@ -370,7 +370,7 @@ def number(value: bool | int | float) -> Node:
     """
     kind = NUMBER_TYPES.get(type(value))
     if kind is None:
-        traced = RUNNING[-1].node_of(value) if RUNNING else None
+        traced = RUNNING[-1].node_of(as_seen(value)) if RUNNING else None  # type: ignore[arg-type]
         return number(_plain(value)) if traced is None else traced
     if value.__class__ is int and not LEAST_NUMBER <= value <= MOST_NUMBER:
         from genesis.ir.errors import failure

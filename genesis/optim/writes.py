@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from genesis.frontend.at_once import Change
+from genesis.frontend.session import is_tentative
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.frontend.writes import assign_all
@@ -39,7 +40,7 @@ class Writes:
         if not self._tensors:
             return
         for node, numbers in self._counts:
-            if hasattr(numbers, "undo"):
+            if hasattr(numbers, "undo") and not is_tentative():
                 state.undo[node] = numbers.undo  # first: nobody drops a content that is not written
         assign_all(self._tensors, self._nodes, self._counted)
         self._tensors, self._nodes, self._counted, self._counts = [], [], [], []

@@ -25,7 +25,7 @@ def compile(function: Any = None, *, fullgraph: bool = False, dynamic: bool | No
         function: what to compile; without it, a decorator with these options is returned.
         fullgraph: raise where a call cannot be captured as a whole, rather than record it each time.
         dynamic: as in torch, a wish about sizes. Kernels for several sizes are made by themselves once two were seen,
-            and each size has a capture of its own, whatever this is.
+            and so are replays (docs/compile.md), whatever this is.
         backend: "inductor" or "genesis": Genesis' own; "eager": the function as it is.
         mode: "default", or "reduce-overhead", which changes nothing: replays on a GPU are CUDA graphs anyway.
         options: torch's options of its backend; there are none here.

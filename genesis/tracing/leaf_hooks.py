@@ -24,6 +24,10 @@ class LeafHooks:
         self._leaves = list({id(x): x for x in effects.differentiated if id(x) not in places}.values())
         self._hooked = state.hooked
 
+    def same_as(self, other: LeafHooks) -> bool:
+        """Whether both look at the same leaf tensors."""
+        return self._given == other._given and {*map(id, self._leaves)} == {*map(id, other._leaves)}
+
     def absent(self, tensors: Sequence[Any]) -> bool:
         """True if no leaf tensor of the call with these tensors as arguments has a hook."""
         if self._given and any(_has_hooks(tensors[i]) for i in self._given):

@@ -8,7 +8,7 @@ from itertools import repeat, starmap
 from operator import attrgetter, is_, setitem
 from operator import call as operate
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis import engine
 from genesis.autograd.graph_release import is_freed
@@ -24,21 +24,28 @@ from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others, others_record
-from genesis.ir.types import Device
+from genesis.frontend.traced_number import alike
+from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import Memories, Rewritten
-from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
+from genesis.runtime.references import HELD_AND_NAMED
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
-from genesis.tracing.results import Result
+from genesis.tracing.results import Result, reads
 from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable, Unsettled
+from genesis.tracing.step_call import StepCall
+from genesis.tracing.step_gradients import StepGradients
 
-_grad_of, _cell_of, _memory_of = attrgetter("_grad"), attrgetter("cell"), attrgetter("cell.memory")
-_node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
+if TYPE_CHECKING:
+    from genesis.engine.compilation import Compiled
+
+_grad_of, _node_of, _memory_of = attrgetter("_grad"), attrgetter("_node"), attrgetter("cell.memory")
+Live = list[tuple[Any, list[list[int]]]]
+"""What `live_positions` gives."""
+_SAME = ("_entry_tensors", "_entry_grads", "_cleared", "_graded")
+"""Lists of tensors that two replays that do the same have in common."""
 _LEAKED = "a tensor that it makes stays alive elsewhere"
 _DISTURBED = "a signal handler or a finalizer computes while the step is captured"
-_OURS = HELD_ONCE + 1
-"""References to a gradient that only its owner and the replay's list hold."""
 
 
 class StepReplay:
@@ -98,9 +105,8 @@ class StepReplay:
         self._numbers = list(captured.numbers)
         self._live = live_positions(effects, captured.number_nodes)
 
-    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
-        """Note the memories of the plan that just ran."""
-        arguments = {x.storage: i for i, x in enumerate(tensors)}
+    def _read_from(self, sources: list[Any]) -> None:
+        """Note where the plan's memories come from: an argument's number, or a storage."""
         self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
         self._fixed = [sources[i] for i in self._at]
         self._fixed_memories = [s.cell.memory for s in self._fixed]
@@ -108,6 +114,11 @@ class StepReplay:
         self._memories: Memories[Any] = Memories([None] * len(sources))
         for i, memory in zip(self._at, self._fixed_memories, strict=True):
             self._memories[i] = memory
+
+    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
+        """Note the memories of the plan that just ran."""
+        self._read_from(sources)
+        arguments = {x.storage: i for i, x in enumerate(tensors)}
         targets = [arguments.get(s, s) for s in flush.updates]
         self._written_arguments = [t for t in targets if t.__class__ is int]
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
@@ -116,15 +127,105 @@ class StepReplay:
             storage.replays = (*storage.replays, self._runs)
         position = {id(s): i for i, s in enumerate(flush.outputs)}
         self._results = [(position[id(s)], s.type) for s in self._shape.fresh]
+        self._asked = flush.asked
         self._graded = graded
-        self._grads = [x._grad for x in graded]
-        self._grad_storages = [x.storage for x in self._grads]
-        self._grad_cells = [s.cell for s in self._grad_storages]
-        self._grad_positions = [position[id(s)] for s in self._grad_storages]
+        self._given_last = StepGradients([x._grad for x in graded])
+        self._grad_positions = [position[id(s)] for s in self._given_last.storages]
         self._other_outputs = tuple(set(range(len(flush.outputs))).difference(self._grad_positions))
         self._rewritten: Rewritten | None = None
         self._touched = self._looks = -1
         self.storages = frozenset([*self._fixed, *self._updated])
+
+    @property
+    def reads(self) -> bool:
+        """Whether the result holds numbers that are read from tensors."""
+        return reads(self._shape.tree)
+
+    @property
+    def slots(self) -> Slots | None:
+        """The places that it writes to, with what it puts there."""
+        return self._slots
+
+    @property
+    def writes_arguments(self) -> bool:
+        """Whether it writes to tensors among its arguments."""
+        return bool(self._written_arguments)
+
+    @property
+    def updated(self) -> list[Any]:
+        """The storages that it writes to, in order, but for arguments'."""
+        return self._updated
+
+    @property
+    def set_gradients(self) -> tuple[list[Any], list[Any]]:
+        """(the tensors that it leaves without a gradient, those that it gives a new one)."""
+        return self._cleared, self._graded
+
+    @property
+    def hooks(self) -> LeafHooks:
+        """The leaf tensors that it differentiates by."""
+        return self._hooks
+
+    @property
+    def given_last(self) -> StepGradients:
+        """The gradients that it gave last."""
+        return self._given_last
+
+    def finds(self, tensors: Sequence[Any], gradients: Sequence[Any]) -> bool:
+        """Whether it looks at the gradients of these tensors, and has to find these."""
+        there = dict(zip(map(id, self._entry_tensors), self._entry_grads, strict=True))
+        return there.keys() == {*map(id, tensors)} and all(
+            there[id(x)] is grad for x, grad in zip(tensors, gradients, strict=True))
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self._compiled.plan.device
+
+    def outputs_of(self, fresh: Sequence[Storage]) -> tuple[list[Storage], int]:
+        """The outputs of its plan, in order, in a call that made these storages for its result and whose tensors have
+        their gradients; and how many of them are asked for by themselves."""
+        at = dict(zip([position for position, _ in self._results], fresh, strict=True))
+        at |= dict(zip(self._grad_positions, [x._grad.storage for x in self._graded], strict=True))
+        return [at[position] for position in sorted(at)], self._asked
+
+    def of_other_sizes(self, compiled: Compiled, sources: list[Any], numbers: list[Any], live: Live, shape: Result,
+                       kinds: Sequence[TensorType]) -> StepReplay:
+        """The replay of another call, whose plan over these memories does the same for other sizes.
+
+        Args:
+            live: see `live_positions`.
+            kinds: the types of what it makes for its result.
+        """
+        found = object.__new__(StepReplay)
+        found.__dict__.update(self.__dict__)
+        found._compiled, found._numbers, found._live = compiled, numbers, live
+        found._read_from(sources)
+        found._shape = shape
+        found._slots = None if self._slots is None else self._slots.filled(shape)
+        found._results = [(position, kind) for (position, _), kind in zip(self._results, kinds, strict=True)]
+        found._rewritten, found._touched, found._looks = None, -1, -1
+        found.storages = frozenset([*found._fixed, *found._updated])
+        return found
+
+    def same_as(self, other: Any) -> bool:
+        """Whether another replay does exactly the same."""
+        return other.__class__ is StepReplay and self._compiled is other._compiled and (
+            self._shape.same_as(other._shape) and self._results == other._results
+            and (self._at, self._fixed, self._given) == (other._at, other._fixed, other._given)
+            and (self._written_arguments, self._updated) == (other._written_arguments, other._updated)
+            and all(are_same(getattr(self, name), getattr(other, name)) for name in _SAME)
+            and self._grad_positions == other._grad_positions and self._same_numbers(other)
+            and self._hooks.same_as(other._hooks))
+
+    def _same_numbers(self, other: StepReplay) -> bool:
+        """Whether both have the same numbers, and ask for the same ones anew."""
+        asked = {place for _, positions in self._live for places in positions for place in places}
+        return (len(self._numbers) == len(other._numbers)
+                and [(type(again), where) for again, where in self._live] == [
+                    (type(again), where) for again, where in other._live]
+                and all(at in asked or alike(a, b)
+                        for at, (a, b) in enumerate(zip(self._numbers, other._numbers, strict=True))))
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if gradients are as they were at the captured call's start, meet no hooks, and no region is entered."""
@@ -133,7 +234,7 @@ class StepReplay:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
-        call = _StepCall(self, tensors)
+        call = StepCall(self, tensors)
         with lock:
             record = engine_state.record
             if record is None or left_behind(record):
@@ -144,7 +245,7 @@ class StepReplay:
         made: Any = call.made
         return self._shape.value(made) if self._slots is None else self._slots.result(self._shape, made)
 
-    def run_once(self, call: _StepCall) -> None:
+    def run_once(self, call: StepCall) -> None:
         """Run the plan for a call, which is done then.
 
         Raises:
@@ -163,12 +264,12 @@ class StepReplay:
             self._refresh_memories()
         call.counted, call.expected = look_ahead(self._numbers, self._live)
         unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
-        call.ours = bool(self._graded) and (unseen or self._hold_alone())
+        call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
         memories.rewritten = call.rewritten = self._rewritten if unseen else None
         rewrites = call.ours and self._compiled.backend.asynchronous  # the plan writes to the gradients' memory again
         try:
             if rewrites and call.rewritten is None:
-                at_once(starmap(operate, [attributes(self._grad_cells, "memory", repeat(None))]))
+                at_once(starmap(operate, [attributes(self._given_last.cells, "memory", repeat(None))]))
             replay(call, self._compiled, memories, self._numbers)
         except BaseException:
             if not call.done:
@@ -178,7 +279,7 @@ class StepReplay:
                     at_once(starmap(operate, [attributes(self._graded, "_grad", repeat(None))]))
             raise
 
-    def changes(self, call: _StepCall, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
+    def changes(self, call: StepCall, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
         """What everybody has to be told when the plan has run: the changes, what they expect to find, and
         `state.touched` from then on."""
         held: list[Any] = []
@@ -217,7 +318,7 @@ class StepReplay:
                 self._memories[i] = memory
             self._fixed_memories = found
 
-    def _overwritten(self, call: _StepCall, held: list[Any], expected: list[Expected]) -> list[Change]:
+    def _overwritten(self, call: StepCall, held: list[Any], expected: list[Expected]) -> list[Change]:
         """The changes that give the written storages new content: who looks at them from then on sees that, and who
         looks at the old one finds no memory there, or a copy. They expect that nobody reads more of the old one by
         then: what was recorded so would be lost.
@@ -253,15 +354,7 @@ class StepReplay:
             expected += zip(looks, counts, strict=True)
         return [attributes([cell for cell, _ in ended], "memory", copies), *found]
 
-    def _hold_alone(self) -> bool:
-        """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
-        held, cells = self._grad_storages, self._grad_cells
-        return (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
-                and not any(map(_node_of, held)) and not any(map(_outside_of, held))
-                and set(map(getrefcount, self._grads)) == set(map(getrefcount, held)) == set(map(getrefcount, cells))
-                == {_OURS})
-
-    def _gradients(self, call: _StepCall, outputs: Sequence[Any], held: list[Any]) -> list[Change]:
+    def _gradients(self, call: StepCall, outputs: Sequence[Any], held: list[Any]) -> list[Change]:
         """The changes that give each gradient its new memory: in the tensor of the last call, if nobody else looks at
         that. Where the plan wrote to the memory that they have, there are none."""
         stamp = self._memories.outputs
@@ -269,20 +362,20 @@ class StepReplay:
             return []
         rewritten = None if stamp is None else Rewritten(stamp, self._other_outputs)
         if call.ours:
-            held.append([cell.memory for cell in self._grad_cells])
-            return [attributes(self._grad_cells, "memory", [outputs[index] for index in self._grad_positions]),
+            held.append([cell.memory for cell in self._given_last.cells])
+            return [attributes(self._given_last.cells, "memory", [outputs[index] for index in self._grad_positions]),
                     (setattr, self, "_rewritten", rewritten)]
-        made, storages, cells = [], [], []
-        for before, index in zip(self._grads, self._grad_positions, strict=True):
+        made, storages, cells, before = [], [], [], self._given_last
+        for gradient, index in zip(before.tensors, self._grad_positions, strict=True):
             cell = Cell(outputs[index])
-            storage = Storage(before.storage.type, None, cell)
+            storage = Storage(gradient.storage.type, None, cell)
             storage.persistent = True
-            made.append(over(storage, before.spec, before.part))
+            made.append(over(storage, gradient.spec, gradient.part))
             storages.append(storage)
             cells.append(cell)
-        held += [self._grads, self._grad_storages, self._grad_cells, list(map(_grad_of, self._graded))]
-        return [attributes(self._graded, "_grad", made), (setattr, self, "_grads", made),
-                (setattr, self, "_grad_storages", storages), (setattr, self, "_grad_cells", cells),
+        held += [before.tensors, before.storages, before.cells, list(map(_grad_of, self._graded))]
+        return [attributes(self._graded, "_grad", made), (setattr, before, "tensors", made),
+                (setattr, before, "storages", storages), (setattr, before, "cells", cells),
                 (setattr, self, "_rewritten", rewritten)]
 
 
@@ -317,6 +410,11 @@ def _prepared(wanted: list[Storage], live: list[Storage], device: Device) -> eng
     raise Unsettled(_DISTURBED)
 
 
+def are_same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether both are the same objects in the same order."""
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
 def _ended(storage: Storage) -> Cell | None:
     """The storage's content, which ends when its memory is written to, if anything but the storage may read it.
 
@@ -327,43 +425,3 @@ def _ended(storage: Storage) -> Cell | None:
     if content is not None and content.buffer is not cell:
         raise Superseded
     return cell if content is not None or getrefcount(cell) > HELD_AND_NAMED else None
-
-
-class _StepCall:
-    """One call of a replayed step. It is done or not: all that it changes is changed at once.
-
-    Attributes:
-        tensors: its arguments.
-        made: the tensors of the function's result; None before it is done.
-        untouched: no storage was looked at since the last call.
-        ours: gradients are those of the last call, and nobody else looks at them.
-        rewritten: their memory, if the plan may write there while they hold it.
-        counted, expected: the changes that make its numbers given, and what they expect to find.
-        held: what the changes replace, until they are made.
-    """
-
-    __slots__ = ("counted", "expected", "held", "made", "ours", "replay", "rewritten", "tensors", "untouched")
-
-    def __init__(self, replay: StepReplay, tensors: Sequence[Any]):
-        self.replay, self.tensors = replay, tensors
-        self.made: list[Any] | None = None
-        self.untouched = self.ours = False
-        self.rewritten: Rewritten | None = None
-        self.counted: list[Change] = []
-        self.expected: list[Expected] = []
-        self.held: list[Any] = []
-
-    @property
-    def done(self) -> bool:
-        """Whether its changes are made."""
-        return self.made is not None
-
-    def complete(self) -> None:
-        """Run it until it is done: what ran or was recorded meanwhile comes first."""
-        while self.made is None:
-            with suppress(Superseded):
-                self.replay.run_once(self)
-
-    def changes(self, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
-        """See `engine.running.Replayed`."""
-        return self.replay.changes(self, outputs)

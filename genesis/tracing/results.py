@@ -217,8 +217,10 @@ def _same_tree(a: Any, b: Any) -> bool:
     if a.__class__ is int or b.__class__ is int:
         return bool(a == b)
     (kind, parts), (other, others) = a, b
-    if kind != other or kind.__class__ is _Read or len(a) != len(b):
+    if kind != other or len(a) != len(b):
         return False
+    if kind.__class__ is _Read:
+        return _same_tree(parts, others)
     if kind == "constant":
         return same(parts, others)
     if isinstance(parts, dict):

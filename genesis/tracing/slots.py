@@ -126,8 +126,9 @@ class Slots:
     def can_run_twice(self) -> bool:
         """Whether what the call does to the places is undone by putting back what was there. A dictionary keeps the
         key that was first, which may be a stand-in."""
-        return self._kinds <= {"given", "stored", "fixed", "number"} and not self._later and all(
-            not isinstance(x.owner, dict) or isinstance(x.key, str) for x in self._made)
+        return self._kinds <= {"given", "stored", "fixed", "number", "counted"} and not self._later and all(
+            not isinstance(x.owner, dict) or isinstance(x.key, str)
+            for x in (*self._made, *[x for x, _ in self._counted]))
 
     @property
     def places_of_numbers(self) -> list[Difference]:
@@ -155,7 +156,8 @@ class Slots:
 
     def kept(self) -> Context:
         """A context after which there is in all places what was there before it."""
-        return _AsBefore([(x, _get(x.owner, x.key)) for x in (*self._made, *self.numbers)])
+        counted = [x for x, _ in self._counted]
+        return _AsBefore([(x, _get(x.owner, x.key)) for x in (*self._made, *counted, *self.numbers)])
 
     def _put(self, x: Difference, value: Any) -> None:
         call(*_putting(replace(x, now=value), value))

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import starmap
+from itertools import chain, starmap
 from operator import call as run
-from typing import Any
+from typing import Any, Final
 
+from genesis.engine.plan_lookup import Superseded
 from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.frontend import session
 from genesis.frontend.generator import default_generator
@@ -38,12 +39,16 @@ from genesis.ir.types import TensorType, has_sym_int
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.code_reads import compares_unknown_objects, reads
 from genesis.tracing.erased_signature import Erased
+from genesis.tracing.last_values import LastValues
 from genesis.tracing.replay import computing_anew
 from genesis.tracing.replay_call import CallReplay
+from genesis.tracing.replay_step import StepReplay
 from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots, putting_back, results_of
 from genesis.tracing.snapshot import NotReplayable
 from genesis.tracing.stand_ins import StandIns, Symbols
+from genesis.tracing.symbolic_step import SymbolicStep
+from genesis.tracing.trial import Trial, check_alone
 
 MOST_ENTRIES = 64
 """Replays of a template that are kept, for as many sizes; others are filled in again."""
@@ -73,47 +78,66 @@ class SymbolicCall:
             with uncollected, default_generator.standing():
                 self._take_over(capture, function)
         finally:
-            _give_up_pending(first)
+            _give_up_pending(first, _step_of(kept) is not None)
             forget_sizes_of(symbols.trace.sizes)
 
     def _take_over(self, capture: Any, function: Callable[..., Any]) -> None:
         """Run the function on stand-ins, and make its replay."""
-        _check(capture, self.kept)
-        stand_ins, slots, effects = StandIns(self._symbols), self.kept.slots, Session()
+        _check(capture, self.kept, self._symbols)
+        stand_ins, slots, step = StandIns(self._symbols), self.kept.slots, _step_of(self.kept)
+        trial = None if step is None else Trial(step.updated, list(chain(*step.set_gradients)))
+        effects, values = trial or Session(), LastValues(_entrance)
+        if trial is not None:
+            trial.last_values = values.stand_in
+        contents = capture.entered.contents.union(
+            [node for x in capture.entered.world.tensors if (node := x.storage._node) is not None])
         args, kwargs = stand_ins.of(capture.args), stand_ins.of(capture.kwargs)
         given = [] if slots is None else [stand_ins.of(x) for x in slots.given_values()]
         with _undone(self.kept.guards, slots):
-            try:
-                with session.running(effects), on_stand_ins, self._symbols.trace:
-                    if slots is not None:
-                        slots.put(given)
-                    result = function(*args, **kwargs)
-                    after = None if slots is None else slots.values_now()
-            except Exception as error:  # of the user's function, which may raise anything where it expects values
-                raise NotReplayable(f"on stand-ins it raises {type(error).__name__}") from None
+            with nullcontext() if trial is None else trial.undone():
+                try:
+                    with session.running(effects), on_stand_ins, self._symbols.trace:
+                        if slots is not None:
+                            slots.put(given)
+                        result = function(*args, **kwargs)
+                        after = None if slots is None else slots.values_now()
+                except Exception as error:  # of the user's function, which may raise anything where it expects values
+                    raise NotReplayable(
+                        effects.refusal or f"on stand-ins it raises {type(error).__name__}") from None
+                if effects.refusal is None and step is not None and trial is not None:
+                    with self._symbols.trace:
+                        shape = self._shape_of(capture, stand_ins, result, after, values)
+                        self._replay: SymbolicStep | CallReplay = SymbolicStep(
+                            step, capture.effects.ended, trial, shape, stand_ins.tensors,
+                            capture.entered.world.tensors, contents)
             if not self.kept.guards.hold() or (slots is not None and not slots.numbers_are(given)):
                 raise NotReplayable("it writes to a place what was there in the captured call, and is not in others")
-        if effects.refusal or effects.numbers or effects.grads or effects.ended:
+        if effects.refusal or (step is None and (effects.numbers or effects.grads or effects.ended)):
             raise NotReplayable(effects.refusal or "on stand-ins it does something else")
-        with self._symbols.trace:
-            self._describe(capture, effects, stand_ins, result, after)
+        if step is None:
+            with self._symbols.trace:
+                shape = self._shape_of(capture, stand_ins, result, after, values)
+                self._replay = self._call(capture, effects, stand_ins, shape)
+        shape.fresh = [None] * len(shape.fresh)  # type: ignore[list-item]  # nobody looks at these any more
+        self._shape, self._strides = shape, tuple(stand_ins.strides)
+        self._changing, self._results_change = any(self._symbols.number_names), shape.has(TracedNumber)
 
-    def _describe(self, capture: Any, effects: Session, stand_ins: StandIns, result: Any, after: Any) -> None:
-        """Make the symbolic replay of what the function did on stand-ins."""
+    def _shape_of(self, capture: Any, stand_ins: StandIns, result: Any, after: Any, values: LastValues) -> Result:
+        """The structure of what the function gave on stand-ins, and of what it left in its slots."""
         guards, tensors, entered = self.kept.guards, stand_ins.tensors, capture.entered
-        slots = self.kept.slots
         made = result if after is None else (result, results_of(after, tensors, guards))
-        shape = Result(made, tensors, lambda x: guards.knows(x) or x in entered.world)
+        return Result(made, tensors, lambda x: guards.knows(x) or x in entered.world, values.of)
+
+    def _call(self, capture: Any, effects: Session, stand_ins: StandIns, shape: Result) -> CallReplay:
+        """The symbolic replay of a call that only computed on stand-ins."""
+        tensors, entered = stand_ins.tensors, capture.entered
         own = {x.storage for x in tensors}
         allowed = own.union([x.storage for x in entered.world.tensors], session.own_storages)
         if any(s.cell is not None for s in effects.writes):
             raise NotReplayable("it writes to what stays")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         with computing_anew([s.node for s in shape.fresh], entered.contents):
-            self._replay = CallReplay(effects, shape, tensors, allowed, known, slots)
-        shape.fresh = [None] * len(shape.fresh)  # type: ignore[list-item]  # nobody looks at these any more
-        self._shape, self._strides = shape, tuple(stand_ins.strides)
-        self._changing, self._results_change = any(self._symbols.number_names), shape.has(TracedNumber)
+            return CallReplay(effects, shape, tensors, allowed, known, self.kept.slots)
 
     def same_as(self, call: Erased, kept: Any) -> bool:
         """Whether this makes the replay of a captured call; True for one that it makes none for."""
@@ -121,7 +145,7 @@ class SymbolicCall:
         if values is None or not self._admits_sizes(call, values) or self._symbols.trace.evaluate(values) is None:
             return True
         made = self._filled(kept, values)
-        return made.replay.same_as(kept.replay)
+        return bool(made.replay.same_as(kept.replay))
 
     def entry(self, call: Erased) -> Any:
         """The replay of a call; None where a guard does not hold."""
@@ -139,7 +163,10 @@ class SymbolicCall:
         if any(x.__class__ is int and not LEAST_NUMBER <= x <= MOST_NUMBER for x in numbers):
             return None  # the function raises, after what it did before
         if found is None:
-            found = self._entries[at] = self._filled(self.kept, values)
+            try:
+                found = self._entries[at] = self._filled(self.kept, values)
+            except (NotReplayable, Superseded):
+                return None
             if len(self._entries) > MOST_ENTRIES:
                 self._entries.popitem(last=False)
         if not self._changing:
@@ -158,20 +185,36 @@ class SymbolicCall:
         """The capture of a call with these numbers."""
         def value(x: Any) -> Any:
             return evaluated(x, values)
-        replay = self._replay.filled(lambda graph: concrete(graph, value), [value(x) for x in self._replay.numbers],
-                                     self._shape_for(values))
-        return kept.with_replay(replay)
+        shape = self._shape_for(values)
+        if isinstance(self._replay, SymbolicStep):
+            return kept.with_replay(self._replay.filled(self.kept.replay, value, shape))
+        return kept.with_replay(self._replay.filled(
+            lambda graph: concrete(graph, value), [value(x) for x in self._replay.numbers], shape))
 
     def _shape_for(self, values: dict[str, Any]) -> Result:
         return self._shape.mapped(lambda x: in_call(x, values))
 
 
-def _check(capture: Any, kept: Any) -> None:
+_entrance: Final = SymbolicCall._take_over.__code__
+"""The code that calls a function on stand-ins."""
+
+
+def _step_of(kept: Any) -> StepReplay | None:
+    """The replay of a captured step; None for a call that only computes."""
+    return kept.replay if kept.replay.__class__ is StepReplay else None
+
+
+def _check(capture: Any, kept: Any, symbols: Symbols) -> None:
     """Raise NotReplayable if the function cannot run once more without an effect that stays."""
-    effects, slots = capture.effects, kept.slots
-    if kept.replay.__class__ is not CallReplay or effects.numbers or effects.grads or effects.entry_grads or (
-            any(s.cell is not None for s in effects.writes)):
-        raise NotReplayable("it ends a step, draws, or writes to tensors that stay")
+    effects, slots, step = capture.effects, kept.slots, _step_of(kept)
+    if step is not None:
+        if step.writes_arguments:
+            raise NotReplayable("it writes to an argument")
+        if any(symbols.number_names):
+            raise NotReplayable("a number of a step changes")
+        check_alone()
+    elif effects.numbers or effects.grads or effects.entry_grads or any(s.cell is not None for s in effects.writes):
+        raise NotReplayable("it draws, or writes to tensors that stay")
     if kept.guards.checks.has_caches:
         raise NotReplayable("it calls a function that keeps its results")
     if any(map(kept.guards.knows, (type, id))) or any(
@@ -181,7 +224,7 @@ def _check(capture: Any, kept: Any) -> None:
         raise NotReplayable("it may ask whether a number is the same object as another")
     if slots is not None and others_may_read():
         raise NotReplayable("another thread may read what a stand-in takes the place of")
-    if kept.replay.reads or (slots is not None and not slots.can_run_twice):
+    if (step is None and kept.replay.reads) or (slots is not None and not slots.can_run_twice):
         raise NotReplayable("it changes what cannot be put back")
 
 
@@ -197,10 +240,14 @@ def _undone(guards: Any, slots: Slots | None) -> Iterator[None]:
                 run(*putting_back(x))
 
 
-def _give_up_pending(first: int) -> None:
-    """Nobody can compute what was recorded over symbols since this number, if anybody still holds it."""
+def _give_up_pending(first: int, alone: bool) -> None:
+    """Nobody can compute what was recorded over symbols since this number, if anybody still holds it.
+
+    Args:
+        alone: nobody else has recorded anything since. Then what has no symbol in its type, a gradient, is of that too.
+    """
     for storage in live_pending():
-        if storage.queued >= first and has_sym_int(storage.type):
+        if storage.queued >= first and (alone or has_sym_int(storage.type)):
             storage.fail(failure("compile", "a stand-in of genesis.compile has no value"))
 
 

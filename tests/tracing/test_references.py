@@ -9,7 +9,7 @@ import pytest
 
 import genesis
 from genesis import nn
-from genesis.tracing import replay_step
+from genesis.tracing import replay_step, step_gradients
 
 
 def an_unshared_content_stays_where_it_is() -> bool:
@@ -70,5 +70,5 @@ def test_what_somebody_holds_is_left_alone() -> None:
 def test_a_number_that_is_one_off_is_noticed(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     monkeypatch.setattr(replay_step, "HELD_AND_NAMED", replay_step.HELD_AND_NAMED + wrong)
     assert not (an_unshared_content_stays_where_it_is() and a_content_that_is_held_ends())
-    monkeypatch.setattr(replay_step, "_OURS", replay_step._OURS + wrong)
+    monkeypatch.setattr(step_gradients, "_OURS", step_gradients._OURS + wrong)
     assert not (a_gradient_that_nobody_holds_is_written_again() and a_gradient_that_somebody_holds_stays())

@@ -127,3 +127,24 @@ def test_a_step_that_nobody_looks_at_tells_no_gradient_of_its_memory(monkeypatch
     for _ in range(6):
         step(x)
     assert told[-3:] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("looks", [1, 4, 15])
+def test_gradients_of_steps_of_other_sizes_are_those_of_the_call_whoever_holds_them(looks: int) -> None:
+    """All sizes give them to the same tensors, whose memory each plan writes in turn. Now and then somebody looks."""
+    model, step = made()
+    plain, own = made()
+    held: list[tuple[Any, list[list[float]]]] = []
+    for number, rows in enumerate((2, 3, 4, 5, 3, 3, 4, 6, 3, 3, 3, 6, 2, 4, 4)):
+        x = genesis.tensor(np.linspace(-1, 2, 2 * rows, dtype=np.float32).reshape(rows, 2)).to("cuda")
+        loss, expected = step(x), own.function(x)
+        if number % looks == looks - 1:
+            assert loss.item() == expected.item() and model.weight.tolist() == plain.weight.tolist()
+            assert model.weight.grad.tolist() == plain.weight.grad.tolist()
+        if number in (5, 9) and looks < 15:
+            held.append((model.weight.grad, plain.weight.grad.tolist()))
+        if number == 11 and looks < 15:
+            model.weight.grad = plain.weight.grad = None
+    for gradient, values in held:
+        assert gradient.tolist() == values
+    assert genesis.explain(step).captures <= 4

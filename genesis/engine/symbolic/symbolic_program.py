@@ -251,14 +251,16 @@ def _share(whole: Size, sizes: list[int]) -> list[Size]:
 
 def concrete(graph: Graph, number: Callable[..., float] = value_of) -> Graph:
     """The graph with every symbolic size replaced by its `number`: its value in the run at hand."""
-    def value(x: Any) -> Any:
-        if x.__class__ is tuple:
-            return tuple(map(value, x))
-        if isinstance(x, TensorType):
-            return x.with_shape(value(x.shape)) if not x.weak else x
-        return concrete(x, number) if isinstance(x, Graph) else number(x)
-
     made: dict[Node, Node] = {}
     for node in graph.nodes:
-        made[node] = make(node.op, tuple([made[x] for x in node.inputs]), value(node.attrs), node.source)
+        made[node] = make(node.op, tuple([made[x] for x in node.inputs]), with_numbers(node.attrs, number), node.source)
     return substitute(replace(graph, inputs=tuple(made[x] for x in graph.inputs)), made)
+
+
+def with_numbers(x: Any, number: Callable[..., float]) -> Any:
+    """An attribute or a type with every symbolic size in it replaced by its `number`."""
+    if x.__class__ is tuple:
+        return tuple([with_numbers(y, number) for y in x])
+    if isinstance(x, TensorType):
+        return x.with_shape(with_numbers(x.shape, number)) if not x.weak else x
+    return concrete(x, number) if isinstance(x, Graph) else number(x)

@@ -1,0 +1,45 @@
+"""The gradients that a captured step leaves, and who looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter, is_
+from sys import getrefcount
+from typing import Any, Final
+
+from genesis.runtime.references import HELD_ONCE
+
+_grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
+_node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
+
+_OURS: Final = HELD_ONCE + 1
+"""References to a gradient that only its owner and these lists hold."""
+
+
+class StepGradients:
+    """The gradients that a step gave last, of whatever size: its replays for several sizes share them.
+
+    Attributes:
+        tensors, storages, cells: each gradient, its storage, and the content of that.
+    """
+
+    __slots__ = ("cells", "storages", "tensors")
+
+    def __init__(self, tensors: list[Any]):
+        self.tensors = tensors
+        self.storages = [x.storage for x in tensors]
+        self.cells = [storage.cell for storage in self.storages]
+
+    def held_alone(self, owners: Sequence[Any]) -> bool:
+        """True if the gradients of these tensors are still the same, and nobody else looks at them or at their
+        memory."""
+        tensors, storages, cells = self.tensors, self.storages, self.cells
+        return (all(map(is_, map(_grad_of, owners), tensors)) and all(map(is_, map(_cell_of, storages), cells))
+                and not any(map(_node_of, storages)) and not any(map(_outside_of, storages))
+                and set(map(getrefcount, tensors)) == set(map(getrefcount, storages)) == set(map(getrefcount, cells))
+                == {_OURS})
+
+    def are_like(self, others: Sequence[Any]) -> bool:
+        """Whether other gradients, which are not computed, are laid out as these are."""
+        return all(x is not None and x.storage.cell is None and x.spec is own.spec and x.part is None and
+                   own.part is None for x, own in zip(others, self.tensors, strict=True))
