@@ -1,7 +1,9 @@
-"""Random functions over sizes and numbers that change (`size_programs/`): a compiled call is the plain call.
+"""Random functions and training steps over sizes and numbers that change (`size_programs/`): a compiled call is the
+plain call.
 
-    pytest tests/tracing/test_size_programs.py -m sweep     # five thousand functions
+    pytest tests/tracing/test_size_programs.py -m sweep     # five thousand functions, a thousand steps
     python -m tests.tracing.size_programs.run 0 1000        # these, with what differs made small
+    python -m tests.tracing.size_programs.steps 0 1000      # steps
 """
 
 from __future__ import annotations
@@ -9,6 +11,9 @@ from __future__ import annotations
 import pytest
 
 from genesis.frontend.traced_number import NumberTrace
+from genesis.tracing.symbolic_call import SymbolicCall
+from tests.tracing.fuzzing import Fuzzer
+from tests.tracing.size_programs import steps
 from tests.tracing.size_programs.draw import draw
 from tests.tracing.size_programs.run import FUZZER
 
@@ -18,13 +23,27 @@ PROGRAMS, PARTS = 5_000, 10
 REPLAYED = 0.35
 """The least share of calls that are replayed (half are, of many functions): recording all would prove nothing."""
 
+STEPS, REPLAYED_STEPS = 1_000, 0.15
+"""The sweep's steps, and their share: many change what they read, or leave gradients that differ."""
+
 
 def test_functions_agree_and_most_calls_are_replayed() -> None:
-    _agree(range(40))
+    _agree(FUZZER, range(40), REPLAYED)
+
+
+def test_steps_agree_and_many_calls_are_replayed() -> None:
+    _agree(steps.FUZZER, range(12), REPLAYED_STEPS)
 
 
 def test_a_seed_is_one_function() -> None:
     assert draw(7) == draw(7) != draw(8)
+    assert steps.draw_step(7) == steps.draw_step(7) != steps.draw_step(8)
+
+
+def test_a_guard_of_a_step_that_is_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NumberTrace, "evaluate", lambda self, values: {})
+    monkeypatch.setattr(SymbolicCall, "_admits_sizes", lambda self, call, values: True)
+    assert any(steps.FUZZER.sweep([seed], small=False).differ for seed in range(40))
 
 
 def test_a_guard_that_is_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,11 +55,18 @@ def test_a_guard_that_is_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_five_thousand_functions(part: int) -> None:
     each = PROGRAMS // PARTS
-    _agree(range(part * each, (part + 1) * each))
+    _agree(FUZZER, range(part * each, (part + 1) * each), REPLAYED)
 
 
-def _agree(seeds: range) -> None:
-    found = FUZZER.sweep(seeds)
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_thousand_steps(part: int) -> None:
+    each = STEPS // PARTS
+    _agree(steps.FUZZER, range(part * each, (part + 1) * each), REPLAYED_STEPS)
+
+
+def _agree(fuzzer: Fuzzer, seeds: range, share: float) -> None:
+    found = fuzzer.sweep(seeds)
     assert not found.differ, "\n\n".join(found.differ)
     calls, replays = found.counts["calls"], found.counts["replays"]
-    assert replays >= REPLAYED * calls, f"{replays} of {calls} calls are replayed"
+    assert replays >= share * calls, f"{replays} of {calls} calls are replayed"

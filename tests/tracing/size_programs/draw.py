@@ -141,26 +141,30 @@ class Program:
             self.body) + f"\n# calls\n{calls}"
 
 
+def grown(rng: random.Random, text: str, depth: int) -> str:
+    """The text with random expressions for `N`, `T` and `C` in it."""
+    tables = {"T": TENSORS, "C": CONDITIONS}
+
+    def one(found: re.Match[str]) -> str:
+        if found[0] == "N":
+            table = NUMBERS if depth <= 0 or rng.random() < 0.4 else OPERATIONS
+            return grown(rng, rng.choice([*table, "n", "m"] if table is NUMBERS else table), depth - 1)
+        if found[0] == "T" and (depth <= 0 or rng.random() < 0.25):
+            return rng.choice(("x", "y", "t", "u"))
+        if depth <= -2:
+            return "True"
+        inside = grown(rng, rng.choice(tables[found[0]]), depth - 1)
+        return inside if inside.isidentifier() else f"({inside})"
+    return re.sub(r"\b[NTC]\b", one, text)
+
+
 def draw(seed: int) -> Program:
     """The program of a seed."""
     rng = random.Random(seed)
-    tables = {"T": TENSORS, "C": CONDITIONS}
-
-    def grown(text: str, depth: int) -> str:
-        def one(found: re.Match[str]) -> str:
-            if found[0] == "N":
-                table = NUMBERS if depth <= 0 or rng.random() < 0.4 else OPERATIONS
-                return grown(rng.choice([*table, "n", "m"] if table is NUMBERS else table), depth - 1)
-            if found[0] == "T" and (depth <= 0 or rng.random() < 0.25):
-                return rng.choice(("x", "y", "t", "u"))
-            if depth <= -2:
-                return "True"
-            inside = grown(rng.choice(tables[found[0]]), depth - 1)
-            return inside if inside.isidentifier() else f"({inside})"
-        return re.sub(r"\b[NTC]\b", one, text)
     effects = rng.choice((0.0, 0.0, 0.3))
-    body = [grown(rng.choice(EFFECTS if rng.random() < effects else STATEMENTS), 2) for _ in range(rng.randint(0, 3))]
-    body.append(f"return {grown(rng.choice(RETURNS), 2)}")
+    body = [grown(rng, rng.choice(EFFECTS if rng.random() < effects else STATEMENTS), 2)
+            for _ in range(rng.randint(0, 3))]
+    body.append(f"return {grown(rng, rng.choice(RETURNS), 2)}")
     kind = rng.choice((int, int, float, None))
     values = [x for x in VALUES if type(x) is kind or kind is None]
     steady = [x for x in STEADY if type(x) is kind or kind is None]

@@ -80,13 +80,17 @@ def _read(value: Any) -> Any:
     return raised
 
 
-def difference(program: Program, counts: Counter[str]) -> str:
+def difference(program: Program, counts: Counter[str], world: type[World] = World) -> str:
     """What differs between the plain calls and the compiled ones, '' for nothing; counts calls, replays, captures, and
     calls that raise."""
-    plain, ours = World(program, False), World(program, True)
+    plain, ours = world(program, False), world(program, True)
+    drawn = [genesis.get_rng_state()] * 2
     try:
         for at, each in enumerate(program.calls):
-            one, other = plain.call(*each), ours.call(*each)
+            genesis.set_rng_state(drawn[0])
+            one, drawn[0] = plain.call(*each), genesis.get_rng_state()
+            genesis.set_rng_state(drawn[1])
+            other, drawn[1] = ours.call(*each), genesis.get_rng_state()
             counts.update(calls=1, raising=isinstance(one[0][0], str) and one[0][0].isidentifier())
             if one != other:
                 return f"call {at}: plain {{}}, compiled {{}}".format(*where_differ(one, other))
