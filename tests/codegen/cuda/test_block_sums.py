@@ -155,6 +155,16 @@ def test_sums_by_blocks_of_any_number_compile(monkeypatch: pytest.MonkeyPatch) -
         assert all(compile_cubin(kernel) for kernel in kernels)
 
 
+def test_programs_that_would_take_two_turns_have_fewer_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of 32 KB leave room for 660 of the 831 programs, of 16 KB for all; if none has room, so many stay."""
+    monkeypatch.undo()
+    last = scheduled((20_439, 32), 0, 100_000, "bfloat16", True).groups[-1]
+    assert emit(last).constexprs["GROUPS"] == 4
+    monkeypatch.setattr(block_sums, "RESERVED", 1 << 20)
+    monkeypatch.setattr(structural_memo, "_closed", {})
+    assert emit(last).constexprs["GROUPS"] == 8
+
+
 def test_shares_have_a_flag_each_and_room() -> None:
     for count in (3000, 100_000, 262_144):
         for programs in (1, 8, 100, 400):

@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words, narrow_tiles
-from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, tiles_of
+from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, Tiles, tiles_of
 from genesis.ir.node import Node
 from genesis.ir.ops.sort_steps import DIGIT
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
@@ -27,6 +28,9 @@ from genesis.passes.groups import Group
 
 ROUNDS: Final = 16
 """Minimum rounds of hits, of 1.2 µs each, that a share takes if all its positions hit one program's rows."""
+
+RESERVED: Final = 1024
+"""Bytes of shared memory that each program of a multiprocessor takes beside its own."""
 
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
@@ -78,12 +82,18 @@ class _BlockSums(Words):
     registers = REGISTERS
 
     def __init__(self, group: Group, node: Node):
-        base, words, self.ends, source = node.inputs
+        base, words, *_ = node.inputs
         self.bits, self.block = node["bits"], node["block"]
         outer, rows, inner = (hint(size) for size in base.shape)
         sizes = outer, rows, inner, hint(words.type.numel), node.dtype.itemsize
         tiles = narrow_tiles(tiles_of(*sizes), *sizes)
-        tiles = replace(tiles, rows=min(tiles.rows, 1 << self.bits))
+        self.take(group, node, replace(tiles, rows=min(tiles.rows, 1 << self.bits)))
+        if (fewer := self.in_one_turn()) is not None:
+            self.take(group, node, fewer)
+
+    def take(self, group: Group, node: Node, tiles: Tiles) -> None:
+        """Share the work out in these tiles."""
+        base, words, self.ends, source = node.inputs
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.many = "many"
         self.pieces = power_of_two(most(self.ends.shape[1]))
@@ -96,6 +106,18 @@ class _BlockSums(Words):
         self.shares = count // self.share if self.share else 0
         self.pieces_at = self.sums
         self.sums += max(8 * self.pieces, 16)
+
+    def in_one_turn(self) -> Tiles | None:
+        """Tiles with half as many groups, whose sums take half of the shared memory, where all programs run at once
+        with these and do not with more: a program waits for loads most of its time."""
+        tiles = self.tiles
+        programs = hint(self.programs) * hint(self.outer) * -(-hint(self.inner) // tiles.columns)
+        sums = tiles.groups * tiles.rows * tiles.columns * self.size
+        at_once, then = (H200.multiprocessors * (H200.shared_memory // (self.sums + nbytes + RESERVED))
+                         for nbytes in (sums, sums // 2))
+        if tiles.groups <= max(WARPS * 32 // tiles.columns, 1) or not at_once < programs <= then:
+            return None
+        return replace(tiles, groups=tiles.groups // 2)
 
     @property
     def helpers(self) -> int:
