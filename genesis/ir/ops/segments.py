@@ -286,6 +286,14 @@ MOST_SUMS: Final = 8192
 """Maximum sums of such a line: a program has room for all."""
 
 
+WRITTEN_ANEW: Final = 48 << 20
+"""Bytes of a table up to which all of it is written where a sixteenth of its rows may be hit: to read and to write it
+takes 25 µs, as the five to ten launches do by which only these rows are; where the table stays it is copied anyway."""
+
+MANY_ROWS: Final = 4096
+"""Minimum rows for that: of fewer a bin, and so a program, has a handful."""
+
+
 def _rows_sorted(base: Node, index: Node, source: Node) -> Node:
     """Add rows by sorting their numbers, or in any order: each row would look through too many."""
     from genesis.ir.ops.block_rows import fits_blocks, rows_by_block
@@ -303,7 +311,9 @@ def _rows_sorted(base: Node, index: Node, source: Node) -> Node:
                  for x in (base, source)]
         found = reshape(rows_summed(moved[0], index, moved[1]), shape=(rows, outer, inner))
         return permute(found, axes=(1, 0, 2))
-    writes_most = base.op.name == "const" or 2 * hint(count) >= hint(rows)
+    writes_most = (base.op.name == "const" or 2 * hint(count) >= hint(rows)
+                   or (outer.__class__ is int and outer == 1 and MANY_ROWS <= hint(rows) <= 16 * hint(count)
+                       and hint(base.type.numel) * base.type.dtype.itemsize <= WRITTEN_ANEW))
     if writes_most and fits_blocks(base, index):
         return rows_by_block(base, index, source)
     if writes_most and rows < 2**31 and count < 2**26:

@@ -158,7 +158,7 @@ def test_short_indices_are_looked_through() -> None:
 def test_only_the_rows_that_are_hit_are_written() -> None:
     """The base's memory is the result's where nobody needs the old content, and else it is copied first."""
     for update in (True, False):
-        base, index, source = an_input(0, (4096, 8)), an_input(1, (500,), int64), an_input(2, (500, 8))
+        base, index, source = an_input(0, (4096, 8)), an_input(1, (200,), int64), an_input(2, (200, 8))
         found = OPS["index_add"](base, index, source, axis=0)
         graph = Graph((base, index, source), (), ((base, found),)) if update else Graph((base, index, source), (found,))
         _, schedule, memory, *_ = run_passes(graph, backend_named("h200"))
@@ -547,6 +547,13 @@ def test_an_index_is_looked_through_as_long_as_that_takes_little(rows: int, widt
 
 def test_few_rows_of_a_large_table_are_added_where_it_lies() -> None:
     assert "segment_add" in names(scheduled("index_add", (50304, 768), 0, (512,), "bfloat16"))
+
+
+def test_a_table_of_some_megabytes_is_written_anew_where_many_of_its_rows_are_hit() -> None:
+    by_blocks = ["words_by_block", "block_sums"]
+    assert names(scheduled("index_add", (20_000, 300), 0, (5000,), "float32")) == by_blocks
+    assert "segment_add" in names(scheduled("index_add", (20_000, 300), 0, (500,), "float32"))
+    assert "segment_add" in names(scheduled("index_add", (60_000, 300), 0, (15_000,), "float32"))
 
 
 def test_an_embedding_and_its_gradient_check_the_index_themselves() -> None:
