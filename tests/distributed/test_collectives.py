@@ -405,3 +405,38 @@ def test_messages_in_a_batch_are_in_no_order_that_ranks_wait_for_each_other_in(t
         for rank, found in enumerate(results):
             assert found["got"] == {other: 10 * other + rank for other in range(len(results)) if other != rank}
         assert results[1]["from"] == 0 and results[0]["objects"] == results[1]["objects"] == [{"step": 3}, "x"]
+
+
+def ring(rank: int, size: int) -> dict[str, Any]:
+    """Each receives from the rank before it, and then sends to the one behind: small and large tensors, single
+    messages, a batch, and a captured function; what was received goes on to the next."""
+    before, behind = (rank - 1) % size, (rank + 1) % size
+    found: dict[str, Any] = {}
+    for count in (3, 1 << 20):
+        got = genesis.zeros(count)
+        works = dist.irecv(got, before), dist.isend(genesis.full((count,), 1.0 + rank), behind)
+        for work in works:
+            assert work is not None and work.wait()
+        found[str(count)] = got[0].item(), got[-1].item()
+
+    @genesis.compile
+    def turned(x: Any) -> Any:
+        y = genesis.empty_like(x)
+        for each in dist.batch_isend_irecv([dist.P2POp(dist.irecv, y, before), dist.P2POp(dist.isend, x * 2, behind)]):
+            each.wait()
+        return y + 1
+
+    x = genesis.full((2,), float(rank))
+    for _ in range(size):
+        x = turned(x)
+    found["all the way round"] = x.tolist()
+    return found
+
+
+def test_a_ring_in_which_all_receive_first(two: Ranks, four: Ranks) -> None:
+    for ranks in (two, four):
+        results = ranks(ring)
+        for rank, found in enumerate(results):
+            size, before = len(results), (rank - 1) % len(results)
+            assert found["3"] == found[str(1 << 20)] == (1 + before, 1 + before)
+            assert found["all the way round"] == [rank * 2**size + 2**size - 1] * 2
