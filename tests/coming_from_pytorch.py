@@ -26,6 +26,9 @@ page against them.
 * Saved files are safetensors; `genesis.load` reads torch's files, tensors and plain containers only.
 * A wrong keyword or name is told with the right one. Attributes of tensors (`x.sofmax`) have Python's own error, as
   looking would cost each call that is right; Python prints the right name under the traceback.
+* Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor.
+* On the CPU torch's `grid_sample` multiplies and adds in one rounding. At the very centre of an element, where its
+  gradient by the grid jumps, the two may take different sides; spatial transformers that begin at the identity do.
 * Values that differ on purpose, and what is open, are listed in [open ends](open_ends.md).
 
 ## Names that are left out

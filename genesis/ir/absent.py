@@ -144,10 +144,7 @@ NAMES = (
            r"igammac?_?|gammaincc?|poisson|binomial|geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
            r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy"),
     Absent("the factors that raise are here", r"LinAlgError|.*_ex|householder_product|ldl_(factor|solve)", "linalg"),
-    Absent("it is not there yet", r"AdaptiveLogSoftmaxWithLoss|CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*|"
-           r"SyncBatchNorm"),
-    Absent("Adam, AdamW and the others under genesis.optim are, and any that derives from Optimizer as in torch",
-           "Adafactor", "optim"),
+    Absent("it is not there yet", r"CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*"),
     Absent("it belongs to torch's compiler alone",
            r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"
            r"set_enable_guard_collectives|load_compiled_function|(save|load)_cache_artifacts|(skip|keep)_.*_unsafe|"

@@ -6,6 +6,7 @@ In: parameters with gradients. Out: one recorded op for all parameters of a dtyp
 from genesis.ir.suggest import suggesting
 from genesis.ir.torch_modules import fill
 from genesis.optim import lr_scheduler, swa_utils
+from genesis.optim.adafactor import Adafactor
 from genesis.optim.adam import Adam, AdamW
 from genesis.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
 from genesis.optim.averaged_sgd import ASGD
@@ -14,8 +15,8 @@ from genesis.optim.muon import Muon
 from genesis.optim.optimizer import Optimizer
 from genesis.optim.sgd import SGD
 
-__all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer",
-           "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
+__all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
+           "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
 
 fill(__name__, "optim", ("adam", "lbfgs", "sgd"))
 

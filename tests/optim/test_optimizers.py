@@ -40,6 +40,10 @@ CASES = {
     "nadam": ("NAdam", {"lr": 0.1, "weight_decay": 0.1}),
     "nadam that shrinks": ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     "radam that shrinks": ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "adafactor": ("Adafactor", {"lr": 0.1}),
+    "adafactor with all": ("Adafactor", {"lr": 0.3, "beta2_decay": -0.5, "eps": (1e-3, 0.1), "d": 1.2,
+                                         "weight_decay": 0.1}),
+    "adafactor upwards": ("Adafactor", {"lr": 0.1, "maximize": True}),
     "radam": ("RAdam", {"lr": 0.1, "betas": (0.9, 0.9)}),
 }
 
@@ -94,7 +98,7 @@ def test_a_state_dict_carries_over(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "adam with decay", "adagrad", "adadelta",
                                   "rmsprop with momentum", "rprop", "adamax", "nadam", "radam", "adam with amsgrad",
-                                  "asgd that averages"])
+                                  "asgd that averages", "adafactor with all"])
 def test_state_dicts_have_torchs_layout(name: str) -> None:
     kind, options = CASES[name]
     ours, theirs, (target, ttarget) = problem()
@@ -110,6 +114,30 @@ def test_state_dicts_have_torchs_layout(name: str) -> None:
             else:
                 assert_same(mine["state"][number][key], value)
     assert mine["param_groups"][0]["params"] == its["param_groups"][0]["params"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_adafactor_keeps_rows_and_columns_of_any_rank(compiled: bool) -> None:
+    """Of stacks of matrices, of a single row and of a number; a compiled step counts on."""
+    shapes: list[tuple[int, ...]] = [(2, 4, 3), (1, 5), (), (3,)]
+    pairs = [both(numbers(*shape, seed=number), grad=True) for number, shape in enumerate(shapes)]
+    found = []
+    for T, parameters in ((genesis, [a for a, _ in pairs]), (torch, [b for _, b in pairs])):
+        optimizer, scale = T.optim.Adafactor(parameters, lr=0.1), T.ones(())
+
+        def step(x: Any, parameters: Any = tuple(parameters), optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = sum((p ** 3).sum() + x * p.sum() for p in parameters)
+            loss.backward()
+            optimizer.step()
+            return loss
+        run = genesis.compile(step) if compiled and T is genesis else step
+        for _ in range(5):
+            run(scale)
+        found.append([*parameters, *[x for p in parameters for k, x in optimizer.state[p].items() if k != "step"]])
+        assert optimizer.state[parameters[0]]["step"] == 5
+        assert not compiled or T is torch or run.hits >= 3  # type: ignore[attr-defined]
+    assert_all_same(*found)
 
 
 def test_torchs_state_can_be_loaded() -> None:

@@ -4,6 +4,7 @@ from genesis.ir.suggest import suggesting
 from genesis.ir.torch_modules import fill
 from genesis.nn.modules import utils as utils
 from genesis.nn.modules.activation import *
+from genesis.nn.modules.adaptive_softmax import *
 from genesis.nn.modules.channel_norm import *
 from genesis.nn.modules.container import *
 from genesis.nn.modules.conv import *
