@@ -55,12 +55,12 @@ class TimedLab(Lab):
     """A run of which the calls of the first step that the program decorates are timed.
 
     Attributes:
-        clock: what they are timed by.
-        starts: its time at the beginning of each of these calls.
+        timed_on: the device, which says what they are timed by.
+        starts: the time at the beginning of each of these calls.
         functions: the steps as the program calls them.
     """
 
-    clock: Callable[[], float] = time.process_time
+    timed_on: str = "cpu"
     starts: list[float] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class TimedLab(Lab):
         self.functions.append(made)
         if len(self.functions) > 1:
             return made
-        starts, clock = self.starts, self.clock
+        starts, clock = self.starts, clock_of(self.timed_on)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             starts.append(clock())
@@ -105,7 +105,7 @@ def run_once(name: str, way: str, device: str) -> tuple[float, list[float], list
     dtype = "float64" if found.chaotic else "float32"
     library.manual_seed(0)
     library.set_default_dtype(getattr(library, dtype))
-    lab = TimedLab(library, dtype, way == "compiled", clock=clock)
+    lab = TimedLab(library, dtype, way == "compiled", timed_on=device)
     try:
         start = clock()
         result = found.run(lab)
@@ -182,9 +182,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    torch.backends.cudnn.allow_tf32 = False
-    for library in (torch, genesis):
-        library.set_default_device(args.device)
+    record.on_device(args.device)
     warnings.simplefilter("ignore")
     words = [word for word in args.only.split(",") if word]
     rows: list[dict[str, Any]] = []

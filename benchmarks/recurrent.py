@@ -153,9 +153,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     clock = time.process_time if args.device == "cpu" else time.perf_counter
-    torch.backends.cudnn.allow_tf32 = False
-    for library in (torch, genesis):
-        library.set_default_device(args.device)
+    record.on_device(args.device)
     rows = []
     print(f"{'':34}{'torch ms':>10}{'undecorated':>13}{'compiled':>10}")
     for name, make in MODELS.items():
