@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from genesis.distributed import DeviceMesh
     from genesis.models.generation.caches import KVCache
+    from genesis.models.generation.decoding import Streamer
     from genesis.nn.parallel.tensor import ParallelStyle
 
 
@@ -99,7 +100,7 @@ class CausalLM(PreTrainedModel):
                  top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
                  stop: Sequence[int] | int | None = None, seed: int | None = None,
                  attention_mask: Tensor | Sequence[Sequence[int]] | None = None, cache: KVCache | None = None,
-                 streamer: Callable[[Tensor], Any] | None = None, pad_token_id: int | None = None) -> Tensor:
+                 streamer: Callable[[Tensor], Any] | Streamer | None = None, pad_token_id: int | None = None) -> Tensor:
         """Continue texts: `genesis.models.generation.generate` of this model, which says what the options are.
 
         Args:

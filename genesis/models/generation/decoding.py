@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import genesis
 import genesis.nn.functional as F
@@ -42,6 +42,17 @@ class Step:
     def logprobs(self) -> Tensor:
         """(B, V) logarithms of the probabilities that the tokens were chosen from; computed when asked for."""
         return F.log_softmax(self.scores, dim=-1)
+
+
+@runtime_checkable
+class Streamer(Protocol):
+    """What transformers' streamers are."""
+
+    def put(self, value: Tensor) -> Any:
+        """Take the prompts, (B, T), and then each step's tokens, (B,)."""
+
+    def end(self) -> Any:
+        """There are no more."""
 
 
 class Decoder:
@@ -167,7 +178,7 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
              top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
              stop: Sequence[int] | int | None = None, seed: int | None = None,
              attention_mask: Tensor | Sequence[Sequence[int]] | None = None, cache: KVCache | None = None,
-             streamer: Callable[[Tensor], Any] | None = None, pad_token_id: int | None = None) -> Tensor:
+             streamer: Callable[[Tensor], Any] | Streamer | None = None, pad_token_id: int | None = None) -> Tensor:
     """Continue texts.
 
     Args:
@@ -180,7 +191,8 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
         attention_mask: (B, T), zero for padding, which must lie before the text.
         cache: with the tokens before, or empty with room for all; a new one by default. Afterwards it holds all but the
             last new token, which the next call's prompts begin with.
-        streamer: called with each step's (B,) tokens.
+        streamer: called with each step's (B,) tokens; or an object such as transformers' `TextStreamer`, whose `put`
+            gets the prompts first and then these, and whose `end` is called behind the last ones.
         pad_token_id: what follows a row that has ended; the first of `stop` by default, or 0.
 
     Returns:
@@ -214,6 +226,9 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
     steps = decode(model, prompts, max_new_tokens, Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed,
                    padding, cache)
     rows, ended = [prompts], [False] * prompts.shape[0]
+    put = streamer.put if isinstance(streamer, Streamer) else streamer
+    if isinstance(streamer, Streamer):
+        streamer.put(prompts)
     with closing(steps):  # however it ends, an exception of the streamer's too, dropout is what it was
         for step in steps:
             tokens = step.tokens
@@ -223,10 +238,12 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
                     tokens = genesis.where(over, fill, tokens)
                 ended = [old or token in stops for old, token in zip(ended, tokens.tolist(), strict=True)]
             rows.append(tokens.unsqueeze(1))
-            if streamer is not None:
-                streamer(tokens)
+            if put is not None:
+                put(tokens)
             if stops and all(ended):
                 break
+    if isinstance(streamer, Streamer):
+        streamer.end()
     return genesis.cat(rows, 1)
 
 

@@ -14,6 +14,7 @@ from genesis.models import Architecture, LlamaConfig, LlamaForCausalLM, MistralC
 from genesis.models.generation import GrowingCache, SlidingWindowCache, StaticCache, cache_for, generate
 from genesis.models.generation.decoding import Decoder
 from genesis.models.generation.sampling import Sampling
+from genesis.models.text import write_byte_tokenizer
 from tests.sweeping import sweep_but
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -293,6 +294,19 @@ def test_dropout_is_off_and_comes_back(model: LlamaForCausalLM) -> None:
     first, again = (generate(model, [[1, 2]], 4, temperature=0).tolist() for _ in range(2))
     assert first == again and model.training
     model.eval()
+
+
+def test_streamers_of_transformers(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    """One that prints, and one that a thread reads: both are told where the prompt is, and of the end."""
+    transformers = pytest.importorskip("transformers")
+    write_byte_tokenizer(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=5)
+    whole = generate(model, [[7, 8, 9]], 6, temperature=0, streamer=texts).tolist()[0]
+    assert "".join(texts) == tokenizer.decode(whole[3:])
+    seen: list[list[int]] = []
+    generate(model, [[7, 8, 9]], 6, temperature=0, streamer=lambda tokens: seen.append(tokens.tolist()))
+    assert [token for row in seen for token in row] == whole[3:]
 
 
 def test_a_model_trains_on_when_a_streamer_raises(model: LlamaForCausalLM) -> None:
