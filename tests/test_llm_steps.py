@@ -62,3 +62,10 @@ def test_a_tiny_run(tmp_path: Path) -> None:
                     "--out", str(tmp_path)], check=True, capture_output=True)
     [row] = json.loads((tmp_path / "llm_steps.json").read_text())["rows"]
     assert row["row"] == "prefill" and row["genesis"]["ms"] > 0 and row["torch"]["ms"] > 0
+
+
+def test_a_side_that_takes_too_long_is_told(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(BENCHMARKS / "llm_steps.py"), "--tiny", "--rows", "prefill", "--sides", "torch",
+                    "--seconds", "0.1", "--out", str(tmp_path)], check=True, capture_output=True)
+    [row] = json.loads((tmp_path / "llm_steps.json").read_text())["rows"]
+    assert row == {"row": "prefill", "torch": {"failed": "it took more than 0.1 s"}}
