@@ -205,7 +205,8 @@ def main() -> None:
             result["speed"] = theirs["ms"] / ours["ms"]
             result["memory"] = ours["above_gb"] / theirs["above_gb"] if theirs["above_gb"] else None
             print(f"{row:8}{result['speed']:.2f} x torch's speed (bar {BARS[row]})" + (
-                f", memory {result['memory']:.2f} of its (bar {BARS['memory']})" if result["memory"] else ""), flush=True)
+                f", memory {result['memory']:.2f} of its (bar {BARS['memory']})" if result["memory"] else ""),
+                  flush=True)
         found.append(result)
         if args.out:  # what a time limit of a caller's cannot take away
             record.write(args.out, "llm_steps", bars=BARS, rows=found)
