@@ -37,6 +37,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -226,8 +227,15 @@ def fit(run: Run) -> Ending:
     """Train from the newest checkpoint, or from the start, to the last step or a signal.
 
     Raises:
-        ValueError: the folder holds a run of another configuration.
+        ValueError: the folder holds a run of another configuration, or another program is in it.
     """
+    from genesis.cli.run_folder import alone_in
+    with alone_in(Path(run.config.out)) if run.ranks.is_first else nullcontext():
+        return trained(run)
+
+
+def trained(run: Run) -> Ending:
+    """`fit`, in a folder that no other program writes to."""
     from genesis.checkpointing import CheckpointManager
     from genesis.cli.run_config import check_same
     from genesis.cli.run_log import RunLog, SilentLog, work_of

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis.cli import run_config, run_log, train
+from genesis.cli import run_config, run_folder, run_log, train
 from genesis.cli.main import main
 from genesis.cli.run_config import TrainConfig, from_table, read_config
 from genesis.models import AutoModelForCausalLM, LoRA
@@ -152,6 +154,28 @@ def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path, toke
     path, _ = written(tmp_path, tokens, steps=15)
     assert main(["train", path]) == 0
     assert "step 15/15" in capsys.readouterr().out
+
+
+def test_two_programs_in_one_folder(tmp_path: Path, tokens: str, capsys: pytest.CaptureFixture[str],
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one waits for one that is ending, and leaves a running one alone."""
+    monkeypatch.setattr(run_folder, "PATIENCE", 0.3)
+    path, out = written(tmp_path, tokens, steps=2)
+    with run_folder.alone_in(out):
+        assert main(["train", path]) == 2
+        assert f"another program is training in {out}" in capsys.readouterr().err and list(out.iterdir()) == []
+    monkeypatch.setattr(run_folder, "PATIENCE", 60)
+    ending = threading.Event()
+
+    def other() -> None:
+        with run_folder.alone_in(out):
+            ending.set()
+            time.sleep(0.5)
+    thread = threading.Thread(target=other)
+    thread.start()
+    ending.wait()
+    assert main(["train", path]) == 0
+    thread.join()
 
 
 @pytest.mark.parametrize("end", ["rename", "write"])
@@ -312,7 +336,7 @@ def test_the_loop_uses_public_names_only() -> None:
     ours = {name for name in rooms if name.startswith("genesis")}
     assert ours <= {"genesis", "genesis.checkpointing", "genesis.models", "genesis.models.data", "genesis.models.text",
                     "genesis.nn.utils", "genesis.utils.data", "genesis.cli", "genesis.cli.run_config",
-                    "genesis.cli.run_log"}
+                    "genesis.cli.run_folder", "genesis.cli.run_log"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr != "__file__":
             assert isinstance(node.value, ast.Name) and node.value.id == "self", ast.unparse(node)
