@@ -99,7 +99,7 @@ def _pointwise(node: Node, args: list[Any]) -> torch.Tensor:
         args = [v if t.dtype.name == "bool" and name == "where" and i == 0 else v.to(strong)
                 for i, (v, t) in enumerate(zip(args, types, strict=True))]
     wide = [v.float() if v.dtype in LOW else v for v in args]
-    home = torch if hasattr(torch, name) else torch.special
+    home = next((x for x in (torch, torch.special) if hasattr(x, name)), torch.nn.functional)
     found = _POINTWISE[name](*wide) if name in _POINTWISE else getattr(home, name)(*wide)
     return found.to(dtype)
 
