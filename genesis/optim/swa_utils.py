@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.types import int64
 from genesis.nn.modules.channel_norm import _BatchNorm
 from genesis.nn.modules.module import Module
+from genesis.ops.conversion import copied
 from genesis.ops.creation import tensor
 from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.optimizer import Optimizer
@@ -106,23 +108,27 @@ class AveragedModel(Module):
 
     @no_grad()
     def update_parameters(self, model: Any) -> None:
-        """Take the model's parameters into the average; the first time they are the average."""
+        """Take the model's parameters into the average; the first time they are the average.
+
+        All averages, the count among them, are written at once: an interrupt finds those of before, or of after.
+        """
         def tensors(part: Any) -> list[Tensor]:
             return list(itertools.chain(part.parameters(), part.buffers() if self.use_buffers else ()))
         averages = [x.detach() for x in tensors(self.module)]
         current = [x.detach().to(average.device) for x, average in zip(tensors(model), averages, strict=True)]
         if int(self.n_averaged) == 0:
-            for average, x in zip(averages, current, strict=True):
-                average.copy_(x)
+            new = current
         elif self.avg_fn is None:
-            (self.multi_avg_fn or get_swa_multi_avg_fn())(averages, current, self.n_averaged)
+            new = [x.clone() for x in averages]
+            (self.multi_avg_fn or get_swa_multi_avg_fn())(new, current, self.n_averaged)
         else:
-            for average, x in zip(averages, current, strict=True):
-                average.copy_(self.avg_fn(average, x, self.n_averaged))
+            new = [self.avg_fn(average, x, self.n_averaged) for average, x in zip(averages, current, strict=True)]
         if not self.use_buffers:
-            for ours, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
-                ours.detach().copy_(theirs.detach().to(ours.device))
-        self.n_averaged += 1
+            averages += [x.detach() for x in self.module.buffers()]
+            new += [x.detach() for x in model.buffers()]
+        averages.append(self.n_averaged)
+        new.append(self.n_averaged + 1)
+        assign_all(averages, [copied(average, x) for average, x in zip(averages, new, strict=True)])
 
 
 @no_grad()
@@ -134,23 +140,22 @@ def update_bn(loader: Iterable[Any], model: Any, device: Any = None) -> None:
         model: whose statistics; in its mode again afterwards.
         device: where to move the inputs.
     """
-    momenta = {}
-    for module in model.modules():
-        if isinstance(module, _BatchNorm):
-            module.reset_running_stats()
-            momenta[module] = module.momentum
+    momenta = {module: module.momentum for module in model.modules() if isinstance(module, _BatchNorm)}
     if not momenta:
         return
     was_training = model.training
-    model.train()
-    for module in momenta:
-        module.momentum = None
-    for batch in loader:
-        given = batch[0] if isinstance(batch, (list, tuple)) else batch
-        model(given if device is None else given.to(device))
-    for module, momentum in momenta.items():
-        module.momentum = momentum
-    model.train(was_training)
+    try:
+        model.train()
+        for module in momenta:
+            module.reset_running_stats()
+            module.momentum = None
+        for batch in loader:
+            given = batch[0] if isinstance(batch, (list, tuple)) else batch
+            model(given if device is None else given.to(device))
+    finally:
+        for module, momentum in momenta.items():
+            module.momentum = momentum
+        model.train(was_training)
 
 
 class SWALR(LRScheduler):

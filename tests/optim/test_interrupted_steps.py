@@ -124,3 +124,56 @@ def test_an_interrupt_at_any_line_of_a_schedules_step(name: str) -> None:
         assert shown() in (before, after), f"interrupted at {places[at]}"
         found.add(shown())
     assert before in found
+
+
+def averaging(kind: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """A statement that writes several tensors, and what they show."""
+    net = genesis.nn.Sequential(genesis.nn.Linear(2, 2), genesis.nn.BatchNorm1d(2))
+    with genesis.no_grad():
+        for i, p in enumerate(net.parameters()):
+            p.fill_(i + 1.0)
+    if kind == "vector":
+        vector = genesis.arange(sum(p.numel() for p in net.parameters())).float()
+        return (lambda: genesis.nn.utils.vector_to_parameters(vector, net.parameters()),
+                lambda: [p.tolist() for p in net.parameters()])
+    choices = {"ema": {"multi_avg_fn": optim.swa_utils.get_ema_multi_avg_fn(0.5)}, "equal shares": {},
+               "function": {"avg_fn": optim.swa_utils.get_swa_avg_fn(), "use_buffers": True}}
+    average = optim.swa_utils.AveragedModel(net, **choices[kind])
+    average.update_parameters(net)
+    with genesis.no_grad():
+        for p in net.parameters():
+            p.mul_(3.0)
+        net[1].running_mean.fill_(5.0)
+    return (lambda: average.update_parameters(net),
+            lambda: [x.tolist() for x in (*average.parameters(), *average.buffers())])
+
+
+@pytest.mark.parametrize("kind", ["vector", "ema", "equal shares", "function"])
+def test_tensors_that_are_written_together_are_all_written_or_none(kind: str) -> None:
+    run, shown = averaging(kind)
+    before = shown()
+    run()
+    after, lines = shown(), Traced("line")
+    run, shown = averaging(kind)
+    places = lines.places(run)
+    raised = 0
+    for at in [n for n in chosen(places) if places[n].file.startswith(("optim/", "nn/"))]:
+        run, shown = averaging(kind)
+        try:
+            lines.fail(run, at, injected(KeyboardInterrupt))
+        except KeyboardInterrupt:
+            raised += 1
+        assert shown() in (before, after), f"interrupted at {places[at]}"
+    assert raised > 3
+    assert before != after
+
+
+def test_a_loader_that_raises_leaves_batch_norms_their_momentum() -> None:
+    net = genesis.nn.BatchNorm1d(2, momentum=0.25).eval()
+
+    def batches() -> Any:
+        yield genesis.ones(3, 2)
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        optim.swa_utils.update_bn(batches(), net)
+    assert (net.momentum, net.training) == (0.25, False)

@@ -7,10 +7,12 @@ from typing import Any
 
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.nn.functional import normalize
 from genesis.nn.modules.tree import changed
 from genesis.nn.parameter import Parameter
 from genesis.nn.utils.parametrizations import lengths_except, outputs_of
+from genesis.ops.conversion import copied
 from genesis.ops.linalg import mv
 
 
@@ -83,10 +85,12 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
     @no_grad()
     def iterate(self: Any, args: Any) -> None:
         if self.training:
-            matrix, u, v = matrix_of(self), getattr(self, f"{name}_u"), getattr(self, f"{name}_v")
+            matrix, kept = matrix_of(self), [getattr(self, f"{name}_u"), getattr(self, f"{name}_v")]
+            u, v = kept
             for _ in range(n_power_iterations):
-                v.copy_(normalize(mv(matrix.t(), u), dim=0, eps=eps))
-                u.copy_(normalize(mv(matrix, v), dim=0, eps=eps))
+                v = normalize(mv(matrix.t(), u), dim=0, eps=eps)
+                u = normalize(mv(matrix, v), dim=0, eps=eps)
+            assign_all(kept, [copied(x, found) for x, found in zip(kept, (u, v), strict=True)])
 
     def get(self: Any) -> Tensor:
         u, v = getattr(self, f"{name}_u").clone(), getattr(self, f"{name}_v").clone()

@@ -16,6 +16,7 @@ from genesis.ir.ops.clipping import total_norm as norm_of_all
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import suggesting
 from genesis.nn.utils.sharded_norms import by_groups, norm_over_ranks
+from genesis.ops.conversion import copied
 from genesis.ops.creation import zeros
 from genesis.ops.norms import vector_norm
 from genesis.ops.parts import cat, stack
@@ -171,8 +172,10 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         raise failure("vector_to_parameters", f"the parameters have {total} elements", [("vec", vec)])
     position = 0
     with no_grad():
+        nodes = []
         for p in listed:
-            p.copy_(vec[position:position + p.numel()].reshape(p.shape))
+            nodes.append(copied(p, vec[position:position + p.numel()].reshape(p.shape)))
             position += p.numel()
+        assign_all(listed, nodes)
 
 __getattr__ = suggesting(__name__)

@@ -6,11 +6,13 @@ from typing import Any
 
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.linalg import matrix_exp, qr, solve
 from genesis.nn.functional import normalize
 from genesis.nn.modules.module import Module
 from genesis.nn.utils.parametrize import register_parametrization
+from genesis.ops.conversion import copied
 from genesis.ops.linalg import mv
 from genesis.ops.norms import vector_norm
 from genesis.ops.ranges import eye
@@ -77,8 +79,7 @@ class _SpectralNorm(Module):
         for _ in range(times):
             u = normalize(mv(matrix, v), dim=0, eps=self.eps)
             v = normalize(mv(matrix.t(), u), dim=0, eps=self.eps)
-        self._u.copy_(u)
-        self._v.copy_(v)
+        assign_all([self._u, self._v], [copied(self._u, u), copied(self._v, v)])
 
     def forward(self, weight: Tensor) -> Tensor:
         """The weight over its spectral norm; in training the vectors are improved first."""
