@@ -126,7 +126,7 @@ def memory_of(operand: Operand, generator: torch.Generator, device: str) -> torc
 
 def call(library: Any, case: Case, function: Callable[..., Any], inputs: list[Any], gradients: list[Any]) -> list[Any]:
     """The results, and where gradients come in those of the operands that want one: as a step finds them in `grad`,
-    where torch copies what `autograd.grad` would return as a view of what came in."""
+    where torch copies what `autograd.grad` would return as a view of what came in, unless it is in one piece there."""
     if not case.both:
         found = function(library, *inputs)
         return list(found) if isinstance(found, tuple) else [found]
