@@ -33,9 +33,13 @@ COLUMNS: Final = 64
 EACH: Final = 8
 """Programs of such a kernel that a multiprocessor has at the least, where splits are made longer."""
 
-ROWS: Final = 64
-"""Rows of so many columns below which there are fewer splits: what a program does once would take longer than its rows
-(H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
+ROWS: Final = 24
+"""Rows of so many columns below which there are fewer splits: what a program does once would take longer than its rows.
+Sums of 768 columns of 16,384 rows have 31."""
+
+ROWS_OF_SPREADS: Final = 64
+"""The same of squares or exponentials around a number of the split's own, whose lanes are put together at its end (H200:
+std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
 
 NEARLY_ALL: Final = (32, 33)
 """(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an
@@ -111,9 +115,18 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
                                                             %3: bf16[] = cast(%2)
     """
     whole = _whole_columns(graph, gpu)
-    graph = rewrite(graph, lambda node: None if node in whole else split_spread(node, lambda x: _cut(x, gpu)))
+    graph = rewrite(graph, lambda node: None if node in whole else split_spread(
+        node, lambda x: _cut(x, gpu, ROWS_OF_SPREADS)))
     whole = _whole_columns(graph, gpu)
-    return rewrite(graph, lambda node: None if node in whole or not node.op.associative else _split(node, gpu))
+    beside = {(node.inputs[0], node["how"]): Cut(node["splits"], node["multiple"], node["axes"])
+              for node in graph.nodes if node.op is reduce_splits}
+
+    def split(node: Node) -> Node | None:
+        if node in whole or not node.op.associative:
+            return None
+        cut = beside.get((node.inputs[0], node.op.name))
+        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None)
+    return rewrite(graph, split)
 
 
 def whole_columns(gpu: Gpu) -> int:
@@ -139,8 +152,13 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     return found
 
 
-def _split(node: Node, gpu: Gpu) -> Node | None:
-    cut = _cut(node, gpu)
+def _split(node: Node, gpu: Gpu, cut: Cut | None = None) -> Node | None:
+    """The reduction in splits; None where it stays whole.
+
+    Args:
+        cut: that of the same reduction beside a spread, so that one reading of a split gives both.
+    """
+    cut = cut or _cut(node, gpu)
     if cut is None:
         return None
     row = _row_before(node, gpu)
@@ -189,8 +207,8 @@ def _row_before(node: Node, gpu: Gpu) -> tuple[int, ...]:
     return ()
 
 
-def _cut(node: Node, gpu: Gpu) -> Cut | None:
-    """How a reduction is split; None for one that stays whole.
+def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
+    """How a reduction is split; None for one that stays whole. `fewest` are rows of a split of blocks of columns.
 
     The number of splits has few possible values, so that most batch sizes share their kernels.
     """
@@ -216,7 +234,7 @@ def _cut(node: Node, gpu: Gpu) -> Cut | None:
     if not fitting:
         return None
     splits, blocks = max(fitting), -(-results // COLUMNS)
-    while (extent < splits * ROWS and splits // 2 * blocks >= EACH * gpu.multiprocessors
+    while (extent < splits * fewest and splits // 2 * blocks >= EACH * gpu.multiprocessors
            and not _follows_rows(node)):
         splits //= 2
     return Cut(splits, 1, node["axes"])
