@@ -24,3 +24,10 @@ def _ranks(count: int) -> Callable[[], Iterator[Ranks]]:
 
 two, four, eight = _ranks(2), _ranks(4), _ranks(8)
 """As many ranks; eight are for long sweeps."""
+
+
+@pytest.fixture(params=["two", "four"])
+def ranks(request: pytest.FixtureRequest) -> Ranks:
+    """Two ranks, and four: where there are as many GPUs as two, tests of both run with two."""
+    found: Ranks = request.getfixturevalue(request.param)
+    return found

@@ -399,12 +399,11 @@ def batches(rank: int, size: int) -> dict[str, Any]:
     return found
 
 
-def test_messages_in_a_batch_are_in_no_order_that_ranks_wait_for_each_other_in(two: Ranks, four: Ranks) -> None:
-    for ranks in (two, four):
-        results = ranks(batches)
-        for rank, found in enumerate(results):
-            assert found["got"] == {other: 10 * other + rank for other in range(len(results)) if other != rank}
-        assert results[1]["from"] == 0 and results[0]["objects"] == results[1]["objects"] == [{"step": 3}, "x"]
+def test_messages_in_a_batch_are_in_no_order_that_ranks_wait_for_each_other_in(ranks: Ranks) -> None:
+    results = ranks(batches)
+    for rank, found in enumerate(results):
+        assert found["got"] == {other: 10 * other + rank for other in range(len(results)) if other != rank}
+    assert results[1]["from"] == 0 and results[0]["objects"] == results[1]["objects"] == [{"step": 3}, "x"]
 
 
 def ring(rank: int, size: int) -> dict[str, Any]:
@@ -433,10 +432,9 @@ def ring(rank: int, size: int) -> dict[str, Any]:
     return found
 
 
-def test_a_ring_in_which_all_receive_first(two: Ranks, four: Ranks) -> None:
-    for ranks in (two, four):
-        results = ranks(ring)
-        for rank, found in enumerate(results):
-            size, before = len(results), (rank - 1) % len(results)
-            assert found["3"] == found[str(1 << 20)] == (1 + before, 1 + before)
-            assert found["all the way round"] == [rank * 2**size + 2**size - 1] * 2
+def test_a_ring_in_which_all_receive_first(ranks: Ranks) -> None:
+    results = ranks(ring)
+    for rank, found in enumerate(results):
+        size, before = len(results), (rank - 1) % len(results)
+        assert found["3"] == found[str(1 << 20)] == (1 + before, 1 + before)
+        assert found["all the way round"] == [rank * 2**size + 2**size - 1] * 2

@@ -217,16 +217,15 @@ def held(rank: int, size: int) -> tuple[int, int]:
             sum(x.storage.type.nbytes for x in states if x.ndim))
 
 
-def test_a_rank_has_its_part_of_parameters_and_optimizer_state(two: Ranks, four: Ranks) -> None:
+def test_a_rank_has_its_part_of_parameters_and_optimizer_state(ranks: Ranks) -> None:
     """Rows that do not divide make at most one row more of each parameter."""
     parameters, states = held(0, 1)
     assert states == 2 * parameters == 2 * 4 * (3 * BLOCK + ROOT)
     row = 4 * (3 * (1 + 1 + 16 + 1 + 33 + 1) + 6 + 1 + 16 + 1)
-    for ranks in (two, four):
-        found = ranks(held)
-        assert sum(p for p, _ in found) == parameters and sum(s for _, s in found) == states
-        assert max(p for p, _ in found) <= parameters / ranks.size + row
-        assert max(s for _, s in found) <= 2 * (parameters / ranks.size + row)
+    found = ranks(held)
+    assert sum(p for p, _ in found) == parameters and sum(s for _, s in found) == states
+    assert max(p for p, _ in found) <= parameters / ranks.size + row
+    assert max(s for _, s in found) <= 2 * (parameters / ranks.size + row)
 
 
 def accumulates(rank: int, size: int) -> list[Any]:
@@ -485,13 +484,12 @@ def made_empty(rank: int, size: int) -> dict[str, Any]:
     return {"values": found, "losses": losses}
 
 
-def test_a_model_on_meta_is_sharded_before_it_has_memory(two: Ranks, four: Ranks) -> None:
+def test_a_model_on_meta_is_sharded_before_it_has_memory(two: Ranks, ranks: Ranks) -> None:
     alone = two(by_one, made_empty)[0]
-    for ranks in (two, four):
-        results = ranks(made_empty)
-        for name, values in alone["values"].items():
-            assert [row for found in results for row in found["values"][name]] == values, name
-        assert results[0]["losses"] == pytest.approx(alone["losses"], rel=REASSOCIATED)
+    results = ranks(made_empty)
+    for name, values in alone["values"].items():
+        assert [row for found in results for row in found["values"][name]] == values, name
+    assert results[0]["losses"] == pytest.approx(alone["losses"], rel=REASSOCIATED)
 
 
 def refused_parts(rank: int, size: int) -> list[str]:

@@ -60,12 +60,11 @@ def rows(rank: int, size: int) -> list[Any]:
     return [module(x).tolist() for _ in range(2)]
 
 
-def test_rows_of_data_parallel_ranks(two: Ranks, four: Ranks) -> None:
+def test_rows_of_data_parallel_ranks(ranks: Ranks) -> None:
     alone = rows(0, 1)
-    for ranks in (two, four):
-        found = ranks(rows)
-        for call in (0, 1):
-            assert [row for rank in found for row in rank[call]] == alone[call]
+    found = ranks(rows)
+    for call in (0, 1):
+        assert [row for rank in found for row in rank[call]] == alone[call]
 
 
 def columns(rank: int, size: int) -> list[Any]:
@@ -86,9 +85,9 @@ def columns(rank: int, size: int) -> list[Any]:
     return [y.tolist(), x.grad.tolist()]
 
 
-def test_columns_of_tensor_parallel_ranks(two: Ranks, four: Ranks) -> None:
+def test_columns_of_tensor_parallel_ranks(ranks: Ranks) -> None:
     alone = columns(0, 1)
-    assert all(found == alone for ranks in (two, four) for found in ranks(columns))
+    assert all(found == alone for found in ranks(columns))
 
 
 def losses(rank: int, size: int, sequence: bool) -> list[float]:
