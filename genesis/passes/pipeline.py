@@ -207,7 +207,7 @@ def _side_by_side(schedule: Schedule, target: Target) -> Schedule:
 
 
 def _reduce_early(schedule: Schedule, target: Target) -> Schedule:
-    return reduce_early(schedule)
+    return reduce_early(schedule, config.prefetch_bytes)
 
 
 def _hold_updates(schedule: Schedule, target: Target) -> Schedule:

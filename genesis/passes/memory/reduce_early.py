@@ -6,7 +6,11 @@ would come after all of backward, layer by layer from the first, and all reducti
 hide them. Here what a collective moves is made before what only later ones need.
 
 What a collective finds in memory, or what is made of that by casts alone, as gathers of parameters do, says nothing of
-when: these run where what needs them does, and `overlap_collectives.py` places them.
+when: these run where what needs them does, and `overlap_collectives` places them.
+
+What only the last collectives need comes late, though it could run long before, as a tied table's product of the loss:
+then it hides what is reduced before it. What it reads is kept meanwhile, for which the most that is alive at one time
+may grow by `config.prefetch_bytes`. Where that is not enough only what stands behind backward moves.
 """
 
 from __future__ import annotations
@@ -19,33 +23,66 @@ from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.schedule import Lives
 
 
-def reduce_early(schedule: Schedule) -> Schedule:
+def reduce_early(schedule: Schedule, budget: int) -> Schedule:
     """The schedule with all that a collective needs, and itself, before what it does not need.
 
     before: matmul x1, matmul x0, matmul w0, matmul w1, all_reduce w1, all_reduce w0
     after:  matmul x1, matmul w1, all_reduce w1, matmul x0, matmul w0, all_reduce w0
+
+    Args:
+        budget: bytes by which the most that is alive at one time may grow.
     """
     groups = schedule.groups
     if not any(_is_collective(group) for group in groups):
         return schedule
-    before = Lives(schedule).before
-    order = dict.fromkeys(_in_turn(groups, before))
-    return replace(schedule, groups=tuple([groups[at] for at in order]))
+    lives = Lives(schedule)
+    most = lives.peak() + budget
+    for late in (True, False):
+        order = list(dict.fromkeys(_in_turn(groups, lives.before, late)))
+        if lives.peak(order) <= most:
+            return replace(schedule, groups=tuple([groups[at] for at in order]))
+    return schedule
 
 
-def _in_turn(groups: tuple[Group, ...], before: list[set[int]]) -> Iterator[int]:
-    """The groups in the order of the collectives that need them, otherwise as they are; some come several times."""
-    computed: set[int] = set()  # groups that need a product
+def _in_turn(groups: tuple[Group, ...], before: list[set[int]], late: bool) -> Iterator[int]:
+    """The groups in the order of the collectives that need them, otherwise as they are; some come several times.
+
+    Args:
+        late: what only later collectives need comes after all that earlier ones need. Otherwise it stays before what
+            several need and it stood before.
+    """
+    turns = _turns(groups, before)
+    last = _last_turns(turns, before)
+    done: set[int] = set()
+    for at, turn in turns.items():
+        needed = _needed(at, before, done)
+        done |= needed
+        for number in sorted(needed):
+            if not late and number != at and last[number] > turn:
+                done.update(range(number))
+                yield from range(number)
+            yield number
+    yield from range(len(groups))
+
+
+def _turns(groups: tuple[Group, ...], before: list[set[int]]) -> dict[int, int]:
+    """The number of each collective among those that move what a product was made for."""
+    computed: set[int] = set()
     for at, group in enumerate(groups):
         if any(map(is_product, group.nodes)) or not before[at].isdisjoint(computed):
             computed.add(at)
-    done: set[int] = set()
-    for at, group in enumerate(groups):
-        if _is_collective(group) and at in computed:
-            found = _needed(at, before, done)
-            done |= found
-            yield from sorted(found)
-    yield from range(len(groups))
+    calls = [at for at, group in enumerate(groups) if _is_collective(group) and at in computed]
+    return {at: turn for turn, at in enumerate(calls)}
+
+
+def _last_turns(turns: dict[int, int], before: list[set[int]]) -> list[int]:
+    """For each group the number of the last collective that needs it, and not only by way of another; -1 for none."""
+    last = [-1] * len(before)
+    for at in reversed(range(len(before))):
+        turn = turns.get(at, last[at])
+        for other in before[at]:
+            last[other] = max(last[other], turn)
+    return last
 
 
 def _needed(last: int, before: list[set[int]], done: set[int]) -> set[int]:

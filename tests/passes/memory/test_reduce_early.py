@@ -35,7 +35,7 @@ def shown(schedule: Schedule) -> list[str]:
 
 def test_each_reduction_comes_right_behind_what_it_reduces() -> None:
     given = backward(3)
-    found = reduce_early(given)
+    found = reduce_early(given, 0)
     assert sorted(map(id, found.groups)) == sorted(map(id, given.groups))
     assert shown(found)[:9] == ["matmul", "matmul", "all_reduce"] * 3
     made = [node for group in found.groups for node in group.outputs]
@@ -61,9 +61,40 @@ graph(%x: f32[8,8], %w: f32[4,8], %o: i32[1]) {
   return %e, %r
 }"""), lower.is_view)
     assert shown(schedule) == ["matmul", "all_gather", "matmul", "matmul", "all_reduce"]
-    assert shown(reduce_early(schedule)) == ["matmul", "all_gather", "all_reduce", "matmul", "matmul"]
+    assert shown(reduce_early(schedule, 1 << 20)) == ["matmul", "all_gather", "all_reduce", "matmul", "matmul"]
+
+
+def with_a_table(rows: int) -> Schedule:
+    """Two layers; and a table's gradient, made of many rows of the loss before backward, which is reduced last."""
+    return group_per_op(parse(f"""\
+graph(%rows: f32[{rows},8], %turned: f32[8,{rows}], %x: f32[8,8], %w: f32[8,8], %o: i32[1]) {{
+  %l: f32[{rows},8] = matmul(%rows, %x)
+  %t: f32[8,8] = matmul(%turned, %l)
+  %x1: f32[8,8] = matmul(%x, %w)
+  %x0: f32[8,8] = matmul(%x1, %w)
+  %g1: f32[8,8] = matmul(%x1, %x)
+  %s: f32[8,8] = add(%t, %x0)
+  %c1: (f32[8,8], i32[1]) = all_reduce(%g1, %o, communicator="group0", reduce="avg")
+  %o1: i32[1] = item(%c1, index=1)
+  %c0: (f32[8,8], i32[1]) = all_reduce(%s, %o1, communicator="group0", reduce="avg")
+  %o0: i32[1] = item(%c0, index=1)
+  %r1: f32[8,8] = item(%c1, index=0)
+  %r0: f32[8,8] = item(%c0, index=0)
+  update %o = %o0
+  return %r0, %r1
+}}"""), lower.is_view)
+
+
+def test_what_only_the_last_one_needs_hides_the_others_as_far_as_there_is_memory() -> None:
+    schedule, rows = with_a_table(64), 64 * 8 * 4
+    assert shown(schedule) == ["matmul"] * 4 + ["add", "matmul", "all_reduce", "all_reduce"]
+    ahead, kept = (reduce_early(schedule, budget) for budget in (0, rows))
+    assert shown(ahead) == ["matmul"] * 4 + ["all_reduce", "matmul", "add", "all_reduce"]
+    assert shown(kept) == ["matmul"] * 2 + ["all_reduce"] + ["matmul"] * 3 + ["add", "all_reduce"]
+    assert [[group.nodes[0].type.shape for group in found.groups if group.nodes[0].op.name == "matmul"].index((64, 8))
+            for found in (ahead, kept)] == [0, 2]
 
 
 def test_other_programs_stay() -> None:
     schedule = group_per_op(parse("graph(%0: f32[4]) {\n  %1: f32[4] = exp(%0)\n  return %1\n}"), lower.is_view)
-    assert reduce_early(schedule) is schedule
+    assert reduce_early(schedule, 1 << 20) is schedule
