@@ -38,8 +38,8 @@ ROWS: Final = 24
 Sums of 768 columns of 16,384 rows have 31."""
 
 ROWS_OF_SPREADS: Final = 64
-"""The same of squares or exponentials around a number of the split's own, whose lanes are put together at its end (H200: std
-of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
+"""The same of squares or exponentials around a number of the split's own, whose lanes are put together at its end
+(H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
 
 NEARLY_ALL: Final = (32, 33)
 """(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an
