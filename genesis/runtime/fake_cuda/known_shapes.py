@@ -7,13 +7,17 @@ a block. Kernels have few shapes and numbers, and no operation writes into its o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from triton import language
     from triton.language.semantic import TritonSemantic
+    from triton.runtime.interpreter import TensorHandle
+
+    Constant = Callable[..., language.tensor]
+    Operands = Callable[..., tuple[language.tensor, language.tensor]]
 
 Init = Callable[..., None]
 """What a class has for `__init__`."""
@@ -33,19 +37,20 @@ class KnownShapes:
         beside: (dtype and sizes of a tensor, an integer beside it in an operation of a kind) → the operand it becomes.
     """
 
-    types: dict[tuple[int, ...], tuple[Any, int]] = field(default_factory=dict)
-    tensors: dict[tuple[int, ...], tuple[Any, Any]] = field(default_factory=dict)
-    numbers: dict[tuple[int, str], Any] = field(default_factory=dict)
-    blocks: dict[tuple[int, int], tuple[Any, object]] = field(default_factory=dict)
+    types: dict[tuple[int, ...], tuple[language.tuple, int]] = field(default_factory=dict)
+    tensors: dict[tuple[int, ...], tuple[language.tuple, language.constexpr]] = field(default_factory=dict)
+    numbers: dict[tuple[int, str], language.tensor] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], tuple[language.tensor, language.tuple]] = field(default_factory=dict)
     scalars: set[int] = field(default_factory=set)
-    beside: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    beside: dict[tuple[object, ...], language.tensor] = field(default_factory=dict)
 
     def block_type_init(self, original: Init) -> Init:
         """`block_type.__init__`."""
         import triton.language as tl
         known = self.types
 
-        def init(made: language.block_type, element_ty: language.dtype, shape: Any) -> None:
+        def init(made: language.block_type, element_ty: language.dtype,
+                 shape: Sequence[language.constexpr]) -> None:
             key = tuple([x.value if x.__class__ is tl.constexpr else x for x in shape])
             if key not in known:
                 original(made, element_ty, shape)
@@ -60,7 +65,7 @@ class KnownShapes:
         """`tensor.__init__`."""
         known = self.tensors
 
-        def init(made: language.tensor, handle: Any, type: language.dtype) -> None:
+        def init(made: language.tensor, handle: TensorHandle, type: language.dtype) -> None:
             key = tuple(type.shape.values) if type.is_block() else ()
             if key not in known:
                 original(made, handle, type)
@@ -70,11 +75,11 @@ class KnownShapes:
             made.shape, made.numel = known[key]
         return init
 
-    def scalar_constant(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def scalar_constant(self, original: Constant) -> Constant:
         """`TritonSemantic.scalar_constant`, of integers."""
         known, scalars = self.numbers, self.scalars
 
-        def constant(semantic: TritonSemantic, value: Any, dtype: language.dtype) -> Any:
+        def constant(semantic: TritonSemantic, value: float, dtype: language.dtype) -> language.tensor:
             if value.__class__ is not int or dtype.__class__.__name__ != "dtype":
                 return original(semantic, value, dtype)
             found = known.get((value, dtype.name))
@@ -84,11 +89,12 @@ class KnownShapes:
             return found
         return constant
 
-    def broadcast_impl_value(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def broadcast_impl_value(self, original: Operands) -> Operands:
         """`TritonSemantic.broadcast_impl_value`: two shapes that are one object, and a number beside a block."""
         blocks, scalars = self.blocks, self.scalars
 
-        def broadcast(semantic: TritonSemantic, left: language.tensor, right: language.tensor) -> Any:
+        def broadcast(semantic: TritonSemantic, left: language.tensor,
+                      right: language.tensor) -> tuple[language.tensor, language.tensor]:
             a, b = left.type, right.type
             if not a.is_block() or (id(right) not in scalars and not (b.is_block() and a.shape is b.shape)):
                 return original(semantic, left, right)
@@ -101,14 +107,15 @@ class KnownShapes:
             return left, blocks[key][0]
         return broadcast
 
-    def binary_op_type_checking_impl(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def binary_op_type_checking_impl(self, original: Operands) -> Operands:
         """`TritonSemantic.binary_op_type_checking_impl`: two blocks of a dtype and a shape, and an integer beside a
         tensor whose dtype it takes."""
         import triton.language as tl
         known = self.beside
 
-        def operands(semantic: TritonSemantic, left: Any, right: Any, allow_lhs_ptr: bool = False,
-                     allow_rhs_ptr: bool = False, arithmetic_check: bool = True, div_or_mod: bool = False) -> Any:
+        def operands(semantic: TritonSemantic, left: language.tensor, right: language.tensor,
+                     allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False, arithmetic_check: bool = True,
+                     div_or_mod: bool = False) -> tuple[language.tensor, language.tensor]:
             how = allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod
             if left.__class__ is not tl.tensor:
                 return original(semantic, left, right, *how)
