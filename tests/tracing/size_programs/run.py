@@ -65,11 +65,11 @@ class World:
                 seen.append(shown(found))
             except Exception as error:
                 seen.append(type(error).__name__)
-        kept = [(name, _read(vars(net)[name])) for name in ("k", "rate", "cache", "last", "text", "seen", "training")]
-        return [seen, _read([x, y]), kept, [_read(self.space[name]) for name in ("D", "L", "G", "b")]]
+        kept = [(name, read(vars(net)[name])) for name in ("k", "rate", "cache", "last", "text", "seen", "training")]
+        return [seen, read([x, y]), kept, [read(self.space[name]) for name in ("D", "L", "G", "b")]]
 
 
-def _read(value: Any) -> Any:
+def read(value: Any) -> Any:
     """What a value shows, or what is raised when it is read: an index that is out of range is noticed then. What is
     raised of a value that is computed beside is raised once."""
     for _ in range(2):

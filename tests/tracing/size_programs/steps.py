@@ -15,7 +15,7 @@ import genesis
 from tests.tracing.fuzzing import Fuzzer
 from tests.tracing.programs.run import ramp, shown
 from tests.tracing.size_programs.draw import FUNCTION, WORLD, Program, grown, shrink
-from tests.tracing.size_programs.run import World, difference
+from tests.tracing.size_programs.run import World, difference, read
 from tests.tracing.size_programs.tables import EFFECTS, STATEMENTS
 
 CALLS = 16
@@ -122,7 +122,7 @@ class StepWorld(World):
         rates = [group["lr"] for group in optimizer.param_groups]
         kept = {name: vars(net)[name] for name in ("k", "rate", "cache", "last", "text", "seen", "training")}
         left = [[name, x, x.grad if x.is_leaf else None] for name, x in held]
-        return [seen, *[shown(part) for part in (left, states, rates, kept, self.space["mean"], self.space["b"],
+        return [seen, *[read(part) for part in (left, states, rates, kept, self.space["mean"], self.space["b"],
                                                  genesis.get_rng_state())]]
 
 
