@@ -76,7 +76,7 @@ def _turns(groups: tuple[Group, ...], before: list[set[int]]) -> dict[int, int]:
 
 
 def _last_turns(turns: dict[int, int], before: list[set[int]]) -> list[int]:
-    """For each group the number of the last collective that needs it, and not only by way of another; -1 for none."""
+    """The number of the last collective that needs each group, and not only by way of another one; -1 for none."""
     last = [-1] * len(before)
     for at in reversed(range(len(before))):
         turn = turns.get(at, last[at])
