@@ -33,7 +33,6 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "runtime/cuda/cuda_python_calls.py": (1, "what a call of the driver's returns"),
     "runtime/cuda/driver.py": (5, "handles are a driver's own objects, which the rest hands back"),
     "runtime/disk_store.py": (1, "JSON of an entry on disk"),
-    "runtime/fake_cuda/known_shapes.py": (20, "what functions of Triton's take and give, which Triton leaves untyped"),
     "runtime/host_bytes.py": (1, "an array has a buffer, and numpy's types say so from Python 3.12 on"),
     "runtime/plan_form.py": (1, "JSON of a plan on disk, as an argument of the class that it names"),
     "runtime/stored_form.py": (1, "JSON of a plan on disk, whose types are what is checked"),
