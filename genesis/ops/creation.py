@@ -12,9 +12,9 @@ from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_laid_out
 from genesis.frontend.writes import assign
 from genesis.ir.errors import failure
-from genesis.ir.node import number
+from genesis.ir.node import make, number
 from genesis.ir.numbers import PLAIN
-from genesis.ir.ops import composite, leaves
+from genesis.ir.ops import composite, leaves, movement
 from genesis.ir.types import (
     DTYPES,
     Device,
@@ -118,6 +118,10 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
         source = data.detach().clone()  # type: ignore[attr-defined]
         moved = source.to(device=place if device is not None else None, dtype=dtype)
         return finish(moved, requires_grad)
+    if isinstance(data, (list, tuple)) and data and isinstance(data[0], TensorBase) and _stackable(data, dtype):
+        elements = tuple([make(movement.reshape, (read(x.detach()),), ((1,),)) for x in data])
+        side_by_side = wrap(emit(movement.concat, elements, (0,)))
+        return finish(side_by_side.to(place), requires_grad)
     array = _array(data, dtype)
     kind = dtype_of_numpy(array.dtype)
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
@@ -125,6 +129,16 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     if dtype is not None and dtype is not kind:
         array = _converted(array, dtype, checked=not isinstance(data, (np.ndarray, np.generic)))
     return finish(from_host(array, place), requires_grad)
+
+
+def _stackable(data: Sequence[Any], dtype: DType | None) -> bool:
+    """Whether these are tensors of one element that can be put side by side as they are: what a loop has computed is
+    then recorded, and not read one by one. Numbers that change their dtype are looked at."""
+    first = data[0]
+    kind = first.spec.dtype
+    return (dtype is None or dtype is kind) and all(
+        isinstance(x, TensorBase) and x.spec.numel == 1 and x.spec.dtype is kind and x.spec.device is first.spec.device
+        for x in data)
 
 
 def _converted(array: Any, dtype: DType, checked: bool) -> Any:
@@ -172,7 +186,8 @@ def _array(data: Any, dtype: DType | None) -> Any:
 
 
 def _dtype_of(data: Any, kind: str) -> DType:
-    """The dtype of nested sequences: numpy's scalars and arrays have theirs, numbers the default one of their kind.
+    """The dtype of nested sequences: tensors and numpy's scalars and arrays have theirs, numbers the default one of
+    their kind.
 
     `kind` is that of all of them together.
     """
@@ -185,11 +200,12 @@ def _dtype_of(data: Any, kind: str) -> DType:
         found |= kinds & PLAIN
         if not kinds <= PLAIN:  # rarely: what is in a row of numbers is told in C
             todo += [x for x in row if isinstance(x, (list, tuple))]
-            found |= {x.dtype for x in row if isinstance(x, (np.ndarray, np.generic))}
+            found |= {x.dtype for x in row if isinstance(x, (np.ndarray, np.generic, TensorBase))}  # type: ignore[union-attr]
     if found <= PLAIN:
         return default_dtype(kind)
     return functools.reduce(promote_types, (
-        dtype_of_numpy(x) if isinstance(x, np.dtype) else default_dtype(number_kind(x())) for x in found))
+        x if isinstance(x, DType) else dtype_of_numpy(x) if isinstance(x, np.dtype) else
+        default_dtype(number_kind(x())) for x in found))
 
 
 def _holds_tensors(data: Any) -> bool:
@@ -197,8 +213,8 @@ def _holds_tensors(data: Any) -> bool:
 
 
 def _plain(data: Any) -> Any:
-    if isinstance(data, TensorBase):
-        return data.tolist()  # type: ignore[attr-defined]
+    if isinstance(data, TensorBase):  # one of one element is a number, of whatever dimensions
+        return data.item() if data.spec.numel == 1 else data.tolist()  # type: ignore[attr-defined]
     return [_plain(x) for x in data] if isinstance(data, (list, tuple)) else data
 
 
