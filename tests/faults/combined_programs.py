@@ -33,6 +33,7 @@ def _matrices(parameters: Any) -> list[Any]:
 MODELS["all"] = _All
 OPTIMIZERS.update({
     "ASGD": lambda p: optim.ASGD(p, lr=0.25, t0=1),
+    "Adafactor": lambda p: optim.Adafactor(p, lr=0.25),
     "Muon": lambda p: optim.Muon(_matrices(p), lr=0.25),
     "SGD nesterov": lambda p: optim.SGD(p, lr=0.5, momentum=0.9, nesterov=True, maximize=True),
     "amsgrad": lambda p: optim.Adam(p, lr=0.25, amsgrad=True, weight_decay=0.1),
