@@ -42,6 +42,9 @@ OPTIMIZERS.update({
 COMBINED: Final = tuple(OPTIMIZERS)
 """The optimizers, each plain and compiled over the model that has all."""
 
+COMBINED_PROGRAMS: Final = tuple(f"{way}all with {name}" for way in ("", "compiled ") for name in COMBINED)
+"""Their programs."""
+
 
 class LowPrecision(Training):
     """A step whose forward is in bfloat16, compiled or not."""

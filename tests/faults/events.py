@@ -17,6 +17,8 @@ _HOME = str(Path(genesis.__file__).parent) + "/"
 _MACHINE = _HOME + "runtime/fake_cuda/"
 """The fake GPU stands for hardware: nothing is injected inside of it."""
 
+_ARGUMENTS = _HOME + "runtime/cuda/launch_arguments.py"
+
 _PLAN_CALLS = tuple(_HOME + room for room in ("runtime/cpu/", "codegen/cpu/"))
 """Where a plan's torch calls are made."""
 
@@ -104,10 +106,16 @@ def _exits_of(code: CodeType) -> frozenset[int]:
 
 
 class Traced:
-    """Instants of the interpreter: lines, opcodes, or calls of C functions while a plan runs."""
+    """Instants of the interpreter: lines, opcodes, or calls of C functions while a plan runs.
 
-    def __init__(self, kind: str):
+    Args:
+        kind: "line", "opcode" or "call".
+        rooms: folders of the package whose code has them, all by default. A flush has other lines each time.
+    """
+
+    def __init__(self, kind: str, rooms: tuple[str, ...] = ("",)):
         self._kind = kind
+        self._rooms = tuple(_HOME + room for room in rooms)
         self._watched: dict[CodeType, bool] = {}
         self.last = AtExit(None, 0)
 
@@ -116,9 +124,14 @@ class Traced:
         if found is None:
             name = code.co_filename
             found = name.startswith(_PLAN_CALLS) if self._kind == "call" else (
-                name.startswith(_HOME) and not name.startswith(_MACHINE))
+                name.startswith(self._rooms) and not name.startswith(_MACHINE))
             self._watched[code] = found
         return found
+
+    def _serves_the_machine(self, caller: Any) -> bool:
+        """Is what this frame calls a part of the machine's work: the arguments of a launch that it runs, described?"""
+        return caller is not None and (caller.f_code.co_filename.startswith(_MACHINE) or (
+            caller.f_trace is None and caller.f_code.co_filename == _ARGUMENTS))
 
     def places(self, function: Callable[[], Any]) -> list[Place]:
         """See `Instants`."""
@@ -147,6 +160,16 @@ class Traced:
         with self._installed(count):
             return function()
 
+    def interrupt(self, function: Callable[[], Any], at: int) -> None:
+        """Run the function, raising KeyboardInterrupt at instant number `at`. Grad mode may stay off only where a
+        `with` ends unprotected, and is put back there, for what runs next."""
+        try:
+            self.fail(function, at, injected(KeyboardInterrupt))
+        finally:
+            if not genesis.is_grad_enabled():
+                genesis.set_grad_enabled(True)
+                assert self.last.unprotected, f"grad mode is left off by an interrupt at {self.last.place}"
+
     @contextmanager
     def _installed(self, each: Callable[[Any], None]) -> Iterator[None]:
         watches, wanted, opcodes = self._watches, self._kind, self._kind == "opcode"
@@ -157,7 +180,7 @@ class Traced:
             return inside
 
         def entered(frame: Any, event: str, argument: Any) -> Any:
-            if not watches(frame.f_code):
+            if not watches(frame.f_code) or self._serves_the_machine(frame.f_back):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = opcodes, not opcodes
             return inside

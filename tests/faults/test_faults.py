@@ -1,7 +1,8 @@
 """A fault at any instant leaves a state that the program had between two statements.
 
     pytest tests/faults                      # a sample
-    pytest tests/faults -m sweep             # each line, opcode, allocation and call of each program, in parts
+    pytest tests/faults -m sweep             # each line, opcode, allocation and call of each program, in parts; of the
+                                             # many that differ by their optimizer, some lines and opcodes
     python -m tests.faults --kinds line      # the table of docs/reliability.md
 """
 
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.combined_programs import COMBINED_PROGRAMS
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS
 from tests.faults.signals import count_signals
@@ -18,6 +20,9 @@ from tests.faults.table import KINDS, Row, count
 
 PARTS = {"line": 4, "opcode": 12, "allocation": 1, "call": 1}
 """The parts that the faults of a kind are counted in, each within a minute."""
+
+COMBINED_STEPS = {"line": 16, "opcode": 144, "allocation": 1, "call": 1}
+"""Of the faults of a kind, each how manieth is tried in `COMBINED_PROGRAMS`, which differ by their optimizers."""
 
 OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed dtypes", "compiled step",
          "compiled SGD momentum", "loading", "buckets of AdamW", "sharded loading", "carried state", "per sample",
@@ -61,13 +66,21 @@ def test_a_few_signals(program: str) -> None:
 
 
 def _parts() -> list[Any]:
-    return [(program, kind, part) for program in PROGRAMS for kind in KINDS for part in range(PARTS[kind])]
+    return [(program, kind, part) for program in PROGRAMS if program not in COMBINED_PROGRAMS
+            for kind in KINDS for part in range(PARTS[kind])]
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("program", "kind", "part"), _parts())
 def test_each_fault(program: str, kind: str, part: int) -> None:
     check(count(program, "cpu", kind, PARTS[kind], part), True)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("program", COMBINED_PROGRAMS)
+def test_some_faults_of_each_optimizer(program: str, kind: str) -> None:
+    check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
 
 
 @pytest.mark.sweep

@@ -31,8 +31,8 @@ NOT_DRAWN = {
                       "words_by_block block_sums rows_summed layer_norm_saving layer_norm_from_saved "
                       "group_norm_saving group_norm_from_saved sdpa_saving sdpa_from_saved recurrent_saving "
                       "recurrent_from_saved",
-    "between processes (tests/distributed)": "all_reduce reduce_to broadcast all_gather reduce_scatter all_to_all send "
-                                             "recv redistribute reduce_gradients",
+    "between processes (tests/distributed)": "all_reduce reduce_to broadcast all_gather reduce_scatter all_to_all "
+                                             "messages redistribute reduce_gradients",
     "whole layers, drawn nowhere (their own tests)": "recurrent ragged_matmul ragged_matmul_sums",
     "a check of values, which gives none": "require_all",
     "a bool of Python's, which is read at once": "equal",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import pytest
@@ -121,17 +120,10 @@ def test_an_interrupt_at_any_line_of_a_schedules_step(name: str) -> None:
     for at in chosen(places):
         schedule, shown = stepped(name)
         with pytest.raises(KeyboardInterrupt):
-            lines.fail(schedule.step, at, injected(KeyboardInterrupt))
+            lines.interrupt(schedule.step, at)
         assert shown() in (before, after), f"interrupted at {places[at]}"
         found.add(shown())
     assert before in found
-
-
-class OwnLines(Traced):
-    """The lines of optimizers and modules alone: flushes have other lines each time."""
-
-    def _watches(self, code: CodeType) -> bool:
-        return super()._watches(code) and code.co_filename.split("/genesis/")[-1].startswith(("optim/", "nn/"))
 
 
 def averaging(kind: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -161,14 +153,14 @@ def test_tensors_that_are_written_together_are_all_written_or_none(kind: str) ->
     run, shown = averaging(kind)
     before = shown()
     run()
-    after, lines = shown(), OwnLines("line")
+    after, lines = shown(), Traced("line", ("optim/", "nn/"))
     run, shown = averaging(kind)
     places = lines.places(run)
     raised = 0
     for at in chosen(places):
         run, shown = averaging(kind)
         try:
-            lines.fail(run, at, injected(KeyboardInterrupt))
+            lines.interrupt(run, at)
         except KeyboardInterrupt:
             raised += 1
         assert shown() in (before, after), f"interrupted at {places[at]}"
