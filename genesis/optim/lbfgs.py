@@ -80,7 +80,8 @@ class LBFGS(Optimizer):
             engine.end_step()  # the last move, too, is made while what was there before is at hand
             return loss
         except BaseException:
-            assign_all(self._params, [read(x) for x in start], [(memory.clear,), (memory.update, kept)])
+            with no_grad():  # an interrupt where the closure's `with` ends may have left tracking on
+                assign_all(self._params, [read(x) for x in start], [(memory.clear,), (memory.update, kept)])
             raise
 
     def _iterated(self, group: dict[str, Any], memory: dict[str, Any], evaluate: Closure) -> Any:
