@@ -2,6 +2,10 @@
 
 The tree itself is never touched. Starting Python and importing torch takes longer than most of these tests, so one
 process does both once, and forks one for each fault. Genesis is imported after the fork.
+
+A mistake may make a loop endless or a list grow, and what it starts may leave its process group. So each process of a
+run has limits of time and memory, which what it starts inherits; a run that reaches one is killed, and the line of its
+fault says so.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -24,8 +29,39 @@ from typing import Final
 
 from tests.mutants.table import ROOT, Fault, read
 
-LIMIT: Final = 120.0
-"""Seconds after which the tests of a fault are ended: it made something endless, which is noticed too."""
+
+@dataclass(frozen=True)
+class Limits:
+    """What the tests of a fault may take. Reaching a limit is noticing the fault, too.
+
+    Attributes:
+        seconds: of wall-clock time for the run; each of its processes has twice as many of processor time, which also
+            ends what left the run's process group.
+        nbytes: of private memory for each process; an allocation beyond it raises `MemoryError`.
+    """
+
+    seconds: int = 120
+    nbytes: int = 4 << 30
+
+    def impose(self) -> None:
+        """Limit the calling process, and those that it starts."""
+        resource.setrlimit(resource.RLIMIT_DATA, (self.nbytes, self.nbytes))
+        resource.setrlimit(resource.RLIMIT_CPU, (2 * self.seconds, 2 * self.seconds))
+
+    def times(self, count: int) -> Limits:
+        """The limits of the tests of so many faults in one run."""
+        return Limits(self.seconds * count, self.nbytes)
+
+
+LIMITS: Final = Limits()
+"""Those of the table's rows: two runs at their limits leave room on a machine of 16 GB. That the tests themselves need
+less is seen first, when they run without any fault."""
+
+OUT_OF_TIME: Final = -1
+"""How a run ended that was killed because its time was over."""
+
+OUT_OF_MEMORY: Final = re.compile(r"\bMemoryError\b|can't allocate memory|DefaultCPUAllocator")
+"""What the log of a run says, Python's or torch's words, that asked for more memory than it may have."""
 
 HEAD: Final = ("-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore")
 
@@ -38,6 +74,7 @@ class Run:
     fault: Fault | None
     process: int
     started: float
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -91,21 +128,24 @@ def copies(count: int, folder: Path) -> list[Place]:
     return [Place(folder / f"tree{i}") for i in range(count)]
 
 
-def start(place: Place, fault: Fault | None, tests: Sequence[str], more: Sequence[str] = ()) -> Run:
+def start(place: Place, fault: Fault | None, tests: Sequence[str], more: Sequence[str] = (),
+          limits: Limits = LIMITS) -> Run:
     """Run tests in a copy, with a fault planted in it or None."""
     if fault is not None:
         place.plant(fault)
     process = os.fork()
     if not process:
-        _child(place, [*HEAD, *(("-x",) if fault is not None else ()), *more, *tests])
-    return Run(place, fault, process, monotonic())
+        _child(place, [*HEAD, *(("-x",) if fault is not None else ()), *more, *tests], limits)
+    return Run(place, fault, process, monotonic(), limits)
 
 
-def _child(place: Place, arguments: list[str]) -> None:
+def _child(place: Place, arguments: list[str], limits: Limits) -> None:
     """Be a fresh process of pytest in the copy; does not return."""
     status = 3
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        limits.impose()
         output = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -124,34 +164,68 @@ def _child(place: Place, arguments: list[str]) -> None:
 
 
 def ended(run: Run) -> int | None:
-    """How a run ended: pytest's status, -1 if it took too long or died; None while it runs."""
+    """How a run ended: pytest's status, `OUT_OF_TIME`, or less, a signal's number below that; None while it runs."""
     done, status = os.waitpid(run.process, os.WNOHANG)
-    if not done and monotonic() - run.started < LIMIT:
+    if not done and monotonic() - run.started < run.limits.seconds:
         return None
+    end(run, alive=not done)
+    if not done:
+        return OUT_OF_TIME
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else OUT_OF_TIME - os.WTERMSIG(status)
+
+
+def end(run: Run, alive: bool = True) -> None:
+    """Kill what is left of a run, and take its fault out of the copy."""
     with suppress(ProcessLookupError):
         os.killpg(run.process, signal.SIGKILL)  # also what its tests started
-    if not done:
+    if alive:
         os.waitpid(run.process, 0)
     if run.fault is not None:
         run.place.mend(run.fault)
-    return os.WEXITSTATUS(status) if done and os.WIFEXITED(status) else -1
+
+
+def verdict(run: Run, status: int) -> str:
+    """What a fault's line says of how its run ended.
+
+    >>> verdict(Run(Place(Path("/nowhere/tree0")), None, 0, 0.0, Limits(120)), OUT_OF_TIME)
+    'killed (no end in 120 s)'
+    """
+    if status in (0, 1):
+        if not status:
+            return "SURVIVED"
+        beyond = OUT_OF_MEMORY.search(run.place.log.read_text())
+        return f"killed (more than {run.limits.nbytes / 2**30:g} GiB)" if beyond else "killed"
+    if status == OUT_OF_TIME:
+        return f"killed (no end in {run.limits.seconds} s)"
+    return f"killed (died of {signal.Signals(OUT_OF_TIME - status).name})" if status < OUT_OF_TIME else "BROKEN"
 
 
 def each(places: Sequence[Place], work: Sequence[tuple[Fault | None, Sequence[str]]],
-         more: Sequence[str] = ()) -> Iterator[tuple[Run, int, float]]:
-    """Run all of this, one in each copy at a time: the runs as they end, how, and after how many seconds."""
+         more: Sequence[str] = (), limits: Limits = LIMITS) -> Iterator[tuple[Run, int, float]]:
+    """Run all of this, one in each copy at a time: the runs as they end, how, and after how many seconds. Who stops
+    before the last one leaves none running."""
     rest, free, running = list(reversed(work)), list(places), list[Run]()
-    while rest or running:
-        while rest and free:
-            fault, tests = rest.pop()
-            running.append(start(free.pop(), fault, tests, more))
-        sleep(0.02)
-        for run in list(running):
-            status = ended(run)
-            if status is not None:
-                running.remove(run)
-                yield run, status, monotonic() - run.started
-                free.append(run.place)
+    try:
+        while rest or running:
+            while rest and free:
+                fault, tests = rest.pop()
+                own = limits if fault is not None else limits.times(max(len(tests), 1))
+                running.append(start(free.pop(), fault, tests, more, own))
+            sleep(0.02)
+            for run in list(running):
+                status = ended(run)
+                if status is not None:
+                    running.remove(run)
+                    yield run, status, monotonic() - run.started
+                    free.append(run.place)
+    finally:
+        for run in running:
+            end(run)
+
+
+def terminable() -> None:
+    """Let SIGTERM be an exception, as SIGINT is: runs have process groups of their own, and would go on."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def warm() -> None:
@@ -169,6 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     number, count = (int(x) for x in options.part.split("/"))
     faults = [fault for fault in read()[number - 1::count] if options.only in fault.name]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    terminable()
     begun = monotonic()
     warm()
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         survivors, broken = [], [fault for fault in faults if _any_of(fault.tests, failing)]
         for run, status, seconds in each(places, [(fault, fault.tests) for fault in faults if fault not in broken]):
             assert run.fault is not None
-            word = {0: "SURVIVED", 1: "killed", -1: "killed (it did not end)"}.get(status, "BROKEN")
+            word = verdict(run, status)
             print(f"{seconds:5.1f} s  {word:8}  {run.fault.file}: {run.fault.name}", flush=True)
             if status == 0:
                 survivors.append(run.fault)
