@@ -10,13 +10,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from genesis.autograd.backward_engine import retaining
+from genesis.autograd.pieces import below
 from genesis.frontend import session
 from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.layouts import is_dense
 from genesis.frontend.recording import read
 from genesis.frontend.state import state
 from genesis.ir.ops import control, movement
-from genesis.ir.ops.control import gradient_inputs
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -94,24 +94,7 @@ def _begins(root: Node) -> dict[int, int]:
             others.append(node)
     if not found:
         return {}
-    reached = _leaves_below(others)
+    reached, _ = below(others, 0)  # nothing is earlier than piece 0, so all leaves
     if not state.crossings.keys().isdisjoint((*found, *reached)):  # what is behind them nobody knows yet
         return {}
     return {number: begin for number, begin in found.items() if number not in reached}
-
-
-def _leaves_below(nodes: list[Node]) -> set[int]:
-    """The numbers of the leaves that gradients of these nodes reach."""
-    found: set[int] = set()
-    seen: set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node in seen or not node.needs_grad:
-            continue
-        seen.add(node)
-        if node.op is control.watch:
-            found.add(node.attrs[0])
-        else:
-            waiting += gradient_inputs(node)
-    return found

@@ -107,7 +107,7 @@ class Hooks:
         from genesis.runtime.cpu.executor import CPUExecutor
         from genesis.runtime.cpu.one_call import OneCall
         from genesis.runtime.cpu.storage import CPUStorage
-        self._replace(CPUExecutor, "_call_all", self._calls)
+        self._replace(CPUExecutor, "call_all", self._calls)
         self._replace(CPUExecutor, "start", self._outputs)
         self._replace(OneCall, "run", self._one_call)
         self._replace(CPUStorage, "__init__", self._host_memory)
@@ -191,23 +191,14 @@ class Hooks:
 
     def _launched_last(self, original: Any) -> Any:
         def launched_last(bound: Any, stream: Any) -> Any:
-            steps, gpu = bound._steps, bound._gpu
+            from genesis.runtime.cuda.cuda_python_driver import driver
+            steps, gpu = bound.steps, driver()
             if not steps.steps:
                 return original(bound, stream)
             clock = self._clock(gpu, stream, steps.device.index)
             hold_back(gpu, stream, len(steps.steps), steps.device)
             events = [gpu.create_event(True) for _ in range(len(steps.steps) + 1)]
-            first = steps.first_overwriting
-            for number in range(first):
-                gpu.record_event(events[number], stream)
-                bound._launch_some([number], stream, False)
-            started: list[int] = []
-            bound._started = started
-            told: list[Any] = []
-            for number in range(first, len(steps.steps)):
-                told += [partial(gpu.record_event, events[number], stream), partial(started.append, number),
-                         partial(bound._start(bound._work(number)), stream)]
-            told.append(partial(gpu.record_event, events[-1], stream))
+            told = original(bound, stream, [partial(gpu.record_event, event, stream) for event in events])
             self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events))
             return told
         return launched_last

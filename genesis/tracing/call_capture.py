@@ -18,7 +18,8 @@ from genesis.tracing.checks import Difference
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
 from genesis.tracing.reached import is_always_reached
-from genesis.tracing.replay import Replay, make_replay
+from genesis.tracing.replay import make_replay
+from genesis.tracing.replay_base import Replay
 from genesis.tracing.results import Result
 from genesis.tracing.signature import signature
 from genesis.tracing.slots import Slots, find_slots, results_of

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.session import Session, own_storages
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
+from genesis.tracing.replay_base import Replay
 from genesis.tracing.replay_call import CallReplay
 from genesis.tracing.replay_step import StepReplay
 from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import Entered, NotReplayable, Unsettled
-
-
-class Replay(Protocol):
-    """A captured call that can be done again.
-
-    Attributes:
-        storages: the storages that it reads and writes besides its arguments.
-    """
-
-    storages: frozenset[Storage]
-
-    def ready(self, tensors: Sequence[Any]) -> bool:
-        """True if gradients and optimizers are as they were at the captured call's start."""
-
-    def run(self, tensors: Sequence[Any]) -> Any:
-        """Do the call again on these tensor arguments; returns what the function would."""
 
 
 def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered: Entered,

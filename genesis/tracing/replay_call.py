@@ -18,31 +18,29 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
-from genesis.tracing.leaf_hooks import LeafHooks
+from genesis.tracing.replay_base import Replay
 from genesis.tracing.replay_parts import CallPart, Operand, parts_of
 from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, sources_of
-from genesis.tracing.results import Result, reads
+from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable
 
 _node_of = attrgetter("_node")
 
 
-class CallReplay:
+class CallReplay(Replay):
     """A call that only computes (and writes): one `call` node, or several where the program has to be cut.
 
     What is read goes in as it was read: a leaf tensor through its `watch` node where gradients were tracked, as it is
     where they were not. So the grad mode at the replay does not matter, but for what the guards compare.
 
     Attributes:
-        storages: the storages that it reads and writes besides its arguments.
         numbers: the numbers of its program.
     """
 
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
                  known: Collection[int], slots: Slots | None):
-        self._shape, self._slots = shape, slots
-        self._hooks = LeafHooks(effects, tensors)
+        super().__init__(effects, shape, tensors, slots)
         self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
         if any(s.node.needs_grad for s, _ in written):  # the next call is another program
@@ -80,16 +78,6 @@ class CallReplay:
         self._given = [(at, source, x.leaf) for at, x, source in memory if source.__class__ is int]
         self._leaves = {leaf: own.get(leaf) for leaf in {x.leaf for x in self._operands if x.leaf is not None}}
 
-    @property
-    def reads(self) -> bool:
-        """Whether the result holds numbers that are read from tensors."""
-        return reads(self._shape.tree)
-
-    @property
-    def slots(self) -> Slots | None:
-        """The places that it writes to, with what it puts there."""
-        return self._slots
-
     def filled(self, graph_of: Callable[[Graph], Graph], numbers: list[Any], shape: Result) -> CallReplay:
         """The same replay with other graphs, numbers and results: of another call over the same program."""
         found = self.with_numbers(numbers, shape)
@@ -98,16 +86,11 @@ class CallReplay:
 
     def with_numbers(self, numbers: list[Any], shape: Result | None = None) -> CallReplay:
         """The same replay with other numbers, and other results if these differ."""
-        found = object.__new__(CallReplay)
-        found.__dict__.update(self.__dict__)  # `copy` takes five times as long, of a call's 50 µs
+        found = self._of_another_call(shape)
         found.numbers = numbers
-        if shape is not None:
-            found._shape = shape
-            found._slots = None if self._slots is None else self._slots.filled(shape)
         return found
 
     def same_as(self, other: Any) -> bool:
-        """Whether another replay does exactly the same."""
         return other.__class__ is CallReplay and self._shape.same_as(other._shape) and (
             len(self._parts) == len(other._parts) and all(map(_same_part, self._parts, other._parts))
             and all(map(alike, self.numbers, other.numbers)) and len(self.numbers) == len(other.numbers)
@@ -149,7 +132,7 @@ class CallReplay:
         del held
         for storage in written:
             storage.written()
-        return self._shape.value(made) if self._slots is None else self._slots.result(self._shape, made)
+        return self._returned(made)
 
     def _recorded(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Storage], list[Change], list[Expected]]:
         """The storages that the call makes, those that it writes to, and what it changes and expects to find."""

@@ -29,8 +29,9 @@ from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import Memories, Rewritten
 from genesis.runtime.references import HELD_AND_NAMED
 from genesis.tracing.leaf_hooks import LeafHooks
+from genesis.tracing.replay_base import Replay
 from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
-from genesis.tracing.results import Result, reads
+from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable, Unsettled
 from genesis.tracing.step_call import StepCall
@@ -48,7 +49,7 @@ _LEAKED = "a tensor that it makes stays alive elsewhere"
 _DISTURBED = "a signal handler or a finalizer computes while the step is captured"
 
 
-class StepReplay:
+class StepReplay(Replay):
     """A call that ended a training step: its plan, run over the same memories again.
 
     What stays from call to call (parameters, optimizer state, gradients that nobody else holds) is
@@ -57,8 +58,7 @@ class StepReplay:
 
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
                  slots: Slots | None = None):
-        self._shape, self._slots = shape, slots
-        self._hooks = LeafHooks(effects, tensors)
+        super().__init__(effects, shape, tensors, slots)
         entry = list(effects.entry_grads.values())
         self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
         gradients = [x for x, _ in effects.grads.values()]
@@ -137,16 +137,6 @@ class StepReplay:
         self.storages = frozenset([*self._fixed, *self._updated])
 
     @property
-    def reads(self) -> bool:
-        """Whether the result holds numbers that are read from tensors."""
-        return reads(self._shape.tree)
-
-    @property
-    def slots(self) -> Slots | None:
-        """The places that it writes to, with what it puts there."""
-        return self._slots
-
-    @property
     def writes_arguments(self) -> bool:
         """Whether it writes to tensors among its arguments."""
         return bool(self._written_arguments)
@@ -197,19 +187,15 @@ class StepReplay:
             live: see `live_positions`.
             kinds: the types of what it makes for its result.
         """
-        found = object.__new__(StepReplay)
-        found.__dict__.update(self.__dict__)
+        found = self._of_another_call(shape)
         found._compiled, found._numbers, found._live = compiled, numbers, live
         found._read_from(sources)
-        found._shape = shape
-        found._slots = None if self._slots is None else self._slots.filled(shape)
         found._results = [(position, kind) for (position, _), kind in zip(self._results, kinds, strict=True)]
         found._rewritten, found._touched, found._looks = None, -1, -1
         found.storages = frozenset([*found._fixed, *found._updated])
         return found
 
     def same_as(self, other: Any) -> bool:
-        """Whether another replay does exactly the same."""
         return other.__class__ is StepReplay and self._compiled is other._compiled and (
             self._shape.same_as(other._shape) and self._results == other._results
             and (self._at, self._fixed, self._given) == (other._at, other._fixed, other._given)
@@ -243,7 +229,7 @@ class StepReplay:
                 with beside(record):
                     call.complete()
         made: Any = call.made
-        return self._shape.value(made) if self._slots is None else self._slots.result(self._shape, made)
+        return self._returned(made)
 
     def run_once(self, call: StepCall) -> None:
         """Run the plan for a call, which is done then.

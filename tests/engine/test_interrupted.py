@@ -43,7 +43,7 @@ def stop() -> None:
     raise Stop
 
 
-@pytest.mark.parametrize("place", [(_Bound, "bind"), (CPUExecutor, "_call_all"), (CPUExecutor, "start")])
+@pytest.mark.parametrize("place", [(_Bound, "bind"), (CPUExecutor, "call_all"), (CPUExecutor, "start")])
 def test_an_interrupted_call_leaves_nothing_in_the_plan(monkeypatch: pytest.MonkeyPatch, place: tuple) -> None:
     def run(x: Any) -> Any:
         return ((x * 2 + 1) @ x).tolist()
@@ -76,7 +76,7 @@ def trained() -> tuple[Any, Any, Callable[[], Any]]:
 def test_an_interrupted_replay_has_done_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     net, optimizer, step = trained()
     before = net.weight.tolist(), net.weight.grad.tolist(), optimizer.state[net.weight]["step"]
-    with inside(monkeypatch, CPUExecutor, "_call_all", stop), pytest.raises(Stop):
+    with inside(monkeypatch, CPUExecutor, "call_all", stop), pytest.raises(Stop):
         step()
     assert (net.weight.tolist(), net.weight.grad.tolist(), optimizer.state[net.weight]["step"]) == before
     step()
@@ -89,7 +89,7 @@ def test_a_handler_that_computes_in_the_middle_of_a_replay_ends_it_first(monkeyp
     count, weights, seen = optimizer.state[net.weight]["step"], net.weight.tolist(), []
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append((net.weight * 1).tolist()))
     try:
-        with inside(monkeypatch, CPUExecutor, "_call_all", lambda: signal.raise_signal(signal.SIGUSR1)):
+        with inside(monkeypatch, CPUExecutor, "call_all", lambda: signal.raise_signal(signal.SIGUSR1)):
             step()
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -54,7 +54,7 @@ def replaced() -> list[Any]:
     """The functions that hooks replace."""
     return [vars(owner)[name] for owner, name in (
         (compilation.Compiled, "start"), (compilation.Compiled, "run"), (plans, "find"), (pipeline, "run_passes"),
-        (CPUExecutor, "_call_all"), (CPUExecutor, "start"), (OneCall, "run"), (CPUStorage, "__init__"))]
+        (CPUExecutor, "call_all"), (CPUExecutor, "start"), (OneCall, "run"), (CPUStorage, "__init__"))]
 
 
 def test_a_profiled_step_is_the_step() -> None:

@@ -195,16 +195,15 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
         return windows(blocks, kernel) if kernel.folds else blocks
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
-    fastest = kernel.space[-1][1] if kernel.space else "r"
-    columns = fastest == "x" and kernel.x_size > 1
+    columns = kernel.x_is_fastest
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
         return _split_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, num_stages=3)
     if columns or turned(kernel):
         return _columns(kernel, _column_block(kernel, gpu), gpu)
     of_batch = kernel.r_leads and literal_value(kernel.r_size) is None
-    alone = literal_value(kernel.x_size) == 1  # idle lanes of a total cost nothing, a guard costs a kernel
-    r_block = power_of_two(kernel.r_size) if alone else block_of(kernel.r_size)
+    # Idle lanes of a total cost nothing, where the guard that `block_of` may set costs a kernel.
+    r_block = power_of_two(kernel.r_size) if kernel.is_total else block_of(kernel.r_size)
     if of_batch:
         r_block = _batch_block(r_block, PERSISTENT)
     return _rows(kernel, r_block, gpu)

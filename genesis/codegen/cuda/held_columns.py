@@ -48,7 +48,7 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
     Args:
         blocks: what is taken where one loop reads the columns, or where they do not fit.
     """
-    columns = bool(kernel.space) and kernel.space[-1][1] == "x" and kernel.x_size > 1
+    columns = kernel.x_is_fastest
     if not blocks.looped or blocks.run or kernel.splits is not None or not (columns or turned(kernel)):
         return blocks
     if not _read_again(kernel):

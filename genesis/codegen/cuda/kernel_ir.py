@@ -264,6 +264,16 @@ class Kernel:
         return prod(size for size, kind in self.space if kind == "r")
 
     @property
+    def is_total(self) -> bool:
+        """Whether it reduces all elements to one, of whatever sizes it is run."""
+        return literal_value(self.x_size) == 1
+
+    @property
+    def x_is_fastest(self) -> bool:
+        """Whether elements that are neighbours in memory belong to different results: columns are reduced."""
+        return bool(self.space) and self.space[-1][1] == "x" and self.x_size > 1
+
+    @property
     def reduces_batch(self) -> bool:
         """Whether the number of reduced elements is an argument: its size is one, or r is outermost in memory."""
         return literal_value(self.r_size) is None or self.r_leads

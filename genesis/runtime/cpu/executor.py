@@ -176,7 +176,7 @@ class CPUExecutor:
         bound.runs += 1
         if bound.runs == RUNS_BEFORE:
             bound.write_out()
-        writes = self._call_all(bound, registers)
+        writes = self.call_all(bound, registers)
         outputs = []
         for index, kept in self.outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
@@ -186,7 +186,7 @@ class CPUExecutor:
         self._free.append(bound)
         return Started(outputs, writes)
 
-    def _call_all(self, bound: _Bound, registers: list[Value]) -> list[Callable[[], object]]:
+    def call_all(self, bound: _Bound, registers: list[Value]) -> list[Callable[[], object]]:
         """Make the calls; returns what the last ones have made ready to be called."""
         straight = bound.straight
         if straight is not None:

@@ -109,6 +109,12 @@ Work = PreparedLaunch | DeviceCopy | CollectiveWork
 class BoundPlan:
     """The steps of a plan with every place turned into an address.
 
+    Attributes:
+        steps: what it launches.
+        uses: runs so far.
+        bases: where its memories start now.
+        graph: its CUDA graph, once there is one.
+
     Raises:
         OutOfMemoryError: there is no memory for the tables.
     """
@@ -119,7 +125,7 @@ class BoundPlan:
         self.graph: GraphHandle = None
         self._started: list[int] = []
         self._gpu = driver()
-        self._steps = steps
+        self.steps = steps
         self._retire = _retired().append
         self._tables = DeviceTables(steps.arguments.tables, bases, steps.device, stream)
         self._arguments = Arguments(steps.arguments, self.bases, self._tables)
@@ -135,7 +141,7 @@ class BoundPlan:
         self.bases.update(moved)
         self._tables.move(moved, self.bases, stream)
         self._arguments.update()
-        for number in self._steps.arguments.users(moved):
+        for number in self.steps.arguments.users(moved):
             if isinstance(self._works[number], DeviceCopy | CollectiveWork):
                 self._works[number] = self._bind(number)
             if isinstance(self._works[number], CollectiveWork):
@@ -156,31 +162,40 @@ class BoundPlan:
         """
         self._launch_some(range(len(self._works)), stream, blocking)
 
-    def launched_last(self, stream: StreamHandle) -> list[Callable[[], object]]:
+    def launched_last(self, stream: StreamHandle,
+                      marks: Sequence[Callable[[], object]] = ()) -> list[Callable[[], object]]:
         """Start the steps before the first that overwrites an input. Returns the starts of the others, which are calls
         of the driver: who makes them may ask `explained` for the step that failed.
+
+        Args:
+            marks: what to call before each step, and after the last, where a profile wants to know when they start.
 
         Raises:
             RuntimeError: as `launch_each`.
         """
-        first = self._steps.first_overwriting
-        self._launch_some(range(first), stream, False)
+        first = self.steps.first_overwriting
+        self._launch_some(range(first), stream, False, marks)
         started: list[int] = []
         self._started = started
         found: list[Callable[[], object]] = []
         for number in range(first, len(self._works)):
             work = self._work(number)
+            found += marks[number:number + 1]
             found.append(partial(started.append, number))
             found.append(partial(self._start(work), stream))
+        found += marks[len(self._works):]
         return found
 
     def explained(self, error: DriverError) -> Exception:
         """The error of the last start that `launched_last` returned and that was made, with its step."""
         return error if not self._started else self._of_step(self._started[-1], error)
 
-    def _launch_some(self, numbers: Iterable[int], stream: StreamHandle, blocking: bool) -> None:
+    def _launch_some(self, numbers: Iterable[int], stream: StreamHandle, blocking: bool,
+                     marks: Sequence[Callable[[], object]] = ()) -> None:
         gpu = self._gpu
         for number in numbers:
+            if marks:
+                marks[number]()
             work = self._work(number)  # packed only now: meanwhile the GPU runs the steps before it
             try:
                 self._start(work)(stream)
@@ -198,10 +213,10 @@ class BoundPlan:
     @property
     def capturable(self) -> bool:
         """Whether all steps can be part of a graph."""
-        return all(map(CollectiveWork.can_be_captured, self._steps.collectives))
+        return all(map(CollectiveWork.can_be_captured, self.steps.collectives))
 
     def _of_step(self, number: int, error: DriverError) -> RuntimeError:
-        step, label = self._steps.steps[number], self._steps.labels[number]
+        step, label = self.steps.steps[number], self.steps.labels[number]
         origin = f" ({step.origin})" if not isinstance(step, Copy) and step.origin else ""
         return RuntimeError(f"{label}{origin}: {error}")
 
@@ -214,16 +229,16 @@ class BoundPlan:
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """Each step's label, and a function that starts it alone on a stream."""
         starts = [self._start(work) for work in self._bound()]
-        return list(zip(self._steps.labels, starts, strict=True))
+        return list(zip(self.steps.labels, starts, strict=True))
 
     def graph_launch(self, stream: StreamHandle) -> list[Callable[[], object]]:
         """The start of the steps as one graph, built the first time: those that do not need each other may overlap."""
         self._started = []
         if self.graph is None:
             _destroy_retired(self._gpu)
-            nodes = list(map(GraphNode, self._bound(), self._steps.after, self._steps.early))
-            self.graph = pool_of(self._steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
-            if self._steps.collectives:
+            nodes = list(map(GraphNode, self._bound(), self.steps.after, self.steps.early))
+            self.graph = pool_of(self.steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
+            if self.steps.collectives:
                 _with_collectives().add(self)
             self._collectives = [work for work in self._works if isinstance(work, CollectiveWork)]
         return [*(work.note for work in self._collectives), partial(self._gpu.launch_graph, self.graph, stream)]
@@ -235,14 +250,14 @@ class BoundPlan:
 
     def _bind(self, number: int) -> Work:
         """The step as the driver takes it."""
-        step = self._steps.steps[number]
+        step = self.steps.steps[number]
         if isinstance(step, Copy):
             destination, source = self._arguments.addresses(number)
             return DeviceCopy(destination, source, step.destination.type.nbytes)
         if isinstance(step, Collective):
             return CollectiveWork(step, self._arguments.addresses(number))
-        return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, self._arguments.of(number),
-                                        not step.kernel.reads_early or self._steps.begun(number))
+        return self._gpu.prepare_launch(self.steps.kernels[number], step.kernel, step.grid, self._arguments.of(number),
+                                        not step.kernel.reads_early or self.steps.begun(number))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this while work of the graph is still running.
