@@ -6,7 +6,7 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 |---|---|
 | `lower.py`, `emit.py` | what is supported; which emitter serves which kind of group (`templates/`: all but loops) |
 | `build_kernel.py`, `kernel_ir.py`, `index_arithmetic.py` | a loop group as a small program over coordinates |
-| `loops.py`, `blocks.py`, `tiles.py`, `row_choice.py` | its kernel: how much of the space a program takes |
+| `loops.py`, `blocks.py`, `column_blocks.py`, `block_sizes.py`, `tiles.py`, `row_choice.py` | its kernel: how much of the space a program takes |
 | `reduction_loops.py`, `online_reductions.py`, `unrolled.py` | the loops around the statements of a reduction |
 | `emitter.py`, `expressions.py`, `statement_order.py`, `folds.py` | the statements as Triton text |
 | `lowerings.py`, `prelude.py`, `float32_*.py`, `rounded.py` | an op as text, and the functions that it calls |

@@ -25,7 +25,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import Blocks, about, choose_blocks
+from genesis.codegen.cuda.block_sizes import Blocks, about
+from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Store

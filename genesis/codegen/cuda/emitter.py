@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from genesis.codegen.cuda import lowerings, row_edges, rows_across, shifted
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.expressions import expression, literal
 from genesis.codegen.cuda.folds import fold_lines
 from genesis.codegen.cuda.kernel_ir import (

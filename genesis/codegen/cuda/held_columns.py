@@ -10,16 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import (
-    ALONE_WARPS,
-    WIDEST,
-    Blocks,
-    about,
-    enough_programs,
-    in_vectors,
-    power_of_two,
-    turned,
-)
+from genesis.codegen.cuda.block_sizes import ALONE_WARPS, Blocks, about, enough_programs, power_of_two
+from genesis.codegen.cuda.column_blocks import WIDEST, in_vectors, turned
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Reduce, Store
 from genesis.ir.sym_int import rounds

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import HEAVY, VECTOR, Blocks
+from genesis.codegen.cuda.block_sizes import HEAVY, VECTOR, Blocks
 from genesis.codegen.cuda.kernel_ir import Apply, Kernel, Load, Random, Store
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.types import DType

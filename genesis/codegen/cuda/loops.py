@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from genesis.codegen.cuda.blocks import VECTOR, Blocks, choose_blocks
+from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
+from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build, over
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel

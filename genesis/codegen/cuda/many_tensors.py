@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import reduce
 
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build, build_operands
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.kernel_ir import Argument, Kernel

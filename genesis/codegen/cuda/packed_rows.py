@@ -17,7 +17,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import VECTOR, Blocks, about, flat_blocks, power_of_two, reach_of
+from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, about, power_of_two, reach_of
+from genesis.codegen.cuda.blocks import flat_blocks
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.expressions import divided, expression
 from genesis.codegen.cuda.gpu_model import GpuModel

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load, Store
 from genesis.ir.ops import leaves

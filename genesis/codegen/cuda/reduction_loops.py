@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from genesis.codegen.cuda import lowerings
-from genesis.codegen.cuda.blocks import VECTOR, Blocks, in_rows_of_vectors, room_for, turned
+from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, room_for
+from genesis.codegen.cuda.blocks import in_rows_of_vectors
+from genesis.codegen.cuda.column_blocks import turned
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares

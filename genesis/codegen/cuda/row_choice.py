@@ -15,7 +15,7 @@ from genesis.codegen.cuda.kernel_ir import Kernel, Store
 from genesis.ir.sym_int import hint
 
 if TYPE_CHECKING:
-    from genesis.codegen.cuda.blocks import Blocks
+    from genesis.codegen.cuda.block_sizes import Blocks
     from genesis.codegen.cuda.gpu_model import GpuModel
 
 MOST_ELEMENTS: Final = 16384

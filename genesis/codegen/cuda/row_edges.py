@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import VECTOR, Blocks, in_rows_of_vectors
+from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
+from genesis.codegen.cuda.blocks import in_rows_of_vectors
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Store
 from genesis.ir.sym_int import SymInt, literal_value, rounds
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import PROGRAM_BYTES, VECTOR, Blocks, about, enough_programs, power_of_two
+from genesis.codegen.cuda.block_sizes import PROGRAM_BYTES, VECTOR, Blocks, about, enough_programs, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Reduce, Store
 from genesis.codegen.cuda.row_edges import plain

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import VECTOR
+from genesis.codegen.cuda.block_sizes import VECTOR
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Store
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import SymInt, literal_value

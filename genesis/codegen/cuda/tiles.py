@@ -16,18 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import (
-    Blocks,
-    about,
-    block_of,
-    enough_programs,
-    flat_block,
-    flat_blocks,
-    power_of_two,
-    reach_of,
-    room_for,
-    windows,
-)
+from genesis.codegen.cuda.block_sizes import Blocks, about, block_of, enough_programs, power_of_two, reach_of, room_for
+from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
 from genesis.codegen.cuda.build_kernel import over
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store

@@ -8,7 +8,7 @@ it has two or three. A copy reads and writes each element once, by square tiles.
     after:  %1 = permute(%0)                          a kernel, and the softmax reads what it wrote
 
 A single reduction is done in memory's order instead (`passes/graph/reduce_in_order.py`), and rows along the last axis
-are read across memory (`codegen/cuda/blocks.turned`).
+are read across memory (`codegen/cuda/column_blocks.turned`).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ SPECIAL = [[0.0, 1.0, -2.0], [-math.inf, 1.0, 3.0], [-math.inf, -math.inf, math.
 def test_a_column_has_a_running_maximum_in_every_lane(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a loop over the rows: infinities and NaN give what torch gives."""
     from genesis.codegen.cuda import loops
-    from genesis.codegen.cuda.blocks import Blocks
+    from genesis.codegen.cuda.block_sizes import Blocks
     monkeypatch.setattr(loops, "choose_blocks", lambda kernel, gpu: Blocks(8, 4, True, 4))
     monkeypatch.setattr(loops, "held_columns", lambda kernel, blocks, gpu: blocks)
     data = torch.tensor(SPECIAL).T.repeat(5, 3)[:13].contiguous()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.float32_functions import FLOAT32_FUNCTIONS
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.lower import supports

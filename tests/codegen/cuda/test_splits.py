@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.block_sizes import Blocks
+from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen.cuda.blocks import block_of
+from genesis.codegen.cuda.block_sizes import block_of
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200

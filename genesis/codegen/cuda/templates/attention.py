@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 
-from genesis.codegen.cuda.blocks import block_for, power_of_two
+from genesis.codegen.cuda.block_sizes import block_for, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words, narrow_tiles

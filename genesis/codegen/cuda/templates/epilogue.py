@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Statement, Store

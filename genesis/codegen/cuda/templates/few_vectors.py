@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import block_for, power_of_two
+from genesis.codegen.cuda.block_sizes import block_for, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.templates.operands import address
 from genesis.ir.sym_int import hint

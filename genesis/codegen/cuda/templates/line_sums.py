@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 from typing import Final
 
-from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import block_for
+from genesis.codegen.cuda.block_sizes import block_for
 from genesis.codegen.cuda.choices import Candidate, choose, size_class
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.templates.streamed_matmul import Form, forms_for

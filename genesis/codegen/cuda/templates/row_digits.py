@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from genesis.codegen.cuda.blocks import power_of_two, room_for
+from genesis.codegen.cuda.block_sizes import power_of_two, room_for
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper

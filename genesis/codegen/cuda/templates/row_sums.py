@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.loops import any_needs_int64
 from genesis.codegen.cuda.lowerings import triton_type

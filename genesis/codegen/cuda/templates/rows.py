@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build_operands
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.expressions import expression

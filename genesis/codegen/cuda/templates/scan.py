@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from genesis.codegen.cuda.blocks import batch_block, power_of_two
+from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import input_of

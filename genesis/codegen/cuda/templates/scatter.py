@@ -17,7 +17,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from genesis.codegen.cuda.blocks import batch_block, power_of_two
+from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
 from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type

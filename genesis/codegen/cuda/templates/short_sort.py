@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.sort_helpers import helpers

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import batch_block, block_for, power_of_two
+from genesis.codegen.cuda.block_sizes import batch_block, block_for, power_of_two
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.row_digits import by_digits, sort_by_digits

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from genesis.codegen.cuda.blocks import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module
 from genesis.codegen.cuda.source import MatrixMap

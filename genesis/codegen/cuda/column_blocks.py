@@ -1,0 +1,208 @@
+"""Blocks of reductions whose neighbours in memory belong to different results: a program has all rows of a few columns,
+or a part of many columns' rows where these are split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from genesis.codegen.cuda.block_sizes import (
+    ALONE_WARPS,
+    BATCH_BLOCKS,
+    HEAVY,
+    PERSISTENT,
+    PROGRAM_BYTES,
+    VECTOR,
+    Blocks,
+    about,
+    batch_block,
+    between,
+    enough_programs,
+    power_of_two,
+)
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Store
+from genesis.ir.ops.splits import SPREADS, split_length
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import literal_value
+from genesis.passes.fusion.index_map import Atom
+from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
+
+TILE: Final = 8192
+"""Maximum elements of a block of columns that needs no loop over r."""
+
+PIPELINE_SHARE: Final = (40, 57)
+"""(numerator, denominator): part of a multiprocessor's shared memory for pipelined loads, 160 of an H200's 228 KiB."""
+
+LINE: Final = 128
+"""Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over
+3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
+
+SINGLES: Final = 2048
+"""Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
+memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
+as many, 1528 µs with eight times as many). Where a multiprocessor has one program, that has four times as many warps
+and elements: 8 KB on their way would be all that it waits for."""
+
+FEWEST_TURNED: Final = 16
+"""Minimum neighbours that lie in other rows."""
+
+WIDEST: Final = 64
+"""Columns of a program of long ones."""
+
+SHORT_COLUMNS: Final = (2, 4, 8)
+"""Blocks of columns that are shorter than `size_class.SMALLEST_RANGE`, where there are many: a plan for each."""
+
+FEWEST_EACH: Final = 512
+"""Elements up to which a program of short columns takes more of them, while there are enough programs."""
+
+SHORT_RUN_PIECE: Final = 512
+"""Minimum elements of a program that has all neighbouring columns: fewer leave lanes idle."""
+
+SPREAD: Final = 2048
+"""Elements of a block that sums squares or exponentials around a running number: each has two accumulators."""
+
+ALONE_EACH: Final = 8
+"""Elements of a block of columns that each thread of such a program has at least."""
+
+
+def pipeline_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
+    """Pipeline stages for blocks of so many elements, where a multiprocessor has so many programs.
+
+    Single elements of columns are not pipelined: Triton lays a block in shared memory row by row where it knows of no
+    vector, so that 32 lanes meet in one bank.
+    """
+    of_columns = kernel.r_leads or kernel.space[-1][1] == "x" or turned(kernel)
+    if of_columns and not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        return 1
+    nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    part, of = PIPELINE_SHARE
+    room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)
+    return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1
+
+
+def in_vectors(load: Load, kernel: Kernel) -> bool:
+    """Whether a load of columns is of whole vectors: each row begins at a multiple of them, and so do blocks of x."""
+    elements = VECTOR // load.out.dtype.itemsize
+
+    def whole(size: int) -> bool:
+        number = literal_value(size)
+        return is_multiple(size, elements) if number is None else number % elements == 0
+
+    along = [atom for atom, k in load.address.terms if k == 1]
+    if len(along) != 1 or not whole(kernel.x_size) or not whole(load.address.constant):
+        return False
+    runs = along[0].name == "x" if along[0].kind == "var" else along[0].kind == "mod" and whole(along[0].number)
+    return runs and all(k == 1 or whole(k) for _, k in load.address.terms)
+
+
+def _column_block(kernel: Kernel, gpu: GpuModel) -> int:
+    """A block for all elements of a column, where that is one block."""
+    if not kernel.r_leads:
+        return power_of_two(kernel.r_size)
+    block = batch_block(kernel.r_size, PERSISTENT)
+    if block != BATCH_BLOCKS[1] or about(kernel.x_size) < 64 * enough_programs(gpu):
+        return block
+    return next((short for short in SHORT_COLUMNS if kernel.r_size <= short), block)
+
+
+def column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
+    r_block = _column_block(kernel, gpu)
+    short = None if turned(kernel) else _short_runs(kernel, r_block, gpu)
+    if short is not None:
+        return short
+    x_size = about(kernel.x_size)
+    x_block = between(1, power_of_two(x_size), WIDEST)
+    if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
+        return _whole_columns(kernel, gpu)
+    while x_block > 16 and x_size < x_block * enough_programs(gpu):
+        x_block //= 2
+    column = max(about(kernel.r_size), 1) * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    while (2 * x_block * r_block <= TILE and x_block * column < PROGRAM_BYTES
+           and x_size >= 16 * x_block * enough_programs(gpu)):
+        x_block *= 2
+    while x_block * r_block < FEWEST_EACH and x_size >= 2 * x_block * enough_programs(gpu):
+        x_block *= 2
+    programs = -(-x_size // x_block)
+    if x_block * r_block <= TILE:
+        warps = between(1, x_block * r_block // 1024, 8)
+        if programs <= enough_programs(gpu):
+            warps = max(warps, min(x_block * r_block // (32 * ALONE_EACH), ALONE_WARPS))
+        return Blocks(x_block, r_block, False, warps)
+    num_stages = pipeline_stages(kernel, 4096, 2, gpu)
+    if num_stages == 1:
+        return _of_singles(x_block, programs, gpu)
+    return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
+
+
+def _of_singles(x_block: int, programs: int, gpu: GpuModel) -> Blocks:
+    """Blocks of columns that are not read in vectors, with more warps where a multiprocessor has few programs."""
+    beside = between(1, ALONE_WARPS // 4 * gpu.multiprocessors // max(programs, 1), ALONE_WARPS // 4)
+    times = 1 << beside.bit_length() - 1
+    return Blocks(x_block, times * SINGLES // x_block, True, 4 * times)
+
+
+def turned(kernel: Kernel) -> bool:
+    """Whether rows lie across memory: neighbours of what some load reads of them are in other rows."""
+    rows = bool(kernel.space) and kernel.space[-1][1] == "r" and about(kernel.r_size) > 1
+    return rows and about(kernel.x_size) >= FEWEST_TURNED and any(
+        any(k == 1 and _along_x(atom) for atom, k in load.address.terms)
+        and not any(k == 1 and atom.name == "r" for atom, k in load.address.terms) for load in kernel.loads("xr"))
+
+
+def _along_x(atom: Atom) -> bool:
+    """Whether it is x, or what x is in runs that are long enough."""
+    if atom.kind == "var":
+        return atom.name == "x"
+    run = atom.inner if atom.kind == "mod" and about(atom.number) >= FEWEST_TURNED else None
+    return run is not None and run.is_atom and _along_x(run.terms[0][0])
+
+
+def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:
+    """A program for the few columns between neighbours along r, so that its lanes go through them and on along r: all
+    that it reads is one piece of memory. None where there are many columns, or too few elements for a program."""
+    run = literal_value(kernel.space[-1][0])
+    if kernel.r_leads or run is None or not 1 < run <= SHORT_RUN or run * about(kernel.r_size) < SHORT_RUN_PIECE:
+        return None
+    x_block = power_of_two(run)
+    if x_block * r_block <= TILE:
+        return Blocks(x_block, r_block, False, between(1, x_block * r_block // 1024, 8), run=run)
+    if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        return replace(_of_singles(x_block, about(kernel.x_size) // run, gpu), run=run)
+    return Blocks(x_block, 4096 // x_block, True, 8, num_stages=pipeline_stages(kernel, 4096, 2, gpu), run=run)
+
+
+def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Long columns of which there are enough for all programs: a line of memory wide."""
+    x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
+    elements = 4096 if any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements) else 256 * x_block
+    return Blocks(x_block, elements // x_block, True, 8, num_stages=pipeline_stages(kernel, elements, 1, gpu))
+
+
+def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
+    assert kernel.splits is not None
+    columns = about(kernel.x_size)
+    stores = any(isinstance(s, Store) for s in kernel.statements)
+    singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
+    if kernel.space[0][1] != "r" or stores or singles:
+        x_block = min(64, power_of_two(columns))
+    else:
+        x_block = between(64, power_of_two(columns // 8), 1024)
+        while columns % x_block and x_block > 64:
+            x_block //= 2
+    elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
+    if singles and (stores or len(kernel.loads("xr")) > 1):
+        elements = min(elements, SINGLES)
+    if any(isinstance(s, Part) and s.op in SPREADS for s in kernel.statements):
+        elements = min(elements, SPREAD)
+    r_block = max(1, elements // x_block)
+    if not kernel.r_leads:  # splits of few columns are short
+        r_block = min(r_block, power_of_two(split_length(about(kernel.r_size), kernel.splits.count, 1)))
+        elements = x_block * r_block
+    warps = 8 if singles and elements == 4096 else 4
+    return Blocks(x_block, r_block, True, warps, num_stages=pipeline_stages(kernel, elements, 2, gpu))
