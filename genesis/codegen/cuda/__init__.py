@@ -6,12 +6,14 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 |---|---|
 | `lower.py`, `emit.py` | what is supported; which emitter serves which kind of group (`templates/`: all but loops) |
 | `build_kernel.py`, `kernel_ir.py`, `index_arithmetic.py` | a loop group as a small program over coordinates |
-| `loops.py`, `blocks.py`, `column_blocks.py`, `block_sizes.py`, `tiles.py`, `row_choice.py` | its kernel: how much of the space a program takes |
+| `loops.py` | its kernel |
+| `blocks.py`, `column_blocks.py`, `held_columns.py`, `tiles.py`, `row_choice.py` | how much of it a program takes |
+| `block_sizes.py` | what a block is, and blocks for sizes that may be symbols |
 | `reduction_loops.py`, `online_reductions.py`, `unrolled.py` | the loops around the statements of a reduction |
 | `emitter.py`, `expressions.py`, `statement_order.py`, `folds.py` | the statements as Triton text |
 | `lowerings.py`, `prelude.py`, `float32_*.py`, `rounded.py` | an op as text, and the functions that it calls |
-| `row_edges.py`, `last_programs.py` | rows and sizes that end at no multiple of a vector |
-| `rows_across.py`, `shared_rows.py` | short rows of such sizes, through shared memory |
+| `row_edges.py`, `last_programs.py`, `shifted.py` | rows and sizes that begin or end at no multiple of a vector |
+| `packed_rows.py`, `rows_across.py`, `shared_rows.py` | short rows of such sizes |
 | `prefetch.py`, `early_loads.py` | what a kernel does before it waits for the kernels before it |
 | `many_tensors.py`, `side_by_side.py`, `concatenations.py` | several loops in one launch |
 | `idioms.py`, `naming.py` | the kernel's name |

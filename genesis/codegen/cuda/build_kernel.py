@@ -37,7 +37,7 @@ from genesis.codegen.cuda.kernel_ir import (
 from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir.node import Node
 from genesis.ir.ops.row_number import in_range, report_of
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.row_writes import row_put
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, float64, int64, promote_types
 from genesis.passes.fusion.index_map import ZERO, Bound, Expr, atoms, flatten, loaded, narrowed, unflatten

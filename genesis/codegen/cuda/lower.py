@@ -20,7 +20,7 @@ from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.collectives import messages
 from genesis.ir.ops.row_number import report
-from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
+from genesis.ir.ops.row_writes import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.sym_int import most

@@ -51,7 +51,7 @@ def _rows_type(base: TensorType, index: TensorType, source: TensorType, axis: in
 def _by_sorting(elements: bool, add: bool) -> Callable[..., Node]:
     """The decomposition of a write through an index, for a backend without a kernel for so many positions."""
     def run(base: Node, index: Node, source: Node, axis: int) -> Node:
-        from genesis.ir.ops.segments import elements_written, rows_written
+        from genesis.ir.ops.index_writes import elements_written, rows_written
         return (elements_written if elements else rows_written)(base, index, source, axis, add)
     return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from genesis.ir.node import Node
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.row_writes import row_put
 from genesis.ir.ops.splits import SPREADS, reduce_splits
 from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import reduction_space

@@ -11,7 +11,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import collectives, control, leaves
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.row_writes import row_put
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, weight

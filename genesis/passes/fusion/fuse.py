@@ -31,7 +31,7 @@ from math import prod
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.row_writes import row_put
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.cluster import Cluster, alone, level_of, merged_size, shared_space

@@ -9,7 +9,7 @@ from math import prod
 
 from genesis.ir.node import Node
 from genesis.ir.ops import indexing, reduction
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.row_writes import row_put
 from genesis.passes.fusion.index_map import ZERO, Bound, Expr, flatten, loaded, narrowed, unflatten, variable
 from genesis.passes.fusion.views import Point, pieces
 from genesis.passes.groups import Space

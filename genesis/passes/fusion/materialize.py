@@ -15,9 +15,10 @@ from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, movement, pointwise
 from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.ops.indexing import gather, take
+from genesis.ir.ops.line_sums import lines_summed
 from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.ir.ops.row_number import in_range
-from genesis.ir.ops.segments import lines_summed, row_put, rows_summed
+from genesis.ir.ops.row_writes import row_put, rows_summed
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.turned_rows import turned_rows

@@ -24,6 +24,7 @@ from genesis.ir.ops import (
     sort_steps,
     sorting,
 )
+from genesis.ir.ops.line_sums import lines_added, lines_summed, parts_of_lines
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
@@ -217,7 +218,7 @@ def test_a_line_is_added_up_by_one_program(line: tuple[int, int, int], constant:
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance * max(1, count / rows) ** 0.5)
 
 
-@pytest.mark.parametrize("op", [segments.lines_added, segments.lines_summed])
+@pytest.mark.parametrize("op", [lines_added, lines_summed])
 def test_what_is_not_finite_stays_in_its_row(op: Op) -> None:
     base, index, source = an_input(0, (1, 4)), an_input(1, (1, 6), int64), an_input(2, (1, 6))
     schedule = run_passes(Graph((base, index, source), (op(base, index, source),)), backend_named("h200"))[1]
@@ -243,7 +244,7 @@ def test_sums_that_fit_the_shared_memory_are_made_there(rows: int, count: int, o
 def test_sums_are_made_in_the_order_of_the_positions() -> None:
     """As one thread would make them: torch's own loop on the host gives the same bits, many numbers to a sum."""
     base, index, source = an_input(0, (3, 7)), an_input(1, (3, 500), int64), an_input(2, (3, 500))
-    schedule = run_passes(Graph((base, index, source), (segments.lines_summed(base, index, source),)),
+    schedule = run_passes(Graph((base, index, source), (lines_summed(base, index, source),)),
                           backend_named("h200"))[1]
     where = torch.randint(0, 7, (3, 500), generator=torch.Generator().manual_seed(0))
     scales = torch.logspace(-3, 3, 500)
@@ -277,7 +278,7 @@ def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, ca
     base, index, added = an_input(0, table, dtype_named(dtype)), an_input(1, places, int64), an_input(
         2, places, dtype_named(dtype))
     onto = leaves.full(table, 0, base.dtype, GPU) if dtype == "bfloat16" else base
-    schedule = run_passes(Graph((base, index, added), (segments.lines_summed(onto, index, added),)),
+    schedule = run_passes(Graph((base, index, added), (lines_summed(onto, index, added),)),
                           backend_named("h200"))[1]
     assert names(schedule) == ["lines_summed"]
     generator = torch.Generator().manual_seed(0)
@@ -312,7 +313,7 @@ def test_columns_of_any_size_compile_and_are_checked_there(monkeypatch: pytest.M
         rows, columns, places = (trace.symbol(name) for name in "ABC")
         base, index, source = (an_input(0, (1, rows, columns)), an_input(1, (1, places, columns), int64),
                                an_input(2, (1, places, columns)))
-        found = segments.lines_summed(base, checked(index, rows), source)
+        found = lines_summed(base, checked(index, rows), source)
         group, = run_passes(Graph((base, index, source), (found,)), backend_named("h200"))[1].groups
         assert emit(group).name == "lines_summed" and compile_cubin(emit(group))
 
@@ -337,7 +338,7 @@ def test_what_is_moved_to_lines_is_read_there(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("dtype", "constant"), [("float32", False), ("bfloat16", True), ("float16", False)])
 def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: str, constant: bool) -> None:
-    monkeypatch.setattr(segments, "LONG_LINE", 100)
+    monkeypatch.setattr("genesis.ir.ops.line_sums.LONG_LINE", 100)
     schedule = scheduled("scatter_add", (3, 70), 1, (3, 400), dtype, constant)
     assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(24, 70)]
     base, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs) if i != 1)
@@ -350,8 +351,8 @@ def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, d
 
 
 def test_lines_are_cut_into_parts_that_are_alike() -> None:
-    assert segments.parts_of_lines(128, 8192, 8192) == 4
-    assert segments.parts_of_lines(128, 8192, 8191) == segments.parts_of_lines(3000, 1100, 8192) == 1
+    assert parts_of_lines(128, 8192, 8192) == 4
+    assert parts_of_lines(128, 8192, 8191) == parts_of_lines(3000, 1100, 8192) == 1
     with Trace(A=8192, B=128) as trace:
         count, lines = trace.symbol("A"), trace.symbol("B")
         index, source = an_input(0, (lines, count), int64), an_input(1, (lines, count))
@@ -415,7 +416,7 @@ def test_views_and_casts_of_what_is_added_to_lines_cost_no_kernel() -> None:
     base, index, source = an_input(0, (5, 40)), an_input(1, (90,), int32), an_input(2, (5, 1), dtype_named("bfloat16"))
     where = movement.expand(movement.reshape(pointwise.cast(index, dtype=int64), shape=(1, 90)), shape=(5, 90))
     added = movement.expand(pointwise.cast(source, dtype=base.dtype), shape=(5, 90))
-    schedule = run_passes(Graph((base, index, source), (segments.lines_summed(base, where, added),)),
+    schedule = run_passes(Graph((base, index, source), (lines_summed(base, where, added),)),
                           backend_named("h200"))[1]
     assert names(schedule) == ["lines_summed"]
     data = [some(base), torch.randint(0, 40, (90,), generator=torch.Generator().manual_seed(0)).int(), some(source)]
@@ -433,7 +434,7 @@ def test_those_who_read_an_index_once_check_it() -> None:
     """No kernel writes the index of a gather for its gradient, as both read it element by element."""
     x, index, gradient = an_input(0, (9, 74)), an_input(1, (9, 50), int64), an_input(2, (9, 50))
     at = checked(index, 74)
-    summed = segments.lines_summed(leaves.full((9, 74), 0, x.dtype, GPU), at, gradient)
+    summed = lines_summed(leaves.full((9, 74), 0, x.dtype, GPU), at, gradient)
     schedule = run_passes(Graph((x, index, gradient), (indexing.gather(x, at, axis=1), summed)),
                           backend_named("h200"))[1]
     assert names(schedule) == ["in_range_gather", "lines_summed"]
@@ -459,7 +460,7 @@ def test_an_index_that_is_a_result_is_checked_once() -> None:
 @pytest.mark.parametrize(("count", "wrong"), [(40, 77), (300, -75), (300, 0)])
 def test_an_index_outside_is_told_and_adds_nothing(count: int, wrong: int) -> None:
     base, index, source = an_input(0, (3, 74)), an_input(1, (3, count), int64), an_input(2, (3, count))
-    schedule = run_passes(Graph((base, index, source), (segments.lines_summed(base, checked(index, 74), source),)),
+    schedule = run_passes(Graph((base, index, source), (lines_summed(base, checked(index, 74), source),)),
                           backend_named("h200"))[1]
     group, = schedule.groups
     kernel = emit(group)
@@ -479,7 +480,7 @@ def test_an_index_outside_is_told_and_adds_nothing(count: int, wrong: int) -> No
 def test_sums_lie_where_the_base_does_unless_the_source_reads_it(reads_base: bool) -> None:
     base, index, source = an_input(0, (3, 70)), an_input(1, (3, 70), int64), an_input(2, (3, 70))
     added = movement.expand(movement.take_range(base, 0, 2, 3), shape=(3, 70)) if reads_base else source
-    found = segments.lines_summed(base, index, added)
+    found = lines_summed(base, index, added)
     schedule = run_passes(Graph((base, index, source), (), ((base, found),)), backend_named("h200"))[1]
     group = next(group for group in schedule.groups if group.kind == "scatter")
     assert bool(group.in_place) != reads_base
@@ -743,6 +744,6 @@ def test_sums_of_lines_of_any_length_compile(rows: int, count: int) -> None:
         lines, sums, places = (trace.symbol(name) for name in "ABC")
         base, index, source = (an_input(0, (lines, sums)), an_input(1, (lines, places), int64),
                                an_input(2, (lines, places)))
-        found = segments.lines_summed(base, checked(index, sums), source)
+        found = lines_summed(base, checked(index, sums), source)
         group, = run_passes(Graph((base, index, source), (found,)), backend_named("h200"))[1].groups
         assert compile_cubin(emit(group))

@@ -13,7 +13,7 @@ from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
-from genesis.ir.ops.segments import row_put
+from genesis.ir.ops.row_writes import row_put
 from genesis.ir.types import int64
 from genesis.passes.fusion import side_by_side as rule
 from genesis.passes.fusion.fuse import fuse

@@ -1,0 +1,131 @@
+"""Lines with elements added at an index of each: scatter_add, in one order of the positions.
+
+Everything is in lines: base is (lines, rows), index and source (lines, positions).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from genesis.ir.node import Node, Op
+from genesis.ir.opaque import Opaque
+from genesis.ir.ops.leaves import full
+from genesis.ir.ops.movement import permute, reshape, take_range
+from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
+from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_segments
+from genesis.ir.types import TensorType, float32
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+
+def _lines_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
+    if base.ndim != 2 or not base.shape[0] == index.shape[0] or index.shape != source.shape or (
+            source.dtype is not base.dtype):
+        raise RuntimeError(f"lines of {source} at {index} do not fit {base}")
+    return base
+
+
+def _lines(base: Node, index: Node, source: Node) -> Node:
+    shape, count = base.type.shape, index.type.numel
+    ids, order = sorted_index(cast(index, dtype=integer_for(shape[-1])), 1)
+    ids = in_lines(cast(ids, dtype=integer_for(base.type.numel)), shape)
+    order = in_lines(cast(order, dtype=integer_for(count)), index.type.shape)
+    found = write_segments(reshaped(base, (1, base.type.numel, 1)), reshaped(source, (1, count, 1)),
+                           reshape(ids, shape=(count,)), reshape(order, shape=(count,)), add=True)
+    return reshape(found, shape=shape)
+
+
+def _reference_lines(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
+    import numpy
+    result = base.copy()
+    numpy.add.at(result, (numpy.arange(len(base))[:, None], index), source)
+    return result
+
+
+lines_added: Op = Op("lines_added", "index", _lines_type, decompose=_lines, differentiable=False, ulp=4,
+                     opaque=Opaque("segment", partial=True),
+                     doc="base (lines, rows) with source[l, p] added to element index[l, p] of line l, in one order: "
+                         "lines whose sums do not fit a program, but whose positions do.",
+                     samples=cases(*(forward_only(case(reals().of(n, rows), integers(0, rows).of(n, count),
+                                                       reals().of(n, count)))
+                                     for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
+                                   scale=8), reference=_reference_lines)
+
+
+def _lines_or_columns_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
+    if base.ndim not in (2, 3) or (base.shape[0], *base.shape[2:]) != (index.shape[0], *index.shape[2:]) or (
+            index.shape != source.shape or source.dtype is not base.dtype):
+        raise RuntimeError(f"lines of {source} at {index} do not fit {base}")
+    return base
+
+
+def _lines_summed(base: Node, index: Node, source: Node) -> Node:
+    """In memory: columns are moved to where lines are, which may fit a program."""
+    if base.type.ndim == 2:
+        return lines_added(base, index, source)
+    outer, rows, inner = base.type.shape
+    moved = [reshaped(permute(x, axes=(0, 2, 1)) if x.op.name != "const" else x, (outer * inner, x.type.shape[1]))
+             for x in (base, index, source)]
+    return permute(reshape(lines_summed(*moved), shape=(outer, inner, rows)), axes=(0, 2, 1))
+
+
+def _reference_columns(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
+    import numpy
+    found = [_reference_lines(*(numpy.ascontiguousarray(x[..., i]) for x in (base, index, source)))
+             for i in range(base.shape[2])] if base.ndim == 3 else []
+    return numpy.stack(found, -1) if found else _reference_lines(base, index, source)
+
+
+lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose=_lines_summed, differentiable=False,
+                      ulp=4, opaque=Opaque("scatter", elementwise=2, constant_base=True, over_base=True),
+                      doc="`lines_added` of lines whose sums fit the shared memory of a few programs: sums are made "
+                          "there, in the order of the positions, and whole lines are written. Lines may be columns: "
+                          "base (outer, rows, inner), index and source (outer, positions, inner).",
+                      samples=cases(*(forward_only(case(reals().of(n, rows, *inner),
+                                                        integers(0, rows).of(n, count, *inner),
+                                                        reals().of(n, count, *inner)))
+                                      for n, rows, count, *inner in ((3, 5, 9), (2, 40, 70), (1, 1, 3), (2, 5, 9, 3))),
+                                    kinds=NUMERIC, scale=8), reference=_reference_columns)
+
+FEW_LINES: Final = 256
+"""Lines up to which a warp for each leaves most of a GPU idle."""
+
+LONG_LINE: Final = 2048
+"""Minimum positions of a line that is cut in two: a warp takes 0.4 µs for 128, one after another (H200, 2026-11-28),
+and to add partial sums up takes 2.4 µs and their bytes."""
+
+WHOLE_LINE: Final = 8192
+"""Maximum sums of a line for that: a program has room for all of them."""
+
+
+def parts_of_lines(lines: int, rows: int, count: int) -> int:
+    """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
+
+    >>> parts_of_lines(128, 8192, 8192), parts_of_lines(3000, 1100, 1100), parts_of_lines(4, 8000, 12_000)
+    (4, 1, 8)
+    """
+    parts = 1
+    while (rows <= WHOLE_LINE and count >= LONG_LINE * parts and lines * parts <= FEW_LINES
+           and count % (2 * parts) == 0):
+        parts *= 2
+    return parts
+
+
+def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
+    """`lines_summed`; of few long lines the parts of each are lines, and their sums are added up in order."""
+    if base.type.ndim != 2 or base.type.dtype.kind != "float":
+        return lines_summed(base, index, source)
+    (lines, rows), count = base.type.shape, index.type.shape[1]
+    parts = parts_of_lines(lines, rows, count)
+    if parts == 1:
+        return lines_summed(base, index, source)
+    total = base.type.dtype if base.type.dtype.itemsize >= 4 else float32
+    index, source = (reshape(x, shape=(lines * parts, count // parts)) for x in (index, cast(source, dtype=total)))
+    found = lines_summed(full((lines * parts, rows), 0, total, base.type.device), index, source)
+    found = reshape(found, shape=(lines, parts, rows))
+    summed = cast(base, dtype=total)
+    for part in range(parts):
+        summed = summed + reshape(take_range(found, 1, part, part + 1), shape=(lines, rows))
+    return cast(summed, dtype=base.type.dtype)
