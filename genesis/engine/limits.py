@@ -57,7 +57,7 @@ PIECES: Final = 8
 is, 0.1 ms a node, and run as often as it comes."""
 
 DEEP: Final = 4
-"""Times `config.pending_nodes` that a program with gradients and no such loop may have."""
+"""Times `config.pending_nodes` that a program with gradients may have in which no turns of a loop were found."""
 
 BACKWARDS: Final = 16
 """Backwards in a long program from which on it is a loop of them: more than a step accumulates gradients of."""

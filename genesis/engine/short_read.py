@@ -43,7 +43,7 @@ MOST_BESIDE: Final = 4
 """Ops up to which a read of a size leaves writes pending: they may be computed again with these."""
 
 MOST_SIZES: Final = 64
-"""Such reads in a row. Each looks through what is pending."""
+"""Maximum reads of sizes in a row that leave writes pending: each looks through these."""
 
 _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data}
                             - {control.watch})

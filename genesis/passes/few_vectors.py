@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from genesis.ir.sym_int import Size
 
 FEW: Final = 4
-"""Most vectors of such a product: with more, multiplying them one by one takes longer than reading the matrix."""
+"""Most vectors of a product that are multiplied one by one: with more, that takes longer than reading the matrix."""
 
 
 def few_vectors(rows: Size, columns: Size) -> tuple[bool, int] | None:

@@ -53,14 +53,14 @@ class Block:
 BLOCKS: Final[dict[str, tuple[Block, ...]]] = {
     "half": (Block(128, 256, 128 * 256, 0.70, 0.70), Block(128, 128, 128 * 128, 0.47, 0.47),
              Block(64, 64, 0, 0.22, 0.22)),
-    "narrow": (Block(128, 128, 128 * 128, 1.2, 1.2), Block(64, 64, 0, 0.7, 0.35)),
+    "unaligned": (Block(128, 128, 128 * 128, 1.2, 1.2), Block(64, 64, 0, 0.7, 0.35)),
     "ieee": (Block(128, 128, 0, 6.4, 5.8), Block(64, 128, 0, 3.3, 3.0), Block(128, 64, 0, 3.3, 3.0),
              Block(64, 64, 0, 1.7, 1.55), Block(32, 128, 0, 1.75, 1.55), Block(128, 32, 0, 1.75, 1.55),
              Block(32, 64, 0, 1.1, 1.05), Block(64, 32, 0, 1.1, 1.05), Block(32, 32, 0, 0.85, 0.75)),
     "rounded": (Block(128, 256, 128 * 256, 1.4, 1.4), Block(128, 128, 128 * 128, 0.94, 0.94),
                 Block(64, 64, 0, 0.44, 0.44)),
 }
-"""Kind of operands → tiles, the largest first. Those of "half" were measured on an H200 (2026-11), "narrow" and
+"""Kind of operands → tiles, the largest first. Those of "half" were measured on an H200 (2026-11), "unaligned" and
 "rounded" are reckoned. So are those of "ieee", by a model of a multiprocessor that runs their loops' machine code: 128
 multiply-adds a cycle of 1.7 GHz, of which 0.8 are reached with 128 × 128, 0.75 with 64 × 64 and 0.4 with 32 × 32, whose
 threads read shared memory three times as often."""
@@ -73,10 +73,10 @@ def kind_of(product: Node) -> str:
     """The kind of a product's operands, whose dtype is one of `KINDS`."""
     if product.dtype is float32:
         return "ieee" if config.float32_products == "ieee" else "rounded"
-    return "narrow" if any(map(_is_narrow, product.inputs)) else "half"
+    return "unaligned" if any(map(_is_unaligned, product.inputs)) else "half"
 
 
-def _is_narrow(x: Node) -> bool:
+def _is_unaligned(x: Node) -> bool:
     """Do rows of 16-bit values begin or end at odd places? (`templates/product_lines.py` asks what is in memory.)"""
     strides = strides_of(x)
     if strides is None:

@@ -46,16 +46,16 @@ as many, 1528 µs with eight times as many). Where a multiprocessor has one prog
 and elements: 8 KB on their way would be all that it waits for."""
 
 FEWEST_TURNED: Final = 16
-"""Minimum neighbours that lie in other rows."""
+"""Minimum elements side by side in memory, each of another row, that make columns of rows."""
 
 WIDEST: Final = 64
-"""Columns of a program of long ones."""
+"""Maximum columns of a program whose columns are too long for one block."""
 
 SHORT_COLUMNS: Final = (2, 4, 8)
 """Blocks of columns that are shorter than `size_class.SMALLEST_RANGE`, where there are many: a plan for each."""
 
 FEWEST_EACH: Final = 512
-"""Elements up to which a program of short columns takes more of them, while there are enough programs."""
+"""Elements up to which a program of short columns takes more columns, while there are enough programs."""
 
 SHORT_RUN_PIECE: Final = 512
 """Minimum elements of a program that has all neighbouring columns: fewer leave lanes idle."""
@@ -64,7 +64,7 @@ SPREAD: Final = 2048
 """Elements of a block that sums squares or exponentials around a running number: each has two accumulators."""
 
 ALONE_EACH: Final = 8
-"""Elements of a block of columns that each thread of such a program has at least."""
+"""Minimum elements of a block of columns for each thread, where a multiprocessor has two programs at most."""
 
 
 def pipeline_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:

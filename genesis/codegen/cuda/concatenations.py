@@ -31,8 +31,9 @@ FEWEST: Final = 3
 MB), of eight it takes three times as long."""
 
 FEWEST_RUNS: Final = 2
-"""The same of parts that are one piece of memory each: a program has no condition, and where the second part begins at
-no vector, it alone is shifted (`shifted.py`). As one loop in rows of 4801 float16 it took 7 µs for 6 MB (H200)."""
+"""Parts from which on they are side by side if each is one piece of memory: a program has no condition, and where the
+second part begins at no vector, it alone is shifted (`shifted.py`). One loop in rows of 4801 float16 took 7 µs for 6 MB
+(H200)."""
 
 MOST: Final = 64
 """The most parts: each is a function of its own in the kernel's text, and takes time to compile."""

@@ -42,7 +42,7 @@ LEAST_BYTES: Final = 1 << 20
 """Bytes of a matrix from which on its kernel reads early: a smaller one is in the L2, and its kernel ends at once."""
 
 ROWS: Final = ((4, 16), (2, 3))
-"""(rows of a program of one warp, such programs that each multiprocessor has to have at least). Instructions that a
+"""(rows of a program of one warp, minimum programs of so many rows for each multiprocessor). Instructions that a
 multiprocessor issues behind the wait, counted: for 3072 rows of two matrices of 1024 3398 with one row, 2476 with
 two, 1991 with four, of which too few warps hide each other's latency."""
 

@@ -97,7 +97,7 @@ LONG_LINE: Final = 2048
 and to add partial sums up takes 2.4 µs and their bytes."""
 
 WHOLE_LINE: Final = 8192
-"""Maximum sums of a line for that: a program has room for all of them."""
+"""Maximum sums of a line that is cut into parts: a program has room for all of them."""
 
 
 def parts_of_lines(lines: int, rows: int, count: int) -> int:

@@ -84,21 +84,22 @@ NARROWEST: Final = 8
 that each position's are neighbours."""
 
 FEWEST_LINES: Final = 16
-"""Minimum outer sizes for that."""
+"""Minimum outer sizes for which narrow rows are moved together."""
 
 SHORT_LINE: Final = 1024
 """Maximum positions where single elements are added up line by line as they lie: a line's warp takes 0.4 µs for
 128."""
 
 MOST_SUMS: Final = 8192
-"""Maximum sums of such a line: a program has room for all."""
+"""Maximum sums of a line that is added up as it lies: a program has room for all."""
 
 WRITTEN_ANEW: Final = 48 << 20
 """Bytes of a table up to which all of it is written where a sixteenth of its rows may be hit: to read and to write it
 takes 25 µs, as the five to ten launches do by which only these rows are; where the table stays it is copied anyway."""
 
 MANY_ROWS: Final = 4096
-"""Minimum rows for that: of fewer a bin, and so a program, has a handful."""
+"""Minimum rows of a table that is written as a whole though few are hit: of fewer a bin, and so a program, has a
+handful."""
 
 
 def _rows_summed(base: Node, index: Node, source: Node) -> Node:

@@ -50,8 +50,8 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(input)
         mean, variance, count = self._statistics(input)
         shape = (1, -1, *(1 for _ in input.shape[2:]))
-        wide = float64 if input.dtype is float64 else float32
-        y = (input.to(wide) - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
+        upcast = float64 if input.dtype is float64 else float32
+        y = (input.to(upcast) - mean.view(shape)) * (variance + self.eps).rsqrt().view(shape)
         if self.weight is not None:
             y = y * self.weight.view(shape)
         if self.bias is not None:

@@ -45,7 +45,7 @@ MOST_WEIGHT_OF_DEEP = 64
 """Maximum weighted ops of an epilogue beside sums however long these take: compile time grows with each."""
 
 MOST_STORED = 2
-"""Maximum values of the product's size that such an epilogue stores: a gelu and what its gradient reads (H200, a step
+"""Maximum values of the product's size that an epilogue stores: a gelu and what its gradient reads (H200, a step
 of GPT-2 16 × 1024 32.25 ms with the gelu in a kernel of its own, 31.86 with both stored by the product's)."""
 
 MOST_READS = 1

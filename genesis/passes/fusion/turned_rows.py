@@ -30,7 +30,7 @@ FEWEST_REDUCTIONS: Final = 2
 """Reductions that wait for each other, or that read the value at once: each reads it again."""
 
 FIRST: Final = "it is copied first: as it lies neighbours of a row are far apart, and those in memory are of other rows"
-"""Why such a value is not computed where it is read."""
+"""Why a value that is copied first is not computed where it is read."""
 
 
 def turned_rows(graph: Graph) -> set[Node]:

@@ -38,7 +38,7 @@ def align_operands(graph: Graph, gpu: Gpu) -> Graph:
 
 def _aligned(node: Node, gpu: Gpu) -> Node | None:
     if (node.type.ndim != 2 or node.dtype not in (float16, bfloat16) or not gpu.stores_beside_sums(node)
-            or kind_of(node) != "narrow"):
+            or kind_of(node) != "unaligned"):
         return None
     odd = [x for x in node.inputs if not _is_streamed(x)]
     copies = sum(copy_microseconds(x, gpu) for x in odd)

@@ -286,7 +286,7 @@ def _elements(shape: Sequence[int]) -> int:
 
 REDUCTIONS: Final = frozenset(OPS[name] for name in (
     "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "mean", "logsumexp", "var", "std", "count_nonzero"))
-"""Those that are of one operand, over its axes."""
+"""Reductions of one operand over its axes."""
 
 SLOPES: Final = (
     pointwise.relu_backward, pointwise.silu_backward, pointwise.gelu_backward, activation.leaky_relu_backward,

@@ -33,7 +33,7 @@ SAVING = {layer_norm: layer_norm_saving, group_norm: group_norm_saving, sdpa: sd
 FROM_SAVED = {layer_norm_backward: layer_norm_from_saved, group_norm_backward: group_norm_from_saved,
               sdpa_backward: sdpa_from_saved}
 FORWARD = {layer_norm_backward: layer_norm, group_norm_backward: group_norm}
-"""The norm that each of these is the backward of."""
+"""Backward of a norm → the norm."""
 
 
 def save_statistics(graph: Graph, supports: Callable[[Node], bool]) -> Graph:

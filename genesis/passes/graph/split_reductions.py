@@ -31,15 +31,15 @@ COLUMNS: Final = 64
 """Columns of a program of a kernel that has no whole rows."""
 
 EACH: Final = 8
-"""Programs of such a kernel that a multiprocessor has at the least, where splits are made longer."""
+"""Minimum programs of a multiprocessor for a kernel without whole rows whose splits are made longer."""
 
 ROWS: Final = 24
-"""Rows of so many columns below which there are fewer splits: what a program does once would take longer than its rows.
+"""Rows of 64 columns below which there are fewer splits: what a program does once would take longer than its rows.
 Sums of 768 columns of 16,384 rows have 31."""
 
 ROWS_OF_SPREADS: Final = 64
-"""The same of squares or exponentials around a number of the split's own, whose lanes are put together at its end
-(H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
+"""Rows below which there are fewer splits of squares or exponentials around a number of the split's own: its lanes are
+put together at its end (H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
 
 NEARLY_ALL: Final = (32, 33)
 """(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an
@@ -92,7 +92,7 @@ READ_AT_ONCE: Final = 8
 """Bytes of neighbours: runs that begin at no multiple of as many are read one element after another."""
 
 LONGEST_RUN: Final = 4096
-"""Maximum elements of such a run: what its columns are reduced to is small beside what is read."""
+"""Maximum elements of a run of neighbours: what its columns are reduced to is small beside what is read."""
 
 FEWEST_COLUMNS: Final = 1024
 """Minimum columns that are worth a kernel of their own."""

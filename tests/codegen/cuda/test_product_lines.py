@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates.product_lines import is_narrow
+from genesis.codegen.cuda.templates.product_lines import is_unaligned
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -52,19 +52,19 @@ def test_drawn_products(seed: int) -> None:
     check(inputs, node, tolerance=tolerance)
 
 
-@pytest.mark.parametrize(("rows", "depth", "layout", "narrow"), [
+@pytest.mark.parametrize(("rows", "depth", "layout", "unaligned"), [
     (64, 64, "n", False), (64, 66, "n", False), (64, 65, "n", True), (65, 64, "n", False), (65, 64, "t", True),
     (64, 65, "t", False)])
-def test_operands_of_odd_rows_are_narrow(rows: int, depth: int, layout: str, narrow: bool) -> None:
+def test_operands_of_odd_rows_are_unaligned(rows: int, depth: int, layout: str, unaligned: bool) -> None:
     x, view = operand(0, (rows, depth), bfloat16, layout)
     found = operand_view(view, [x])
-    assert is_narrow(found, bfloat16, rows, depth) is narrow and not is_narrow(found, float32, rows, depth)
+    assert is_unaligned(found, bfloat16, rows, depth) is unaligned and not is_unaligned(found, float32, rows, depth)
 
 
-def test_what_begins_at_an_odd_place_is_narrow() -> None:
+def test_what_begins_at_an_odd_place_is_unaligned() -> None:
     x = an_input(0, (64, 64), bfloat16)
     view = sliced(x, starts=(0, 1), stops=(64, 33), steps=(1, 1))
-    assert is_narrow(operand_view(view, [x]), bfloat16, 64, 32)
+    assert is_unaligned(operand_view(view, [x]), bfloat16, 64, 32)
 
 
 def ptx(rows: int, depth: int, columns: int, dtype: DType, layout: str = "nn") -> str:

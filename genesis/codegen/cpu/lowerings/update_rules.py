@@ -101,12 +101,12 @@ def _pieces(roles: list[tuple[Tensor, ...]]) -> Iterator[list[Tensors]]:
 def _on_piece(calls: _Calls, rule: Rule, numbers: list[float], decay: float, decoupled: bool, how: dict[str, Any],
               p: Tensors, g: Tensors, states: list[Tensors]) -> None:
     """The rule in the states' dtype, with weight decay; parameters and states are written."""
-    wide = torch.float64 if p[0].dtype == torch.float64 else torch.float32
+    upcast = torch.float64 if p[0].dtype == torch.float64 else torch.float32
     held = [p, *states]
-    now = [role if role[0].dtype == wide else calls.copied(f"upcast {at}", role, wide)
+    now = [role if role[0].dtype == upcast else calls.copied(f"upcast {at}", role, upcast)
            for at, role in enumerate(held)]
-    if g[0].dtype != wide:
-        g = calls.copied("gradient", g, wide)
+    if g[0].dtype != upcast:
+        g = calls.copied("gradient", g, upcast)
     if decoupled and decay != 1:
         calls(torch._foreach_mul_, now[0], decay)
     elif decay and not decoupled:

@@ -36,17 +36,17 @@ NARROW: Final = (32, 256)
 look through it costs a program as much as to add some 50 such rows."""
 
 MANY_ROWS: Final = 64
-"""Maximum narrow rows of a program."""
+"""Maximum rows of a program of narrow rows (`NARROW`)."""
 
 MOST_HITS: Final = 160
-"""Positions, up to which such a program has more rows; then they are what takes time."""
+"""Positions up to which a program of narrow rows has more of them; with more, positions are what takes time."""
 
 FEW_HITS: Final = 32
-"""Positions, up to which such a program has twice as many rows and half as many groups of lanes, and warps: most of its
-rows are zeros that it writes, and programs take turns."""
+"""Positions up to which a program of narrow rows has twice as many, in half as many groups of lanes, and warps: most of
+its rows are zeros that it writes, and programs take turns."""
 
 SUMS_BYTES: Final = 32 << 10
-"""Bytes of shared memory for the sums of such a program: five are on a multiprocessor."""
+"""Bytes of shared memory for the sums of a program of narrow rows: five are on a multiprocessor."""
 
 
 def narrow_tiles(tiles: Tiles, outer: int, rows: int, inner: int, count: int, itemsize: int) -> Tiles:

@@ -44,16 +44,17 @@ ROUNDED_TILES: Rule = (
     ((float32,), 128 * 128, Tile(128, 128, 32, 8, 4)),
     ((float32,), 0, Tile(64, 64, 32, 4, 4)),
 )
-"""Those of float32 products on tensor cores, whose operands are rounded."""
+"""Tiles of float32 products on tensor cores, whose operands are rounded."""
 
 FMA_WARPS: Final = 4
 """Warps of a program of multiply-adds: of 128 × 128 a thread has 128 then, and a multiprocessor two programs."""
 
 FMA_STAGES: Final = 3
-"""Blocks of 32 of such a program under way, with the one that it multiplies; of those of 16 there are twice as many."""
+"""Blocks of 32 that a program of multiply-adds has under way, with the one that it multiplies; twice as many of 16."""
 
 FMA_PROGRAMS: Final = 2
-"""Programs of it that a multiprocessor should have room for: one multiplies while the other waits for its block."""
+"""Programs of multiply-adds that a multiprocessor should have room for: one multiplies while the other waits for its
+block."""
 
 MOST_SHALLOW: Final = 128
 """Most elements of the inner dimension of which the last ones decide how large its blocks are."""
@@ -76,7 +77,7 @@ FLAT_ROWS: Final = 64
 need to take part."""
 
 FLAT_COLUMNS: Final = 1024
-"""Fewest columns of such a product."""
+"""Fewest columns of a product whose time is that of reading the other matrix."""
 
 BLOCK_MICROSECONDS: Final = 0.70
 """Time of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
@@ -97,7 +98,7 @@ class Product:
         layout: for each operand "n" where its rows lie side by side, "t" where its columns do, "s" where neither does.
         ops: how many are done to the sum before it is stored.
         splits: parts of the sum, each of which is one of the batches.
-        narrow: whether an operand is loaded a block ahead, into registers (`templates/product_lines.py`).
+        unaligned: whether an operand is loaded a block ahead, into registers (`templates/product_lines.py`).
     """
 
     dtype: DType
@@ -108,7 +109,7 @@ class Product:
     layout: str = "nn"
     ops: int = 0
     splits: int = 1
-    narrow: bool = False
+    unaligned: bool = False
 
     @property
     def dot(self) -> str:
@@ -186,7 +187,7 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
     size = hint(product.rows * product.columns * product.batch)
     enough = gpu.multiprocessors // 2
     return next(tile for dtypes, least, tile in _rule(product.dtype) if product.dtype in dtypes
-                and size >= least * enough and not (product.narrow and tile.i * tile.j > MOST_AHEAD))
+                and size >= least * enough and not (product.unaligned and tile.i * tile.j > MOST_AHEAD))
 
 
 def _fma_tile(product: Product, gpu: GpuModel) -> Tile:

@@ -58,11 +58,11 @@ def factor_lines(a: OperandView, b: OperandView, sizes: Mapping[str, int]) -> li
 
 def loaded_ahead(a: OperandView, b: OperandView, dtype: DType, sizes: Mapping[str, int]) -> str:
     """The operands that are loaded into registers a block ahead: "a", "b", "ab" or none."""
-    return "".join(name for name, view in (("a", a), ("b", b)) if is_narrow(
+    return "".join(name for name, view in (("a", a), ("b", b)) if is_unaligned(
         view, dtype, *(sizes[side] for side in SIDES[name])))
 
 
-def is_narrow(view: OperandView, dtype: DType, rows: int, columns: int) -> bool:
+def is_unaligned(view: OperandView, dtype: DType, rows: int, columns: int) -> bool:
     """Can a thread copy less than `COPIED` bytes of an operand at once? Masks end at its rows and columns."""
     row, column = (_stride(part) for part in (view.row, view.column))
     if dtype not in (float16, bfloat16) or row is None or column is None:

@@ -43,7 +43,7 @@ ROWS: Final = 32
 """Rows that a program has where it takes short rows across the outer sizes."""
 
 ACROSS: Final = 1024
-"""Elements that such a program has."""
+"""Elements that a program has where it takes short rows across the outer sizes."""
 
 
 def emit_scatter(group: Group) -> KernelSource:
