@@ -15,6 +15,7 @@ from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.checks import Difference
+from genesis.tracing.find_slots import find_slots, results_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
 from genesis.tracing.reached import is_always_reached
@@ -22,7 +23,7 @@ from genesis.tracing.replay import make_replay
 from genesis.tracing.replay_base import Replay
 from genesis.tracing.results import Result
 from genesis.tracing.signature import signature
-from genesis.tracing.slots import Slots, find_slots, results_of
+from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import (
     Entered,
     NotReplayable,

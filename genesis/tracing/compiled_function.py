@@ -30,8 +30,8 @@ from genesis.tracing.attempts import Attempts
 from genesis.tracing.call_capture import CallCapture, Kept
 from genesis.tracing.call_templates import CallTemplates
 from genesis.tracing.explanation import CallShape, Explanation, Recapture, value_text
+from genesis.tracing.find_slots import changed_numbers
 from genesis.tracing.signature import signature
-from genesis.tracing.slots import changed_numbers
 from genesis.tracing.snapshot import CompiledBase, NotReplayable, Unsettled
 from genesis.tracing.view_copies import Copied, ViewCopies
 

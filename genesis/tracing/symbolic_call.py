@@ -39,12 +39,14 @@ from genesis.ir.types import TensorType, has_sym_int
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.code_reads import compares_unknown_objects, reads
 from genesis.tracing.erased_signature import Erased
+from genesis.tracing.find_slots import results_of
 from genesis.tracing.last_values import LastValues
 from genesis.tracing.replay import computing_anew
 from genesis.tracing.replay_call import CallReplay
 from genesis.tracing.replay_step import StepReplay
 from genesis.tracing.results import Result
-from genesis.tracing.slots import Slots, putting_back, results_of
+from genesis.tracing.slot_access import putting_back
+from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable
 from genesis.tracing.stand_ins import StandIns, Symbols
 from genesis.tracing.symbolic_step import SymbolicStep

@@ -1,0 +1,188 @@
+"""Which places a captured call writes to, and which kind of slot each is (`slots.py` lists the kinds)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import CellType, SimpleNamespace
+from typing import Any
+
+from genesis.frontend.patches import Held
+from genesis.frontend.recording import TensorBase
+from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import Tree
+from genesis.tracing.checks import ANY, APPENDED, Difference
+from genesis.tracing.code_reads import place_of
+from genesis.tracing.guards import Guards
+from genesis.tracing.results import Known
+from genesis.tracing.slot_access import is_plain_class, now_in
+from genesis.tracing.slots import Slots, describe_all, is_number
+from genesis.tracing.snapshot import MISSING, SIMPLE, Entered, NotReplayable, Unsettled, content
+from genesis.tracing.tracer import is_library_module, is_own_module
+from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
+
+Place = tuple[int, Any]
+
+_NUMBERS = 8
+"""Places of numbers that others change, beyond which a capture is for these values alone."""
+
+_BASES = (object, SimpleNamespace, Tree, Module)
+"""Classes that read no attributes of the user's: `object` and Genesis' own that modules derive from."""
+
+_WAYS = ("the attribute ", "the closure variable ")
+"""How guards describe a way to an object that ends in a name."""
+
+
+def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
+               again: Callable[[frozenset[Place], frozenset[Place]], Guards],
+               numbers: Sequence[Difference] = ()) -> tuple[Guards, Slots]:
+    """The guards and slots of a call that changed something that is guarded, or read what others change.
+
+    Args:
+        guards: guards of everything, which do not hold any more.
+        entered: the state before the call.
+        tensors: the arguments that are tensors.
+        again: makes guards without those of some places, and for which of them the values are given.
+        numbers: places that are not changed, of numbers that others change.
+
+    Raises:
+        Unsettled: it changed what has no slot.
+    """
+    changes = list(guards.checks.differences())
+    kinds = [_kind(x, guards, entered, tensors) for x in changes]
+    known = {(id(x.owner), x.key) for x in changes}
+    moving = {(id(x.owner), x.key) for x in numbers}
+    kinds = ["given" if kind == "fixed" and (id(x.owner), x.key) in moving and is_number(x.before)
+             and is_number(x.now) else kind for x, kind in zip(changes, kinds, strict=True)]
+    others = [replace(x, before=x.now) for x in numbers if (id(x.owner), x.key) not in known]
+    changes, kinds = [*changes, *others], [*kinds, *["number"] * len(others)]
+    places = frozenset((id(x.owner), x.key) for x in changes)
+    while True:
+        given = frozenset((id(x.owner), x.key) for x, kind in zip(changes, kinds, strict=True)
+                          if kind in ("given", "stored", "appended"))
+        found = again(places, given)
+        fixed = {x.storage for x in found.tensors}
+        shared = [at for at, (x, kind) in enumerate(zip(changes, kinds, strict=True))
+                  if kind == "given" and any(found.knows(y) or getattr(y, "storage", None) in fixed
+                                             for y in _inside(x.before))]
+        if not shared:
+            break
+        for at in shared:  # something else leads to it, too
+            kinds[at] = "fixed"
+    if not changes or not found.hold():
+        raise _unsettled(next(found.checks.differences(), next(iter(changes), None)), guards)
+    for x, kind in zip(changes, kinds, strict=True):
+        if kind == "none":
+            raise _unsettled(x, guards)
+    reasons = [_reason(x, guards) for x, kind in zip(changes, kinds, strict=True)
+               if kind == "fixed" and is_number(x.before) and type(x.now) is type(x.before)]
+    return found, Slots(changes, kinds, tensors, reasons)
+
+
+def changed_numbers(kept: Guards, slots: Slots | None) -> list[Difference]:
+    """The places where an earlier capture had another int or float than there is now, and those that it knows of;
+    none if it differs in anything else, too."""
+    places = {} if slots is None else {(id(x.owner), x.key): x for x in slots.places_of_numbers}
+    for x in kept.checks.differences():
+        if not is_number(x.before) or type(x.now) is not type(x.before) or len(places) >= _NUMBERS or (
+                isinstance(x.owner, type) and not is_plain_class(x.owner)):
+            return []
+        places[id(x.owner), x.key] = x
+    found = [replace(x, now=now_in(x.owner, x.key)) for x in places.values()]
+    return [x for x in found if is_number(x.now)]
+
+
+def results_of(after: Sequence[Any], tensors: Sequence[Any], guards: Guards) -> list[Any]:
+    """What slots hold after a call with these tensors, as results: an object that is there anyway stands for itself."""
+    arguments = {id(x) for x in tensors}
+    return [Known(x) if not isinstance(x, SIMPLE) and id(x) not in arguments and (x is MISSING or guards.knows(x))
+            else x for x in after]
+
+
+def _kind(x: Difference, guards: Guards, entered: Entered, tensors: Sequence[Any]) -> str:
+    """Which kind of slot the place is; "none" where it can be none."""
+    if not isinstance(x.owner, (dict, list, CellType)) and not hasattr(type(x.owner), str(x.key)) and (
+            not is_plain_class(x.owner)):
+        return "none"
+    if x.key is ANY or (isinstance(x.owner, dict) and x.owner.get("__name__") == "sys"):
+        return "none"
+    names = _names_of(guards.ways.get(id(x.owner), set()))
+    if x.key is APPENDED:
+        return "appended" if guards.follows_names and _all(only_appended, names, guards) else "none"
+    if guards.follows_names and _is_of_the_user(_holder(x, guards)):
+        kept = id(x.owner) in guards.ways  # an element of a list or dictionary, or an attribute, or a variable
+        if type(x.before) is type(x.now) is int and (
+                _all(only_counted_in, names, guards, x.key) if kept else only_counted(x.name, guards.ran)):
+            return "counted"
+        if _all(only_stored_in, names, guards, x.key) if kept else only_stored(x.name, guards.ran):
+            return "stored"
+    return "given" if _can_be_given(x.before, entered, tensors) else "fixed"
+
+
+def _all(does: Callable[..., bool], names: Sequence[str], guards: Guards, *key: Any) -> bool:
+    """Whether this holds for all names of a container."""
+    return bool(names) and all(does(name, *key, guards.ran) for name in names)
+
+
+def _holder(x: Difference, guards: Guards) -> Any:
+    """The object whose attribute the place is; None for a variable, or an element of a list or dictionary."""
+    return guards.holders.get(id(x.owner)) if isinstance(x.owner, (dict, list, CellType)) else x.owner
+
+
+def _is_of_the_user(holder: Any) -> bool:
+    """Whether nobody but the user's code reads the attributes of the object, if they are some object's."""
+    return holder is None or all(
+        kind in _BASES or not (is_library_module(kind.__module__) or is_own_module(kind.__module__))
+        for kind in (holder if isinstance(holder, type) else type(holder)).__mro__)
+
+
+def _names_of(ways: Iterable[str]) -> list[str]:
+    """The names that lead to an object; none if it is reached without one."""
+    names = []
+    for way in ways:
+        name = next((way.removeprefix(start) for start in _WAYS if way.startswith(start)), way)
+        if " " in name:
+            return []
+        names.append(name.rpartition(".")[2])
+    return names
+
+
+def _can_be_given(before: Any, entered: Entered, tensors: Sequence[Any]) -> bool:
+    """Whether a value can be described like an argument, and is as it was before the call."""
+    if isinstance(before, SIMPLE) or before is MISSING:
+        return False
+    for x in _inside(before):
+        if isinstance(x, (list, dict)) and x in entered.world:
+            copy, now = entered.world.of(x), content(x)
+            pairs = (copy.items(), now.items()) if isinstance(x, dict) else (enumerate(copy), enumerate(now))
+            if len(copy) != len(now) or any(a[0] != b[0] or a[1] is not b[1] for a, b in zip(*pairs, strict=True)):
+                return False
+    try:
+        key, _ = describe_all([before], tensors)
+    except NotReplayable:
+        return False
+    return not any(isinstance(part, Held) for part in key)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """The tensors and containers that a value is made of."""
+    stack = [value]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, TensorBase):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield x
+            stack.extend(x)
+        elif isinstance(x, dict):
+            yield x
+            stack.extend(x.values())
+
+
+def _unsettled(x: Difference | None, guards: Guards) -> Unsettled:
+    return Unsettled("it changes something that it reads (an attribute, a container, a variable)" if x is None else
+                     _reason(x, guards))
+
+
+def _reason(x: Difference, guards: Guards) -> str:
+    return f"it changes {x.name!r}, which it reads{place_of(x.name, guards.ran)}"
