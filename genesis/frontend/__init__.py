@@ -6,6 +6,7 @@ a node. Nothing here computes or knows a backend: the engine is handed in.
 | file | what it does |
 |---|---|
 | `tensor.py`, `storage.py`, `views.py`, `view_geometry.py`, `layouts.py` | a tensor, and what it shows of a memory |
+| `tensor_methods.py` | the methods that other rooms give it |
 | `recording.py`, `writes.py` | from tensors to nodes and back; writes through tensors |
 | `state.py`, `session.py`, `engine_protocol.py` | what is recorded; what a capture notes; the engine |
 | `grad_mode.py`, `autocast_policy.py`, `default_dtypes.py`, `runtime_settings.py`, `switching.py` | modes |

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,9 @@ from genesis.frontend.detached import Detached, note_detached
 from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.patches import WatchedClass
-from genesis.frontend.public_functions import bound, is_public_method
 from genesis.frontend.recording import TensorBase, leaf_numbers, misplaced, over, set_tensor_class, showing
 from genesis.frontend.state import state
+from genesis.frontend.tensor_methods import TensorMethods
 from genesis.frontend.view_geometry import strides_in
 from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure, kind_of, not_a_tensor
@@ -394,59 +393,7 @@ class Size(tuple):
         return f"genesis.Size({list(self)})"
 
 
-_OWN = frozenset(vars(Tensor))
-
-
-def _give(name: str, value: Any) -> None:
-    method = Later(name, lambda: value) if is_public_method(name, value) else value
-    type.__setattr__(Tensor, name, method)  # past `WatchedClass`: nothing is replaced
-
-
-def install(methods: type) -> type:
-    """A class decorator: give tensors the methods of the class and of its bases.
-
-    The rooms that know ops, gradients and matrices bring the methods of tensors; this one knows none of them.
-    """
-    for part in reversed(methods.__mro__):
-        if part not in TensorBase.__mro__:
-            for name, value in vars(part).items():
-                if name not in _OWN:
-                    _give(name, value)
-    return methods
-
-
-class Later:
-    """A method that is bound (`public_functions.py`) when somebody first asks for it, and stands here from then on.
-
-    Attributes:
-        name: the name of the method.
-        find: returns the function, and may import its module: `Tensor.det` comes from linalg.
-    """
-
-    __slots__ = ("find", "name")
-
-    def __init__(self, name: str, find: Callable[[], Any]):
-        self.name, self.find = name, find
-
-    def __get__(self, tensor: Tensor | None, kind: type[Tensor]) -> Any:
-        found = self.find()
-        if is_public_method(self.name, found):
-            found = bound(found, "genesis", f"Tensor.{self.name}")
-        if vars(Tensor).get(self.name) is self:  # a program may have put its own there meanwhile
-            type.__setattr__(Tensor, self.name, found)
-        return found if tensor is None else found.__get__(tensor, kind)
-
-
-def install_later(module: str, methods: str, names: Iterable[str]) -> None:
-    """Give tensors these methods of a class in a module that is not imported yet."""
-    def finder(name: str) -> Callable[[], Any]:
-        return lambda: vars(getattr(import_module(module), methods))[name]
-    for name in names:
-        type.__setattr__(Tensor, name, Later(name, finder(name)))
-
-
-for _name in _OWN:
-    if is_public_method(_name, vars(Tensor)[_name]):
-        _give(_name, vars(Tensor)[_name])
+_methods = TensorMethods(Tensor)
+install, install_later = _methods.install, _methods.install_later
 set_tensor_class(Tensor)
 __all__ = ["Size", "Tensor"]
