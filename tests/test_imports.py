@@ -48,7 +48,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.autograd": (*RECORDS, "genesis.ops"),
     # gradients between boundaries, and those whose NaN is looked for, are written out as nodes
     **dict.fromkeys(("genesis.autograd.anomaly", "genesis.autograd.backward_engine"),
-                    (*RECORDS, "genesis.autograd", "genesis.ops", "genesis.passes.graph.autodiff")),
+                    (*RECORDS, "genesis.autograd", "genesis.ops", "genesis.passes.graph.autodiff",
+                     "genesis.runtime.contexts")),
     "genesis.engine": (*RECORDS, "genesis.passes", "genesis.codegen", "genesis.runtime"),
     "genesis.random": RECORDS,
     **dict.fromkeys(("genesis.linalg", "genesis.signal", "genesis.special", "genesis.amp"), (*RECORDS, "genesis.ops")),

@@ -8,12 +8,13 @@ from typing import Any
 from genesis.ir.errors import failure
 from genesis.ir.graph import topological
 from genesis.ir.node import Node
+from genesis.runtime.contexts import Switched, Temporary
 
 enabled = False
 """Whether backward looks for NaNs; `detect_anomaly` sets it."""
 
 
-class detect_anomaly:
+class detect_anomaly(Temporary):
     """A context: inside, backward checks every value it computes with, and raises at the first NaN that no operand had.
 
     All values are computed and kept, one by one: only for finding an error.
@@ -35,15 +36,8 @@ class detect_anomaly:
     """
 
     def __init__(self, check_nan: bool = True):
-        self._check, self._before = check_nan, False
-
-    def __enter__(self) -> None:
-        global enabled
-        self._before, enabled = enabled, self._check
-
-    def __exit__(self, *error: object) -> None:
-        global enabled
-        enabled = self._before
+        put = globals().__setitem__
+        super().__init__(lambda: Switched([(put, "enabled", check_nan)], [(put, "enabled", enabled)]))
 
 
 class set_detect_anomaly(detect_anomaly):
@@ -51,11 +45,10 @@ class set_detect_anomaly(detect_anomaly):
 
     def __init__(self, mode: bool, check_nan: bool = True):
         global enabled
-        super().__init__(mode and check_nan)
-        self._before, enabled = enabled, mode and check_nan
-
-    def __enter__(self) -> None:
-        pass
+        super().__init__(check_nan)
+        before, put = enabled, globals().__setitem__
+        self._look = lambda: Switched((), [(put, "enabled", before)])
+        enabled = mode and check_nan
 
 
 def is_anomaly_enabled() -> bool:

@@ -6,10 +6,8 @@ Attributes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from genesis.ir.suggest import suggesting
+from genesis.runtime.contexts import Temporary, items
 
 enabled = True
 benchmark = False
@@ -33,18 +31,10 @@ def is_acceptable(tensor: object) -> bool:
     return False
 
 
-@contextmanager
 def flags(enabled: bool = False, benchmark: bool = False, benchmark_limit: int = 10, deterministic: bool = False,
-          allow_tf32: bool = True) -> Iterator[None]:
+          allow_tf32: bool = True) -> Temporary:
     """Sets the switches inside."""
-    given = {"enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
-             "deterministic": deterministic, "allow_tf32": allow_tf32}
-    own = globals()
-    before = {name: own[name] for name in given}
-    own.update(given)
-    try:
-        yield
-    finally:
-        own.update(before)
+    return items(globals(), {"enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
+                             "deterministic": deterministic, "allow_tf32": allow_tf32})
 
 __getattr__ = suggesting(__name__)

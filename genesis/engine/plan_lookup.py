@@ -14,6 +14,7 @@ from genesis.engine.state import engine_state
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.types import Device
+from genesis.runtime.contexts import Switched, Temporary
 
 if TYPE_CHECKING:
     from genesis.codegen.base import Backend
@@ -83,7 +84,7 @@ def last_plan() -> Compiled | None:
     return engine_state.last
 
 
-class observe:
+class observe(Temporary):
     """A context that calls `observer` with every plan built inside.
 
     >>> import genesis
@@ -96,13 +97,8 @@ class observe:
     """
 
     def __init__(self, observer: Callable[[Compiled], None]):
-        self._observer = observer
-
-    def __enter__(self) -> None:
-        engine_state.observers.append(self._observer)
-
-    def __exit__(self, *error: object) -> None:
-        engine_state.observers.remove(self._observer)
+        told = engine_state.observers
+        super().__init__(lambda: Switched([(told.append, observer)], [(told.remove, observer)]))
 
 
 def backend_of(device: Device) -> Backend:

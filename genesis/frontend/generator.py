@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
@@ -18,6 +17,7 @@ from genesis.frontend.state import state
 from genesis.frontend.threads import unlocked_after_fork
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
+from genesis.runtime.contexts import Switched, Temporary
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -125,15 +125,9 @@ class Generator:
             self._draws = draw + 1
             return self._seed if self._seed < 2**63 else self._seed - 2**64, draw
 
-    @contextmanager
-    def standing(self) -> Iterator[None]:
+    def standing(self) -> Temporary:
         """A context after which the generator stands where it stood before."""
-        seed, draws = self._seed, self._draws
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._seed, self._draws = seed, draws
+        return Temporary(lambda: Switched((), self.moved_to(self)))
 
     def ahead(self, moved: dict[Any, Any]) -> tuple[tuple[int, int], list[Change], list[Expected]]:
         """What `next_draw` gives next; see `session.ahead_of`."""
@@ -223,9 +217,8 @@ def set_rng_state(new_state: Tensor) -> None:
     default_generator.set_state(new_state)
 
 
-@contextmanager
 def fork_rng(devices: Sequence[Any] | None = None, enabled: bool = True, *,
-             device_type: str | None = None) -> Iterator[None]:
+             device_type: str | None = None) -> Temporary:
     """A context after which the default generator is as it was before. One generator serves all devices, so `devices`
     and `device_type` are ignored; `enabled=False` does nothing.
 
@@ -237,10 +230,9 @@ def fork_rng(devices: Sequence[Any] | None = None, enabled: bool = True, *,
     True
     """
     if not enabled:
-        yield
-        return
-    before = get_rng_state()
-    try:
-        yield
-    finally:
-        set_rng_state(before)
+        return Temporary(lambda: Switched((), ()))
+
+    def look() -> Switched:
+        _refuse("a generator was set")
+        return Switched((), default_generator.moved_to(default_generator))
+    return Temporary(look)

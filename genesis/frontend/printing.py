@@ -8,14 +8,14 @@ each dimension.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from genesis.frontend.default_dtypes import get_default_dtype
 from genesis.ir.errors import failure
 from genesis.ir.types import cpu
+from genesis.runtime.contexts import Switched, Temporary
 
 PREFIX: Final = "tensor("
 """The text before the elements; lines below the first are indented by its length."""
@@ -68,13 +68,17 @@ def set_printoptions(precision: int | None = None, threshold: float | None = Non
     tensor([3.14, 2.72])
     >>> genesis.set_printoptions(profile="default")
     """
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    _options[0] = _changed(profile, sci_mode, **given)
+
+
+def _changed(profile: str | None = None, sci_mode: bool | None = None, **given: Any) -> PrintOptions:
+    """The options as `set_printoptions` makes them."""
     if profile is not None and profile not in PROFILES:
         raise failure("set_printoptions", f"there is no profile {profile!r}",
                       hint=f"the profiles are {', '.join(PROFILES)}", error=ValueError)
-    given: dict[str, Any] = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems,
-                             "linewidth": linewidth}
     start = _options[0] if profile is None else PROFILES[profile]
-    _options[0] = replace(start, sci_mode=sci_mode, **{name: x for name, x in given.items() if x is not None})
+    return replace(start, sci_mode=sci_mode, **{name: x for name, x in given.items() if x is not None})
 
 
 def get_printoptions() -> dict[str, Any]:
@@ -83,8 +87,7 @@ def get_printoptions() -> dict[str, Any]:
     return {name: getattr(options, name) for name in PrintOptions.__dataclass_fields__}
 
 
-@contextmanager
-def printoptions(**options: Any) -> Iterator[None]:
+def printoptions(**options: Any) -> Temporary:
     """A context inside which these options of `set_printoptions` are set.
 
     >>> import genesis
@@ -92,12 +95,11 @@ def printoptions(**options: Any) -> Iterator[None]:
     ...     print(genesis.tensor([1.0, 2.0]))
     tensor([1.0000e+00, 2.0000e+00])
     """
-    before = _options[0]
-    set_printoptions(**{"sci_mode": before.sci_mode, **options})
-    try:
-        yield
-    finally:
-        _options[0] = before
+    def look() -> Switched:
+        before = _options[0]
+        return Switched([(_options.__setitem__, 0, _changed(**{"sci_mode": before.sci_mode, **options}))],
+                        [(_options.__setitem__, 0, before)])
+    return Temporary(look)
 
 
 def tensor_text(tensor: Any) -> str:

@@ -19,7 +19,7 @@ from genesis.frontend.state import state
 from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
 from genesis.ir.source import here
-from genesis.runtime.contexts import Context, leaving, profiled_by
+from genesis.runtime.contexts import Context, Switched, Temporary, leaving, profiled_by
 
 _PACKAGE = __file__.removesuffix("frontend/session.py")
 
@@ -252,17 +252,21 @@ def repeated(action: Callable[[], Any], undo: Callable[[], Any]) -> None:
     if session.tentative:  # it is left out
         session.numbers.append(((), _Again(action, undo)))
         return
-    before, (set_profile, traced) = session.extent(), profiled_by(sys.getprofile())
-    session.repeating = True
-    sys.setprofile(session.note_own_code)
-    try:
+    before = session.extent()
+    with _repeating(session):
         action()
-    finally:
-        set_profile(*traced)
-        session.repeating = False
     if session.extent() != before:
         session.refuse("it computes in what a replay runs again")
     session.numbers.append(((), _Again(action, undo)))
+
+
+def _repeating(session: Session) -> Temporary:
+    """A context inside which the user's code that runs is noted as what replays run again."""
+    def look() -> Switched:
+        set_profile, traced = profiled_by(sys.getprofile())
+        return Switched([(setattr, session, "repeating", True), (sys.setprofile, session.note_own_code)],
+                        [(set_profile, *traced), (setattr, session, "repeating", False)])
+    return Temporary(look)
 
 
 class _Again:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import changing
 from genesis.ops.parts import stack
+from genesis.runtime.contexts import Switched, Temporary
 
 
 def functional_call(module: Module, parameter_and_buffer_dicts: Any, args: Any = None,
@@ -55,22 +56,20 @@ def _merged(dicts: Any) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _replaced(module: Module, tensors: dict[str, Any]) -> Iterator[None]:
+def _replaced(module: Module, tensors: dict[str, Any]) -> Temporary:
     """A context inside which the module has these tensors."""
-    before: list[tuple[Any, str, Any]] = []
     modules = dict(module.named_modules(remove_duplicate=False))
-    try:
+
+    def look() -> Switched:
+        found, back = [changing()], [changing()]
         for path, x in tensors.items():
             owner, _, name = path.rpartition(".")
             of = modules[owner]
             registry = of._parameters if name in of._parameters else of._buffers
-            before.append((registry, name, registry[name]))
-            registry[name] = x
-        yield
-    finally:
-        for registry, name, own in reversed(before):
-            registry[name] = own
+            found.append((dict.__setitem__, registry, name, x))
+            back.append((dict.__setitem__, registry, name, registry[name]))
+        return Switched(found, back)
+    return Temporary(look)
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -237,6 +237,7 @@ def forget_equal(nodes: Iterable[Node]) -> None:
 
 def forget_sizes_of(trace: Trace) -> None:
     """Drop what the tables know of types with sizes of this trace, which is over; other threads' traces go on."""
+    trace.end()
     forget_types_of(trace)
     for key in list(_result_types):
         if has_size_of(key[2:], trace):

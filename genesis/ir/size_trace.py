@@ -70,9 +70,14 @@ class Trace:
         return self
 
     def __exit__(self, *error: object) -> None:
-        _active.pop()
+        self.end()
         self._computed.clear()
         self._compared.clear()
+
+    def end(self) -> None:
+        """Let nobody ask this trace any more, whatever has ended the block that it was entered for."""
+        while self in _active and _active.pop() is not self:
+            pass
 
     @property
     def values(self) -> dict[str, int]:

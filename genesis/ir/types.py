@@ -223,16 +223,26 @@ def _devices_text() -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-_switches: list[Callable[[Device], Device]] = []
-"""What makes a device the default, and gives the one before: of who makes tensors (`ops/creation.py`)."""
-
-_before: list[Device] = []
-"""Default devices of the contexts around the one that is entered."""
+_context_of: list[Callable[[Device], object]] = []
+"""What gives the context that makes a device the default: of who makes tensors (`ops/creation.py`)."""
 
 
-def switch_default_by(switch: Callable[[Device], Device]) -> None:
-    """Let `with device:` call this."""
-    _switches[:] = [switch]
+def switch_default_by(context_of: Callable[[Device], object]) -> None:
+    """Let `with device:` enter and leave the context that this gives for the device."""
+    _context_of[:] = [context_of]
+
+
+class _OfItsContext:
+    """`__enter__` or `__exit__` of a device: that of its context, which may be a function of C
+    (`runtime/contexts.py`)."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, device: Device | None, owner: type | None = None) -> Callable[..., object]:
+        if device is None:  # looked up in the class, as `contextlib.ExitStack` does
+            return lambda device, *error: getattr(_context_of[0](device), self._name)(*error)
+        return getattr(_context_of[0](device), self._name)  # type: ignore[no-any-return]
 
 
 class Device:
@@ -278,13 +288,14 @@ class Device:
     def __reduce__(self) -> tuple:
         return Device, (self.type, self.index)
 
-    def __enter__(self) -> Device:
-        """Inside, tensors are made on this device where nothing else is said."""
-        _before.append(_switches[0](self))
-        return self
+    if TYPE_CHECKING:
+        def __enter__(self) -> Device:
+            """Inside, tensors are made on this device where nothing else is said."""
 
-    def __exit__(self, *error: object) -> None:
-        _switches[0](_before.pop())
+        def __exit__(self, *error: object) -> None:
+            """The default is the one of before."""
+    else:
+        __enter__, __exit__ = _OfItsContext("__enter__"), _OfItsContext("__exit__")
 
 
 cpu: Final = Device("cpu")

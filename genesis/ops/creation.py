@@ -30,6 +30,7 @@ from genesis.ops.common import number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.interop import from_numpy
 from genesis.ops.out import into, made_like
+from genesis.runtime.contexts import Switched, Temporary
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -88,13 +89,15 @@ def set_default_device(device: DeviceLike) -> None:
     _default_device = device_from(device)
 
 
-def _switched(device: Device) -> Device:
-    before = _default_device
-    set_default_device(device)
-    return before
+@functools.cache
+def _as_default(device: Device) -> Temporary:
+    """The context of a device: inside, it is where tensors are made."""
+    put = globals().__setitem__
+    return Temporary(lambda: Switched([(put, "_default_device", device_from(device))],
+                                      [(put, "_default_device", _default_device)], device))
 
 
-switch_default_by(_switched)
+switch_default_by(_as_default)
 
 
 def finish(result: Tensor, requires_grad: bool) -> Tensor:

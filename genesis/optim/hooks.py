@@ -10,6 +10,7 @@ from typing import Any
 
 from genesis.frontend import session
 from genesis.nn.modules.hooks import RemovableHandle
+from genesis.runtime.contexts import Switched, Temporary
 
 Hook = Callable[..., Any]
 
@@ -38,8 +39,7 @@ def around_step(optimizer: Any, step: Hook, args: tuple[Any, ...], kwargs: dict[
     own = vars(optimizer)
     if own.get("_in_step"):
         return step(optimizer, *args, **kwargs)
-    own["_in_step"] = True
-    try:
+    with Temporary(lambda: Switched([(own.__setitem__, "_in_step", True)], [(own.pop, "_in_step", None)])):
         given: Any = ((optimizer, *args), kwargs)
         for hook in [*everywhere[BEFORE].values(), *of(optimizer, BEFORE)]:
             changed = hook(optimizer, *given)
@@ -52,8 +52,6 @@ def around_step(optimizer: Any, step: Hook, args: tuple[Any, ...], kwargs: dict[
         for hook in [*of(optimizer, AFTER), *everywhere[AFTER].values()]:
             hook(optimizer, *given)
         return result
-    finally:
-        del own["_in_step"]
 
 
 def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:

@@ -6,14 +6,15 @@ two functions that are called; what these do is one call of C.
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from itertools import chain, starmap
+from itertools import chain, compress, repeat, starmap
 from operator import call
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 
 class _Entering:
@@ -77,6 +78,74 @@ def leaving(*changes: tuple) -> Callable[..., str]:
     ('', [1, 2])
     """
     return partial(_ITEM, defaultdict(partial(in_order, starmap(call, changes))))
+
+
+Changes = Sequence[tuple[Any, ...]]
+"""Functions of C, each with its arguments."""
+
+
+class Switched(NamedTuple):
+    """What a context does: the changes that enter it, those that leave it, and what `as` gives."""
+
+    changes: Changes
+    back: Changes
+    given: object = None
+
+
+class Temporary(Context):
+    """A context that makes some changes and takes them back; it may be entered inside of itself. Also a decorator.
+
+    Args:
+        look: what to change, and how to take that back as things are now; asked just before the context is entered.
+
+    >>> shown = [1]
+    >>> with Temporary(lambda: Switched([(shown.append, 2)], [(shown.pop,)])):
+    ...     shown
+    [1, 2]
+    >>> shown
+    [1]
+    """
+
+    __slots__ = ("_backs", "_left_first", "_look")
+
+    def __init__(self, look: Callable[[], Switched]):
+        self._look = look
+        self._backs: list[Changes] = []
+        self._left_first = False
+
+    def _entering(self) -> Callable[[], object]:
+        found = self._look()
+        if self._left_first:
+            self._left_first = False
+        else:
+            self._backs.append(found.back)
+        return partial(next, compress(starmap(call, found.changes), repeat(False)), found.given)
+
+    def _leaving(self) -> Callable[..., object]:
+        if self._backs:
+            back = self._backs.pop()
+        else:  # from Python 3.14 on a `with` looks this up first
+            back, self._left_first = self._look().back, True
+        return leaving(*back)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, each of whose calls runs inside of such a context."""
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with Temporary(self._look):
+                return function(*args, **kwargs)
+        return inside
+
+
+def items(target: MutableMapping[str, Any], given: Mapping[str, Any]) -> Temporary:
+    """A context inside of which a dictionary, such as a module's globals, has these items."""
+    return Temporary(lambda: Switched([(target.update, dict(given))],
+                                      [(target.update, {name: target[name] for name in given})]))
+
+
+def attribute(owner: object, name: str, value: object) -> Temporary:
+    """A context inside of which an object has this value as an attribute that it has."""
+    return Temporary(lambda: Switched([(setattr, owner, name, value)], [(setattr, owner, name, getattr(owner, name))]))
 
 
 def profiled_by(profile: object) -> tuple[Callable[..., object], tuple[object, ...]]:

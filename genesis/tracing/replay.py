@@ -83,8 +83,9 @@ def computing_anew(roots: Iterable[Node], known: set[Node]) -> Iterator[None]:
         stack.extend(node.inputs)
         if node.buffer is not None:
             hidden.append((node, node.buffer))
-            node.buffer = None
     try:
+        for node, _ in hidden:
+            node.buffer = None
         yield
     finally:
         for node, buffer in hidden:

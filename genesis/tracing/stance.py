@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any
 
 from genesis.frontend import session
+from genesis.frontend.at_once import Change
 from genesis.frontend.state import state
 from genesis.frontend.switching import SPARE, Switch
 from genesis.ir.errors import failure
+from genesis.runtime.contexts import Switched, Temporary
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile")
 _NO_STANCES = {"aot_eager_then_compile": "there is no backend between recording and compiling"}
@@ -104,7 +104,7 @@ def is_compiling() -> bool:
     return _thread.flags[0] == 1
 
 
-class set_stance(AbstractContextManager[None]):  # a name of torch's
+class set_stance(Temporary):  # a name of torch's
     """Set what compiled functions do from now on; in a `with`, or as a decorator, until its end.
 
     Args:
@@ -136,25 +136,18 @@ class set_stance(AbstractContextManager[None]):  # a name of torch's
             raise failure("set_stance", "skip_guard_eval_unsafe=True: a replay without guards could give wrong values")
         if force_backend is not None:
             raise failure("set_stance", f"force_backend={force_backend!r}: there is one compiler")
-        self._stance, self._before = stance, _stance
+        self._before = before = _stance
+        super().__init__(lambda: Switched([_to(stance)], [_to(before)]))
+        self._stance = stance
         set_to(stance)
-
-    def __enter__(self) -> None:
-        set_to(self._stance)
-
-    def __exit__(self, *error: object) -> None:
-        set_to(self._before)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, run under the stance; outside of it the one before holds."""
         set_to(self._before)
+        stance = self._stance
+        return Temporary(lambda: Switched([_to(stance)], [_to(_stance)]))(function)
 
-        @functools.wraps(function)
-        def under(*args: Any, **kwargs: Any) -> Any:
-            before = _stance
-            set_to(self._stance)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                set_to(before)
-        return under
+
+def _to(stance: str) -> Change:
+    """The change that makes this the stance."""
+    return globals().update, {"_stance": stance, "unusual": True}

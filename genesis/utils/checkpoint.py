@@ -20,6 +20,7 @@ from genesis.ir.node import make
 from genesis.ir.ops import control, recompute
 from genesis.ir.source import here
 from genesis.ir.suggest import suggesting
+from genesis.runtime.contexts import Switched, Temporary
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
@@ -52,14 +53,11 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     if not mode.enabled:
         return function(*args, **kwargs)
     region = Region()
-    state.regions.append(region)
-    try:
+    with Temporary(lambda: Switched([(state.regions.append, region)], [(state.regions.remove, region)])):
         result = function(*args, **kwargs)
         given: dict[int, Any] = {}
         _tensors(result, region, given)
         nodes = [read(x) for x in given.values()]
-    finally:
-        state.regions.remove(region)
     if not nodes:
         return result
     end = make(recompute.leave, tuple(nodes), (region.number,), here())

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
@@ -93,15 +94,19 @@ class AtExit(NamedTuple):
 
 @cache
 def _exits_of(code: CodeType) -> frozenset[int]:
-    """The offsets of the opcodes with which `with` blocks of the code end: three times None, and the call."""
+    """The offsets of the opcodes with which `with` blocks of the code end: three times None, and the call; after an
+    exception in the block those of its handler, before that calls."""
     found: set[int] = set()
     listed = list(dis.get_instructions(code))
+    for before, call in pairwise(listed):
+        if (before.opname, call.opname) == ("PUSH_EXC_INFO", "WITH_EXCEPT_START"):
+            found.update((before.offset, call.offset))
     for at in range(len(listed) - 4):
         window = listed[at:at + 5]
         if all(i.opname == "LOAD_CONST" and i.argval is None for i in window[:3]) and (
                 window[3].opname in ("PRECALL", "CALL") and window[3].arg == 2):
-            before = [listed[at - 1].offset] if at and listed[at - 1].opname in ("SWAP", "NOP") else []
-            found.update([*before, *(i.offset for i in window if i.opname != "POP_TOP")])
+            first = [listed[at - 1].offset] if at and listed[at - 1].opname in ("SWAP", "NOP") else []
+            found.update([*first, *(i.offset for i in window if i.opname != "POP_TOP")])
     return frozenset(found)
 
 

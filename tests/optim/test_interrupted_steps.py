@@ -64,6 +64,55 @@ def test_a_closure_that_raises_ends_a_step_of_lbfgs_where_it_began(search: str |
         assert (w.tolist(), state_of(opt)) == (v.tolist(), state_of(twin))
 
 
+def tracked_until_it_raises(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The function with tracking on, which stays on where it raises."""
+    def inside() -> Any:
+        mode = genesis.frontend.grad_mode.tracking(True)
+        mode.__enter__()
+        found = function()
+        mode.__exit__(None, None, None)
+        return found
+    return inside
+
+
+LEFT: dict[str, Callable[[], Any]] = {
+    "tracking": lambda: genesis.frontend.grad_mode.tracking(True), "inference": genesis.inference_mode, "autocast": lambda: genesis.autocast("cpu"),
+    "device": lambda: genesis.device("meta"), "anomaly": genesis.autograd.detect_anomaly}
+
+
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_closure_that_leaves_a_mode_switched_and_raises(search: str | None, left: str,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an interrupt does where a `with` of the closure, or the one around it, ends: what puts parameters back works
+    in any mode."""
+    monkeypatch.setattr(optim.lbfgs, "enable_grad", lambda: tracked_until_it_raises)
+    w, opt, closure = second_order(search)
+    opt.step(closure)
+    before, kept = w.tolist(), state_of(opt)
+    calls, mode = 0, LEFT[left]()
+
+    def leaving() -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            mode.__enter__()
+            raise KeyboardInterrupt
+        return closure()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            opt.step(leaving)
+    finally:
+        mode.__exit__(None, None, None)
+    genesis.set_grad_enabled(True)
+    assert (w.tolist(), state_of(opt)) == (before, kept)
+    v, twin, same = second_order(search)
+    twin.step(same)
+    twin.step(same)
+    opt.step(closure)
+    assert (w.tolist(), state_of(opt)) == (v.tolist(), state_of(twin))
+
+
 def test_a_first_step_of_lbfgs_that_fails_leaves_no_state() -> None:
     w, opt, closure = second_order(None, raises_at=2)
     with pytest.raises(KeyboardInterrupt):

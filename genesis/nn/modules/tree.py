@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from operator import setitem
 from typing import Any, TypeVar
 
@@ -25,15 +26,18 @@ def epoch() -> int:
     return _epoch
 
 
+_epochs = count(1)
+
+
 def changed() -> None:
     """A module changed: a new epoch."""
     global _epoch
-    _epoch += 1
+    _epoch = next(_epochs)
 
 
 def changing() -> Change:
     """The change, of those that are made at once, by which modules are changed."""
-    return setitem, globals(), "_epoch", _epoch + 1
+    return setitem, globals(), "_epoch", next(_epochs)
 
 
 class Registry(dict):

@@ -6,8 +6,8 @@ backward: a pass cuts it into buckets, and each is reduced as soon as its gradie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from genesis import distributed as dist
@@ -26,6 +26,7 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parallel.grad_bucket import reduce_by_hook
 from genesis.nn.parallel.joining import Joining, joined
 from genesis.ops.creation import tensor, zeros_like
+from genesis.runtime.contexts import Temporary, items
 
 __all__ = ["DistributedDataParallel"]
 
@@ -112,15 +113,10 @@ class DistributedDataParallel(Module):
             self._expects_backward = False
             self._reducer.reduce(reached, self.joining)
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> Temporary:
         """A context in which forwards begin backwards that only accumulate; the first one after it reduces all that
         has been accumulated."""
-        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = before
+        return items(vars(self), {"require_backward_grad_sync": False})
 
     def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """Let hook(state, bucket) reduce each bucket of gradients (`distributed.algorithms.ddp_comm_hooks`): it returns

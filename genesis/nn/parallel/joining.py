@@ -92,8 +92,8 @@ def joined(model: Any, by_initial: bool, enable: bool, throws: bool) -> Iterator
         return
     device = next(model.parameters()).device
     joining = Joining(group, device, by_initial, throws)
-    model.joining = joining
     try:
+        model.joining = joining
         yield
         for reduces in joining.others():
             model.shadow(reduces)

@@ -6,16 +6,15 @@ the originals are children under `parametrizations`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.nn.modules.container import ModuleDict, ModuleList
 from genesis.nn.modules.module import Module
-from genesis.nn.modules.tree import changed
+from genesis.nn.modules.tree import changed, changing
 from genesis.nn.parameter import Parameter
+from genesis.runtime.contexts import Switched, Temporary
 
 __all__ = ["ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
            "transfer_parametrizations_and_params", "type_before_parametrizations"]
@@ -24,19 +23,13 @@ _cache: dict[tuple[int, str], Tensor] = {}
 _caching = 0
 
 
-@contextmanager
-def cached() -> Iterator[None]:
+def cached() -> Temporary:
     """Inside, each parametrized tensor is computed once."""
-    global _caching
-    _caching += 1
-    changed()
-    try:
-        yield
-    finally:
-        _caching -= 1
-        changed()
-        if not _caching:
-            _cache.clear()
+    def look() -> Switched:
+        put, before = globals().__setitem__, _caching
+        dropped = () if before else [(_cache.clear,)]
+        return Switched([(put, "_caching", before + 1), changing()], [(put, "_caching", before), changing(), *dropped])
+    return Temporary(look)
 
 
 class ParametrizationList(ModuleList):

@@ -115,8 +115,8 @@ class ParameterGroup:
     @contextmanager
     def in_place(self, tensors: Sequence[Any]) -> Iterator[None]:
         """Inside, the modules have these tensors as their parameters."""
-        self._put(tensors)
         try:
+            self._put(tensors)
             yield
         finally:
             self._put(self._at_rest)

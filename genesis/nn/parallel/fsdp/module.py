@@ -17,6 +17,7 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parallel.fsdp.gathered import Gathered
 from genesis.nn.parallel.fsdp.group import ParameterGroup
 from genesis.nn.parallel.fsdp.policy import MixedPrecisionPolicy
+from genesis.runtime.contexts import Switched, Temporary
 
 
 class _Forward:
@@ -46,12 +47,9 @@ class FSDPModule(Module):
         outermost = not _running
         if not outermost:
             return self._call_gathered(group, outermost, args, kwargs)
-        _running.append(_Forward())
-        try:
-            with drawing_part(0, *self._place):
-                return self._call_gathered(group, outermost, args, kwargs)
-        finally:
-            _running.clear()
+        with Temporary(lambda: Switched([(_running.append, _Forward())], [(_running.clear,)])), \
+                drawing_part(0, *self._place):
+            return self._call_gathered(group, outermost, args, kwargs)
 
     def _call_gathered(self, group: ParameterGroup | None, outermost: bool, args: tuple[Any, ...],
                        kwargs: dict[str, Any]) -> Any:
