@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from genesis.frontend.at_once import at_once, changes
@@ -111,8 +113,10 @@ class GradScaler(Suggesting):
             raise failure("GradScaler.step", "step() has already been called since the last update().")
         if seen.overflow is None:
             self.unscale_(optimizer)
-        result = None if bool(seen.overflow.item()) else optimizer.step(*args, **how)
-        seen.stepped = True
+        noted = (setattr, seen, "stepped", True), partial(setattr, seen, "stepped", False)
+        with optimizer.stepping_with(*noted) if hasattr(optimizer, "stepping_with") else nullcontext():
+            result = None if bool(seen.overflow.item()) else optimizer.step(*args, **how)
+        seen.stepped = True  # of a step that was left out, or that notes nothing: an optimizer of the user's
         return result
 
     def update(self, new_scale: float | None = None) -> None:

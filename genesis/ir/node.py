@@ -11,6 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from genesis.ir.memos import counted
@@ -212,17 +213,10 @@ counted("types of results", lambda: len(_result_types), 400, MOST_RESULT_TYPES +
 _source: Source | TextSource | None = None
 
 
-class _Entry(weakref.ref):
-    """A weak reference that knows its key in the table."""
-
-    __slots__ = ("key",)
-    key: tuple
-
-
-def _forget(entry: _Entry) -> None:
-    found = _table.pop(entry.key, None)
-    if found is not entry and found is not None:  # the place is another node's by now
-        _table[entry.key] = found
+_forget: Final = _table.pop
+"""What a node's end calls: as `MethodType(_forget, key)`, which takes the weak reference as the default. No line of
+Python runs there, where it would swallow an interrupt. A place that is another node's by now is not reached: the
+reference was dropped with it."""
 
 
 def forget_equal(nodes: Iterable[Node]) -> None:
@@ -300,9 +294,7 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
                 break
         else:
             node.needs_grad = op.name == "watch"
-    entry = _Entry(node, _forget)
-    entry.key = key
-    _table[key] = entry
+    _table[key] = weakref.ref(node, MethodType(_forget, key))
     return node
 
 

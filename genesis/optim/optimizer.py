@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any
 
 from genesis.frontend import session
+from genesis.frontend.at_once import Change
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import emit, read_all
@@ -38,6 +39,7 @@ from genesis.optim.hooks import (
 from genesis.optim.hooks import everywhere as _hooked
 from genesis.optim.loading import load
 from genesis.optim.writes import Writes, layers_of
+from genesis.runtime.contexts import Switched, Temporary
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
@@ -86,6 +88,7 @@ class Optimizer:
     whole."""
 
     _writes: Writes | None = None
+    _noted: tuple[Change, Callable[[], Any]] | None = None
 
     def __init__(self, params: Iterable[Any], defaults: Group):
         self.defaults = defaults
@@ -165,7 +168,7 @@ class Optimizer:
 
     def _update(self) -> None:
         """Record the updates of all parameters, write all of them at once, and end the step."""
-        writes = Writes()
+        writes = Writes(self._noted)
         try:
             with no_grad():
                 self._writes = writes
@@ -179,6 +182,15 @@ class Optimizer:
         finally:
             self._writes = None
         engine.end_step()
+
+    def stepping_with(self, change: Change, undo: Callable[[], Any]) -> Temporary:
+        """A context in which a step makes a change together with what it writes: both are made, or none.
+
+        `undo` takes the change back where what was written is dropped, as the step's plan fails. A step that a subclass
+        overrides makes its writes one by one, and not the change.
+        """
+        own = vars(self)
+        return Temporary(lambda: Switched([(own.__setitem__, "_noted", (change, undo))], [(own.pop, "_noted", None)]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or overwrite them with 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from genesis.frontend.at_once import Change
@@ -16,11 +17,15 @@ from genesis.ir.node import Node
 class Writes:
     """What a step writes, and what it counts in Python, until all of it is made at once.
 
+    Args:
+        noted: a change that is made with the first of these, and what takes it back if the plan fails.
+
     Attributes:
         moved: see `session.ahead_of`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, noted: tuple[Change, Callable[[], Any]] | None = None) -> None:
+        self._noted = noted
         self.moved: dict[Any, Any] = {}
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
@@ -42,8 +47,20 @@ class Writes:
         for node, numbers in self._counts:
             if hasattr(numbers, "undo") and not is_tentative():
                 state.undo[node] = numbers.undo  # first: nobody drops a content that is not written
+        if self._noted is not None and self._counts:
+            change, undo = self._noted
+            self._counted.append(change)
+            node = self._counts[0][0]
+            state.undo[node] = partial(_call_both, state.undo.get(node), undo)
+            self._noted = None
         assign_all(self._tensors, self._nodes, self._counted)
         self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
+
+
+def _call_both(first: Callable[[], Any] | None, second: Callable[[], Any]) -> None:
+    if first is not None:
+        first()
+    second()
 
 
 def layers_of(parameters: Sequence[Tensor]) -> list[int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 import genesis
+from tests.faults.events import Traced, chosen
 
 HOW = {"init_scale": 8.0, "growth_interval": 2, "growth_factor": 4.0, "backoff_factor": 0.25}
 
@@ -82,3 +85,58 @@ def test_one_infinite_gradient_of_several_leaves_the_step_out() -> None:
     scaler.step(optimizer)
     scaler.update()
     assert w.tolist() == v.tolist() == [1.0, 1.0] and scaler.get_scale() == 4.0
+
+
+def about_to_step(kind: str) -> tuple[Any, Any, Any]:
+    """A parameter with a scaled gradient, its optimizer and the scaler."""
+    w = genesis.ones(2, requires_grad=True)
+    optimizer: Any = {"SGD": genesis.optim.SGD, "Adam": genesis.optim.Adam}[kind]([w], lr=0.125)
+    scaler = genesis.amp.GradScaler("cpu", **HOW)
+    scaler.scale((w * w).sum()).backward()
+    return w, optimizer, scaler
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_an_interrupted_step_is_noted_where_it_was_made(kind: str) -> None:
+    """Whoever steps again after an interrupt makes the one step, or is told that it was made."""
+    w, optimizer, scaler = about_to_step(kind)
+    scaler.step(optimizer)
+    after, lines = w.tolist(), Traced("line", ("optim/", "amp/", "frontend/writes.py"))
+    w, optimizer, scaler = about_to_step(kind)
+    places, made = lines.places(lambda: scaler.step(optimizer)), set()
+    for at in chosen(places):
+        w, optimizer, scaler = about_to_step(kind)
+        with suppress(KeyboardInterrupt):
+            lines.interrupt(lambda scaler=scaler, optimizer=optimizer: scaler.step(optimizer), at)
+        first = w.tolist()
+        made.add(first == after)
+        try:
+            scaler.step(optimizer)
+            again = True
+        except RuntimeError as error:
+            assert "already been called" in str(error)
+            again = False
+        assert (w.tolist(), again) == (after, first != after), f"interrupted at {places[at]}"
+        scaler.update()
+    assert made == {True, False}
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_a_step_that_has_no_memory_can_be_made_again(kind: str) -> None:
+    w, optimizer, scaler = about_to_step(kind)
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    after, calls = w.tolist(), Traced("call")
+    w, optimizer, scaler = about_to_step(kind)
+    scaler.unscale_(optimizer)
+    scaler._seen[id(optimizer)].overflow.item()
+    count = len(calls.places(partial(scaler.step, optimizer)))
+    for at in range(count):
+        w, optimizer, scaler = about_to_step(kind)
+        scaler.unscale_(optimizer)
+        scaler._seen[id(optimizer)].overflow.item()
+        with pytest.raises(MemoryError):
+            calls.fail(lambda scaler=scaler, optimizer=optimizer: scaler.step(optimizer), at, MemoryError("injected"))
+        assert w.tolist() == [1.0, 1.0]
+        scaler.step(optimizer)
+        assert w.tolist() == after

@@ -9,6 +9,7 @@ import pytest
 
 import genesis
 from genesis import optim
+from genesis.frontend.grad_mode import tracking
 from tests.faults.events import Traced, chosen, injected, instants_of
 from tests.faults.loop_programs import SCHEDULES
 
@@ -67,7 +68,7 @@ def test_a_closure_that_raises_ends_a_step_of_lbfgs_where_it_began(search: str |
 def tracked_until_it_raises(function: Callable[[], Any]) -> Callable[[], Any]:
     """The function with tracking on, which stays on where it raises."""
     def inside() -> Any:
-        mode = genesis.frontend.grad_mode.tracking(True)
+        mode = tracking(True)
         mode.__enter__()
         found = function()
         mode.__exit__(None, None, None)
@@ -76,7 +77,7 @@ def tracked_until_it_raises(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 LEFT: dict[str, Callable[[], Any]] = {
-    "tracking": lambda: genesis.frontend.grad_mode.tracking(True), "inference": genesis.inference_mode, "autocast": lambda: genesis.autocast("cpu"),
+    "tracking": lambda: tracking(True), "inference": genesis.inference_mode, "autocast": lambda: genesis.autocast("cpu"),
     "device": lambda: genesis.device("meta"), "anomaly": genesis.autograd.detect_anomaly}
 
 
