@@ -77,7 +77,8 @@ def tracked_until_it_raises(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 LEFT: dict[str, Callable[[], Any]] = {
-    "tracking": lambda: tracking(True), "inference": genesis.inference_mode, "autocast": lambda: genesis.autocast("cpu"),
+    "tracking": lambda: tracking(True), "inference": genesis.inference_mode,
+    "autocast": lambda: genesis.autocast("cpu"),
     "device": lambda: genesis.device("meta"), "anomaly": genesis.autograd.detect_anomaly}
 
 
