@@ -7,9 +7,10 @@ or leaves every memory as it was.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from genesis.engine.failures import give_up
 from genesis.engine.interruption import beside, left_behind
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from genesis.codegen.base import Memory
+
+
+LOOKS: Final = 2
+"""Looks of Python's collector at the youngest generation since its last one at the second, from which on a flush has
+that looked at, too (`young_objects.py`). Fewer come of a few hundred ops, of which little is taken for old."""
 
 
 def materialize(*tensors: TensorBase | Iterable[TensorBase]) -> None:
@@ -68,6 +74,9 @@ def flush(wanted: Sequence[Storage]) -> None:
             return
         while not _flushed(wanted):
             pass
+    if gc.get_count()[1] >= LOOKS:
+        from genesis.engine.young_objects import collect_young
+        collect_young()
 
 
 def _flushed(wanted: Sequence[Storage]) -> bool:

@@ -33,6 +33,8 @@ def repeats_numbers(order: Collection[Node]) -> bool:
     """Whether a program, operands before users, uses equal formulas of a few numbers again and again. Formulas of one
     number are no loop's: each layer of a model may compute the same table of angles. Nor is a program with gradients.
     """
+    if not _several_numbers(order):
+        return False
     formula_of, value_of = _Numbered(), _Numbered()
     different: dict[int, set[int]] = {}
     uses: Counter[int] = Counter()
@@ -50,6 +52,18 @@ def repeats_numbers(order: Collection[Node]) -> bool:
         uses.update(mine)
     return any(1 < len(found) <= uses[formula] // TIMES and uses[formula] >= MANY
                for formula, found in different.items())
+
+
+def _several_numbers(order: Collection[Node]) -> bool:
+    """Whether some of a program's nodes that differ in their operands at most take different numbers. If none do, equal
+    formulas have equal values, and no formula has to be described: most long programs take few numbers, and each new
+    size of a program is asked about."""
+    taken: dict[Hashable, tuple[bool | int | float, ...]] = {}
+    for node in order:
+        numbers = [x.attrs[0] for x in node.inputs if x.op is leaves.number]
+        if numbers and taken.setdefault((node.op, node.attrs, node.types[0].shape), tuple(numbers)) != tuple(numbers):
+            return True
+    return False
 
 
 class _Numbered(dict["Node", int]):

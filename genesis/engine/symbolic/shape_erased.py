@@ -49,7 +49,7 @@ class ShapeErased:
         self.templates: dict[Hashable, list[PlanTemplate]] = {}
         self.moving: set[int] = set()
         self._first: dict[int, int] = {}
-        self._made: list[Axis] | None = None
+        self._axes: dict[frozenset[int], Sequence[Axis]] = {}  # of the data, by the inputs that are none
 
     def member(self, captured: Captured, fixed: set[int], numbers: list[int], piece: bool = False) -> Member:
         """The program with these numbers, from now on a member that was seen.
@@ -58,17 +58,17 @@ class ShapeErased:
             fixed: inputs that are no data.
             piece: it is a piece of a loop: sizes that change from turn to turn will change from piece to piece.
         """
-        if self._made is None:
-            self._made = made_axes(captured)
-        types = captured.memory_types
-        axes = [*data_axes(types, fixed), *self._made]
+        types, given = captured.memory_types, frozenset(fixed)
+        axes = self._axes.get(given)
+        if axes is None:  # they are the same for all members, which differ in sizes alone
+            axes = self._axes[given] = (*data_axes(types, fixed), *made_axes(captured))
         for axis in axes:
             size = numbers[axis.position]
             if self._first.setdefault(axis.position, size) != size:
                 self.moving.add(axis.position)
         if piece and not self.samples:
             self.moving.update(_changing(captured, axes))
-        return Member(self, types, axes, frozenset(fixed), numbers)
+        return Member(self, types, axes, given, numbers)
 
 
 def _changing(captured: Captured, axes: Sequence[Axis]) -> set[int]:
@@ -103,8 +103,8 @@ class Member:
         signature: its fixed inputs, and the class of each axis: all that its kernels depend on, but for guards.
     """
 
-    def __init__(self, shape_erased: ShapeErased, types: Sequence[TensorType], axes: list[Axis], fixed: frozenset[int],
-                 numbers: list[int]):
+    def __init__(self, shape_erased: ShapeErased, types: Sequence[TensorType], axes: Sequence[Axis],
+                 fixed: frozenset[int], numbers: list[int]):
         self._shape_erased, self._types = shape_erased, types
         self.axes, self.fixed, self.numbers = axes, fixed, numbers
         of = exact_class_of if shape_erased.exact else class_of

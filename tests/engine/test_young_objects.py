@@ -1,0 +1,72 @@
+"""Python's collector looks at young objects behind a flush, unless a recorded program is alive."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis.engine.flushing import LOOKS
+from genesis.frontend.state import state
+
+OPS = 200
+"""Ops whose objects the youngest generation does not hold at once."""
+
+
+@pytest.fixture
+def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Generations that were looked at, with a collector that looks at the youngest only, and nothing alive of tests
+    before."""
+    found: list[int] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        if phase == "stop":
+            found.append(about["generation"])
+    before = gc.get_threshold()
+    gc.set_threshold(700, 1 << 30, 1 << 30)
+    gc.collect()
+    monkeypatch.setattr(state, "pending", {})
+    monkeypatch.setattr(state, "differentiable", {})
+    gc.callbacks.append(note)
+    yield found
+    gc.callbacks.remove(note)
+    gc.set_threshold(*before)
+    gc.enable()
+
+
+def recorded(x: Any) -> Any:
+    for _ in range(OPS):
+        x = (x + 1).cos()
+    return x
+
+
+def test_young_objects_are_looked_at_when_a_long_program_is_over(collected: list[int]) -> None:
+    x = genesis.ones(3)
+    genesis.eval(x)
+    y = recorded(x)
+    assert gc.get_count()[1] >= LOOKS and 1 not in collected
+    y.tolist()
+    assert collected.count(1) == 1 and gc.get_count()[1] < LOOKS
+
+
+def test_a_graph_that_is_alive_is_not_taken_for_old(collected: list[int]) -> None:
+    """A loss that is read before its backward, and values that wait while another one is read."""
+    x = genesis.ones(3, requires_grad=True)
+    y = recorded(x)
+    del collected[:]
+    y.sum().item()
+    waiting, x = y.detach() * 2, genesis.ones(3)
+    genesis.eval(x)
+    assert gc.get_count()[1] >= LOOKS
+    assert 1 not in collected and not waiting.isnan().any()
+
+
+def test_a_collector_that_is_off_stays_off(collected: list[int]) -> None:
+    y = recorded(genesis.ones(3))
+    gc.disable()
+    del collected[:]
+    y.tolist()
+    assert not collected and not gc.isenabled()
