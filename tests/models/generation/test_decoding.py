@@ -45,6 +45,22 @@ def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
     assert (found[0] - found[1]).abs().max().item() < 1e-4 and bool((found[1] == found[2]).all())
 
 
+@pytest.mark.parametrize("scaling", [
+    {"rope_type": "longrope", "long_factor": [1.0, 2.0, 3.0, 4.0], "short_factor": [1.0] * 4, "factor": 4.0,
+     "original_max_position_embeddings": 8}, {"rope_type": "dynamic", "factor": 4.0}], ids=lambda x: x["rope_type"])
+def test_positions_of_all_chunks_go_by_the_whole_prompt(scaling: dict[str, Any]) -> None:
+    """Where angles depend on a text's length, the first chunk of a long prompt has those of a long text."""
+    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "max_position_embeddings": 8},
+                                         rope_parameters={"rope_theta": 100.0, **scaling})).eval()
+    prompt = genesis.tensor([list(range(1, 20))])
+    with genesis.no_grad():
+        some, whole = (Decoder(model, 1, 40, Sampling(temperature=0)).prefill(prompt, chunk=chunk).logprobs
+                       for chunk in (4, 19))
+        expected = genesis.nn.functional.log_softmax(model(prompt).logits[:, -1], -1)
+    np.testing.assert_allclose(some.numpy(), expected.numpy(), atol=1e-4)
+    np.testing.assert_allclose(whole.numpy(), expected.numpy(), atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["static", "growing", "window"])
 def test_chunks_of_a_prompt_are_replays(kind: str) -> None:
     """Of the second of a length; the first is recorded, as most prompts have one chunk only."""
