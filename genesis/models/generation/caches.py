@@ -90,14 +90,23 @@ class KVCache:
         self.padding: Tensor | None = None
         self.layers = []
 
+    def begin(self, device: Any) -> None:
+        """Have its memory made. What fills it is then no part of the program that reads the first tokens, which is the
+        same as that of later ones."""
+        genesis.eval(self._count(device), *self.tensors())
+
+    def _count(self, device: Any) -> Tensor:
+        if self.filled is None:
+            self.filled = genesis.zeros(1, dtype=genesis.int64, device=device)
+        return self.filled
+
     def reserve(self, queries: int, device: Any) -> int:
         """Count the next tokens as seen, before they are computed; returns how many there are with them.
 
         Raises:
             ValueError: there is no room for them.
         """
-        if self.filled is None:
-            self.filled = genesis.zeros(1, dtype=genesis.int64, device=device)
+        self._count(device)
         self.check(queries)
         self.seen += queries
         return self.seen

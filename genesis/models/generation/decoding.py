@@ -98,9 +98,11 @@ class Decoder:
                               hint="one call for each length, with a cache for its rows alone")
             self.cache.padding = padding
         self._note(ids, padding)
+        self.cache.begin(self.device)
         last, whole = None, self.cache.seen + ids.shape[1]
         for start in range(0, ids.shape[1], chunk):
             part = ids[:, start:start + chunk].clone()  # a replay takes whole memories, no views
+            genesis.eval(part)  # the first of a length is recorded: as the program that is replayed later
             by_length = self.model.model.reserve(part, self.cache) is not None
             last = self._reader(part.shape[1])(part, whole if by_length else None)
             genesis.eval(last, *self.cache.tensors())

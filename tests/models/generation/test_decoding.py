@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import genesis
+from genesis import engine
 from genesis.models import Architecture, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from genesis.models.generation import GrowingCache, SlidingWindowCache, StaticCache, cache_for, generate
 from genesis.models.generation.decoding import Decoder
@@ -79,6 +80,21 @@ def test_chunks_of_a_prompt_are_replays(kind: str) -> None:
             assert (told.captures, told.hits) == ((1, 2) if chunk == 4 else (0, 0)), told
     for some, whole in zip(*found, strict=True):
         assert (some - whole).abs().max().item() < 1e-4
+
+
+@pytest.mark.parametrize("kind", [StaticCache, SlidingWindowCache])
+def test_all_chunks_of_a_length_are_one_program(kind: type[Any]) -> None:
+    """The first, which is recorded, those that are replayed, and those of the next prompt in a cache of its own."""
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval()
+    genesis.eval(*model.parameters(), *model.buffers())
+    found: list[int] = []
+    for _ in range(2):
+        plans: list[Any] = []
+        with genesis.no_grad(), engine.observe(plans.append):
+            decoder = Decoder(model, 1, 40, Sampling(temperature=0), cache=kind(model.spec, 1, 40))
+            decoder.prefill(genesis.tensor([list(range(1, 13))]), chunk=4)
+        found.append(sum(len(plan.graph.nodes) > 50 for plan in plans))
+    assert found == [1, 0]
 
 
 @pytest.mark.parametrize("prompt", [[[7]], [[1, 2, 3, 4, 5]], [[1, 2, 3], [4, 5, 6]]], ids=["one", "five", "two rows"])
