@@ -12,6 +12,7 @@ from genesis.distributed.batches import send_object_list as send_object_list
 from genesis.distributed.collectives import ReduceOp as ReduceOp
 from genesis.distributed.collectives import all_gather as all_gather
 from genesis.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
+from genesis.distributed.collectives import all_gather_single as all_gather_single
 from genesis.distributed.collectives import all_reduce as all_reduce
 from genesis.distributed.collectives import all_reduce_coalesced as all_reduce_coalesced
 from genesis.distributed.collectives import all_to_all as all_to_all
@@ -22,6 +23,7 @@ from genesis.distributed.collectives import gather as gather
 from genesis.distributed.collectives import monitored_barrier as monitored_barrier
 from genesis.distributed.collectives import reduce as reduce
 from genesis.distributed.collectives import reduce_scatter as reduce_scatter
+from genesis.distributed.collectives import reduce_scatter_single as reduce_scatter_single
 from genesis.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
 from genesis.distributed.collectives import scatter as scatter
 from genesis.distributed.mesh import DeviceMesh as DeviceMesh
@@ -39,10 +41,12 @@ from genesis.distributed.run import GroupMember as GroupMember
 from genesis.distributed.run import ProcessGroupNCCL as ProcessGroupNCCL
 from genesis.distributed.run import destroy_process_group as destroy_process_group
 from genesis.distributed.run import get_backend as get_backend
+from genesis.distributed.run import get_backend_config as get_backend_config
 from genesis.distributed.run import get_default_backend_for_device as get_default_backend_for_device
 from genesis.distributed.run import get_global_rank as get_global_rank
 from genesis.distributed.run import get_group_rank as get_group_rank
 from genesis.distributed.run import get_node_local_rank as get_node_local_rank
+from genesis.distributed.run import get_pg_count as get_pg_count
 from genesis.distributed.run import get_process_group_ranks as get_process_group_ranks
 from genesis.distributed.run import get_rank as get_rank
 from genesis.distributed.run import get_world_size as get_world_size
@@ -60,6 +64,9 @@ from genesis.distributed.run import is_xccl_available as is_xccl_available
 from genesis.distributed.run import new_group as new_group
 from genesis.distributed.store import PrefixStore as PrefixStore
 from genesis.distributed.store import TCPStore as TCPStore
+from genesis.distributed.subgroups import new_subgroups as new_subgroups
+from genesis.distributed.subgroups import new_subgroups_by_enumeration as new_subgroups_by_enumeration
+from genesis.distributed.subgroups import split_group as split_group
 from genesis.distributed.work import Work as Work
 from genesis.ir.suggest import suggesting
 from genesis.runtime.collectives import DistBackendError as DistBackendError

@@ -115,6 +115,10 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: A
     return _done(found, [output_tensor], async_op)
 
 
+all_gather_single = all_gather_into_tensor
+"""torch's newer name."""
+
+
 def _with_rows(x: Tensor) -> Tensor:
     return x if x.ndim else x.reshape(1)
 
@@ -181,6 +185,10 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: Any = ReduceOp.SUM,
     found.record(ops.reduce_scatter, [rows], [output], _shaped(output), world=found.size(),
                  reduce=_reduction("reduce_scatter", op))
     return _done(found, [output], async_op)
+
+
+reduce_scatter_single = reduce_scatter_tensor
+"""torch's newer name."""
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None,

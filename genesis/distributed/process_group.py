@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,8 @@ MESSAGES: Final = 256
 """Messages of a group that may be on their way with nobody waiting for them: each keeps its data."""
 
 _numbers = itertools.count()
+_own_numbers: defaultdict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.count)
+"""Ranks → the numbers of the groups that these made without the others, who do not count them."""
 
 
 class ProcessGroup:
@@ -55,15 +58,22 @@ class ProcessGroup:
         ranks: their ranks in the run.
         backends: device type → backend.
         timeout: how long a collective may take.
+
+    Args:
+        rank: of this process in the run.
+        store: the run's.
+        options: settings of NCCL's.
+        made_by_all: all processes of the run make this group, not its own alone.
     """
 
     compared_by_identity = True
 
     def __init__(self, ranks: Sequence[int], rank: int, backends: dict[str, str], timeout: timedelta,
-                 store: PrefixStore, options: NcclOptions | None = None):
+                 store: PrefixStore, options: NcclOptions | None = None, made_by_all: bool = True):
         self._options = options
-        self.key = f"group{next(_numbers)}"
         self.ranks, self.backends, self.timeout = tuple(ranks), backends, timeout
+        self.key = f"group{next(_numbers)}" if made_by_all else (
+            f"group{next(_own_numbers[self.ranks])}of{'_'.join(map(str, self.ranks))}")
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self._run_store = store
         self._store = PrefixStore(self.key, store)
@@ -236,9 +246,9 @@ class ProcessGroup:
 
     def _make_transport(self, device_type: str) -> Any:
         backend = self.backends[device_type]
-        if device_type == "cpu" and self._may_meet_later():
+        if backend == "gloo" and (device_type == "cuda" or self._may_meet_later()):
             calls = self._run_store.clone()
-            call_others(calls, self.key)
+            call_others(calls, self.key, device_type)
             calls.close()
         store = PrefixStore(f"{backend}-{device_type}", self._store.clone())
         if backend == "nccl":

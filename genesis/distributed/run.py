@@ -224,6 +224,19 @@ def get_backend(group: Any = None) -> str:
     return found.name()
 
 
+def get_backend_config(group: Any = None) -> str:
+    """The backend of each type of device: "cpu:gloo,cuda:nccl"."""
+    found = group_of(group)
+    if found is None:
+        raise failure("get_backend_config", "Invalid process group specified", error=ValueError)
+    return ",".join(f"{device}:{backend}" for device, backend in found.backends.items())
+
+
+def get_pg_count() -> int:
+    """How many groups this process knows of."""
+    return len(current().groups)
+
+
 def get_process_group_ranks(group: Any = None) -> list[int]:
     """The group's ranks in the run."""
     found = group_of(group)
@@ -252,21 +265,32 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None,
               pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
-              device_id: Any = None) -> Any:
+              device_id: Any = None, sort_ranks: bool = True) -> Any:
     """A group of some ranks. All processes of the run call this, in one order; those outside get
     `GroupMember.NON_GROUP_MEMBER`.
+
+    Args:
+        ranks: of the run; None are all.
+        timeout, backend: those of the group of all, if not said.
+        pg_options: see `init_process_group`.
+        use_local_synchronization: only the group's own processes need to call this, the same for each that they are in.
+        group_desc, device_id: accepted for torch's sake.
+        sort_ranks: processes have their places in the group by rank, not as the ranks are listed.
 
     Raises:
         ValueError: a rank is none of the run's, or listed twice.
     """
     run = current()
-    chosen = sorted(range(run.world_size) if ranks is None else ranks)
-    if len(set(chosen)) != len(chosen) or not chosen or chosen[0] < 0 or chosen[-1] >= run.world_size:
-        raise failure("new_group", f"the ranks {list(ranks or ())} are not different ones of the "
-                      f"{run.world_size} of the run", error=ValueError)
+    chosen = list(range(run.world_size) if ranks is None else ranks)
+    if len(set(chosen)) != len(chosen) or not chosen or min(chosen) < 0 or max(chosen) >= run.world_size:
+        raise failure("new_group", f"the ranks {chosen} are not different ones of the {run.world_size} of the run",
+                      error=ValueError)
+    if use_local_synchronization and run.rank not in chosen:
+        return GroupMember.NON_GROUP_MEMBER
     world = run.groups[0]
-    found = ProcessGroup(chosen, run.rank, dict(world.backends) if backend is None else backends_of(backend),
-                         timeout or world.timeout, run.store, _nccl_options(pg_options))
+    found = ProcessGroup(sorted(chosen) if sort_ranks else chosen, run.rank,
+                         dict(world.backends) if backend is None else backends_of(backend), timeout or world.timeout,
+                         run.store, _nccl_options(pg_options), made_by_all=not use_local_synchronization)
     run.groups.append(found)
     if found.rank() < 0:
         return GroupMember.NON_GROUP_MEMBER

@@ -60,6 +60,9 @@ class Work:
         """Whether it ended without an error, which would have been raised where a value was read."""
         return self.is_completed()
 
+    def exception(self) -> None:
+        """None: what goes wrong is raised where a value is read."""
+
     def synchronize(self) -> None:
         """`wait`."""
 

@@ -204,9 +204,8 @@ NAMES = (
            r"run_script_path", "distributed.run"),
     Absent("it is a part of torch's process groups; here a collective is an op of the program",
            r"\w*Options|BackendConfig|BuiltinCommHookType|DebugLevel|FileStore|GradBucket|GroupName|HashStore|Logger|"
-           r"ProcessGroupGloo|QueueEmptyError|Reducer|Store|all_gather_coalesced|\w+_single|breakpoint|"
-           r"default_pg_timeout|get_backend_config|[gs]et_debug_level.*|get_pg_count|new_subgroups.*|record_comm|"
-           r"register_rendezvous_handler|rendezvous|shrink_group|split_group|"
+           r"ProcessGroupGloo|QueueEmptyError|Reducer|Store|all_gather_coalesced|breakpoint|"
+           r"default_pg_timeout|[gs]et_debug_level.*|record_comm|register_rendezvous_handler|rendezvous|shrink_group|"
            r"supports_complex", "distributed"),
     Absent("genesis.profiler.profile has the events",
            r"ExecutionTraceObserver|DeviceType|kineto_available|emit_.*|load_nvprof|EnforceUnique|\w+(Tracker|Mixin|Avg)|"
