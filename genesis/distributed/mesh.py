@@ -7,10 +7,11 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from genesis.distributed.process_group import ProcessGroup
 from genesis.distributed.run import current, new_group
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.types import int64
+from genesis.ir.types import int32
 from genesis.ops.creation import tensor
 
 
@@ -29,6 +30,13 @@ class DeviceMesh:
         shape: the array's shape.
         root: the mesh that it is a slice of, or itself.
         root_dims: its dimensions' places in the root.
+
+    >>> from genesis import distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", 0, is_master=True), rank=0, world_size=1)
+    >>> mesh = dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    >>> mesh, mesh["tp"].size()
+    (DeviceMesh((dp=1, tp=1), 'cpu', ranks [[0]]), 1)
+    >>> dist.destroy_process_group()
     """
 
     compared_by_identity = True
@@ -49,6 +57,35 @@ class DeviceMesh:
         self._rank = current().rank
         self.root, self.root_dims = (self, tuple(range(len(self.shape)))) if _of is None else (_of[0], tuple(_of[1]))
         self._groups = self._make_groups() if _groups is None else list(_groups)
+        self._flat_ones: dict[str, DeviceMesh] = {}
+
+    @staticmethod
+    def from_group(group: Any, device_type: str, mesh: Any = None, *,
+                   mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
+        """The mesh over groups that there are.
+
+        Args:
+            group: the group, or for each dimension that of this rank's line.
+            device_type: "cpu" or "cuda".
+            mesh: the ranks, nested as the array is; of one group it follows.
+            mesh_dim_names: a name for each dimension; of one group it may be left out.
+
+        Raises:
+            ValueError: the mesh is not that of the groups, or not given where it is needed.
+        """
+        groups = [group] if isinstance(group, ProcessGroup) else list(group)
+        if isinstance(group, ProcessGroup):
+            if mesh is not None and _nested(mesh) != list(group.ranks):
+                raise failure("DeviceMesh", f"the mesh {_nested(mesh)} is not that of a group of ranks "
+                              f"{list(group.ranks)}", error=ValueError)
+            mesh = list(group.ranks)
+        elif mesh is None or mesh_dim_names is None:
+            raise failure("DeviceMesh", "of several groups the mesh and its mesh_dim_names are needed",
+                          error=ValueError)
+        if len(_shape(_nested(mesh))) != len(groups):
+            raise failure("DeviceMesh", f"a mesh of {len(_shape(_nested(mesh)))} dimensions needs as many groups, not "
+                          f"{len(groups)}", error=ValueError)
+        return DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names, _groups=groups)
 
     def _make_groups(self) -> list[Any]:
         """The group of this rank's line along each dimension; all lines' groups are made, in order."""
@@ -57,7 +94,7 @@ class DeviceMesh:
             others = [range(size) if at != dim else (0,) for at, size in enumerate(self.shape)]
             for start in product(*others):
                 line = [_at(self.ranks, (*start[:dim], i, *start[dim + 1:])) for i in range(self.shape[dim])]
-                group = new_group(line)
+                group = new_group(line, sort_ranks=False)
                 if self._rank in line:
                     found[dim] = group
         return found
@@ -65,7 +102,7 @@ class DeviceMesh:
     @property
     def mesh(self) -> Tensor:
         """The ranks, on the CPU."""
-        return tensor(self.ranks, dtype=int64, device="cpu")
+        return tensor(self.ranks, dtype=int32, device="cpu")
 
     def __eq__(self, other: object) -> bool:
         """Whether it is an equal array of ranks on the same type of device. Its groups may be others."""
@@ -124,8 +161,56 @@ class DeviceMesh:
         return found[self._dim(mesh_dim)]
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
-        """The slice of the mesh along these dimensions that this rank is in."""
+        """The slice of the mesh along these dimensions that this rank is in, or what was made flat under this name.
+
+        Raises:
+            RuntimeError: the mesh's dimensions have no names.
+            KeyError: there is none of this name.
+        """
+        if self.mesh_dim_names is None:
+            raise failure("DeviceMesh", "Cannot slice a DeviceMesh without mesh_dim_names!",
+                          hint='init_device_mesh(…, mesh_dim_names=("dp", "tp"))')
+        flat = self.root._flat_ones.get(names) if isinstance(names, str) else None
+        if flat is not None:
+            return flat
         return self._slice([self._dim(name) for name in ((names,) if isinstance(names, str) else names)])
+
+    def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
+        """The ranks of this slice in one dimension, a mesh of its own that `root[name]` gives, too. All processes of
+        the run call this; torch's name.
+
+        Args:
+            mesh_dim_name: the dimension's name; None joins the names of the slice's.
+
+        Raises:
+            RuntimeError: the mesh's dimensions have no names.
+            ValueError: there is a dimension of this name.
+        """
+        if self.mesh_dim_names is None:
+            raise failure("DeviceMesh", "Cannot flatten a DeviceMesh without mesh_dim_names!",
+                          hint='init_device_mesh(…, mesh_dim_names=("dp", "tp"))')
+        name = mesh_dim_name or "_".join(self.mesh_dim_names)
+        if self.mesh_dim_names == (name,):
+            return self
+        if name in (self.root.mesh_dim_names or ()):
+            raise failure("DeviceMesh", f"a dimension is named {name!r} already", error=ValueError)
+        root, found = self.root, None
+        others = [range(1) if dim in self.root_dims else range(size) for dim, size in enumerate(root.shape)]
+        for place in product(*others):
+            line = _flat(root._ranks_along(self.root_dims, list(place)))
+            group = new_group(line, sort_ranks=False)
+            if self._rank in line:
+                found = DeviceMesh(self.device_type, line, mesh_dim_names=(name,), _groups=[group])
+        if found is None:
+            raise failure("DeviceMesh", f"rank {self._rank} is not in {self}")
+        root._flat_ones[name] = found
+        return found
+
+    def __enter__(self) -> DeviceMesh:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing: who wants the mesh is given it."""
 
     def joined(self, other: DeviceMesh) -> DeviceMesh:
         """The slice of the root along this mesh's dimensions, then another one's.
@@ -143,24 +228,23 @@ class DeviceMesh:
         """The slice along dimensions of this mesh that this rank is in."""
         here = self.get_coordinate()
         assert here is not None
-
-        def cut(dims: Sequence[int], place: list[int]) -> Any:
-            if not dims:
-                return _at(self.ranks, tuple(place))
-            found = []
-            for i in range(self.shape[dims[0]]):
-                place[dims[0]] = i
-                found.append(cut(dims[1:], place.copy()))
-            return found
         names = self.mesh_dim_names
-        return DeviceMesh(self.device_type, cut(chosen, here),
+        return DeviceMesh(self.device_type, self._ranks_along(chosen, here),
                           mesh_dim_names=None if names is None else [names[dim] for dim in chosen],
                           _groups=[self._groups[dim] for dim in chosen],
                           _of=(self.root, [self.root_dims[dim] for dim in chosen]))
 
+    def _ranks_along(self, dims: Sequence[int], place: list[int]) -> Any:
+        """The ranks from a place along some dimensions, nested in their order."""
+        if not dims:
+            return _at(self.ranks, tuple(place))
+        return [self._ranks_along(dims[1:], [i if dim == dims[0] else at for dim, at in enumerate(place)])
+                for i in range(self.shape[dims[0]])]
+
     def __repr__(self) -> str:
-        names = "" if self.mesh_dim_names is None else f", mesh_dim_names={self.mesh_dim_names}"
-        return f"DeviceMesh({self.device_type!r}, {self.ranks}{names})"
+        named = zip(self.mesh_dim_names or (), self.shape, strict=False)
+        sizes = ", ".join(map(str, self.shape) if self.mesh_dim_names is None else (f"{k}={n}" for k, n in named))
+        return f"DeviceMesh(({sizes}), {self.device_type!r}, ranks {self.ranks})"
 
 
 def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *,
@@ -168,9 +252,13 @@ def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *,
     """The mesh of all ranks, in order, with this shape.
 
     Raises:
-        RuntimeError: the shape does not hold as many ranks as there are.
+        RuntimeError: the shape does not hold as many ranks as there are, or the device has a number.
     """
     shape = tuple(mesh_shape)
+    if ":" in device_type:
+        raise failure("init_device_mesh", f"Device type with index is not supported but got {device_type}.",
+                      hint=f"{device_type.partition(':')[0]!r}: which GPU is each process' own is said by "
+                           "cuda.set_device")
     if prod(shape) != current().world_size:
         raise failure("init_device_mesh", f"a mesh of shape {shape} holds {prod(shape)} ranks, but there are "
                       f"{current().world_size}")

@@ -218,7 +218,7 @@ def groups(rank: int, size: int) -> dict[str, Any]:
     again = dist.init_device_mesh(device_type(), (2, 2), mesh_dim_names=("dp", "tp"))
     assert mesh == again and hash(mesh) == hash(again) and mesh != dist.init_device_mesh(device_type(), (4,))
     assert mesh != mesh["tp"] and mesh["tp"].mesh.tolist() == [rank - rank % 2, rank - rank % 2 + 1]
-    assert mesh.mesh.dtype is genesis.int64 and mesh.mesh.tolist() == [[0, 1], [2, 3]]
+    assert mesh.mesh.dtype is genesis.int32 and mesh.mesh.tolist() == [[0, 1], [2, 3]]
     found |= {"tp": y.item(), "dp": z.item(), "coordinate": mesh.get_coordinate(), "local": mesh.get_local_rank("tp")}
     return found
 
