@@ -4,6 +4,8 @@ write together, and one whose parameters are sharded; torch beside.
 Parts, each in processes of their own, one a GPU:
   variants   ms a step of GPT-2 124M, 16 × 1024 a GPU, bf16, under DistributedDataParallel: bucket sizes, what NCCL may
              take of a GPU, and without any reduction, which is what the rest of the step costs;
+  plans      the same with one thing that makes the plan turned off: where updates stand and when they may run, what
+             waits beside a bucket, in which order gradients are made, small last buckets;
   decode     tokens a second of the 8B shape, batch 1: on one GPU, and as parts on all (`parallelize_module`);
   llama      ms a step and peak memory of the Llama-3.2-1B shape under fully_shard, bf16;
   torch_llama  the same shape, torch.compile a block, FSDP2 (transformers has the model);
@@ -11,6 +13,7 @@ Parts, each in processes of their own, one a GPU:
   torch_eight  torch's, with its checkpoint wrapper around each block.
 
     python benchmarks/distributed_models.py --gpus 2 --parts variants,decode --out
+    python benchmarks/distributed_models.py --gpus 2 --parts plans --limit 300
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -38,6 +42,12 @@ VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("4 blocks", {"max_ctas": 4}, 25),
     ("buckets of 10 MiB", {}, 10), ("32 blocks", {"min_ctas": 32, "max_ctas": 32}, 25))
 """(name, what NCCL may take, MiB of a bucket; 0: gradients are not reduced)."""
+
+PLANS: Final = ("defaults", "updates where they were", "updates beside backward", "all beside a bucket",
+                "in the order of results", "last buckets as large", "defaults again")
+"""Variants of a plan (`_planned`): updates of buckets not held to the end; held, but free to run while backward does;
+launches behind a bucket not held until its gradients are made; neither that nor what a bucket needs made first; the
+last buckets of 25 MiB, too."""
 
 LLAMA: Final[dict[str, Any]] = {
     "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
@@ -82,9 +92,13 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in args.parts.split(","):
         begun = time.monotonic()
+        if name == "plans":  # plans of the disk are those of the settings, which these variants are none of
+            os.environ["GENESIS_PLAN_CACHE"] = "0"
         more = ["--limit", str(args.limit), "--layers", str(args.layers), "--variants", args.variants]
         more += ["--multiprocessors", str(args.multiprocessors)] if args.multiprocessors else []
         found = results[name] = run(name, args.gpus, args, __file__, args.limit, more)
+        if name == "plans":
+            del os.environ["GENESIS_PLAN_CACHE"]
         print(f"{name} ({time.monotonic() - begun:.0f} s)")
         for key, value in (found or {}).items():
             print(f"  {key:24} {value}", flush=True)
@@ -101,6 +115,15 @@ def _leave_to_nccl(multiprocessors: int) -> None:
 
 def variants(args: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a step for each variant, least and median of six rounds; stops in time to report."""
+    return _varied(args, [row for row in VARIANTS if row[0] in args.variants.split(",")])
+
+
+def plans(args: argparse.Namespace) -> dict[str, Any]:
+    """The same for variants of the plan. Run without plans on the disk (`GENESIS_PLAN_CACHE=0`, which `main` sets)."""
+    return _varied(args, [(name, {}, 25) for name in PLANS])
+
+
+def _varied(args: argparse.Namespace, chosen: Sequence[tuple[str, dict[str, Any], float]]) -> dict[str, Any]:
     import genesis
     from genesis import cuda, nn
     from genesis import distributed as dist
@@ -109,28 +132,48 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
     begun, found = time.monotonic(), dict[str, Any]()
     data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
             for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
-    for name, nccl, cap in VARIANTS:
-        if name not in args.variants.split(","):
-            continue
+    for name, nccl, cap in chosen:
         late = genesis.tensor([time.monotonic() - begun > 0.75 * args.limit], device="cuda").to(genesis.int32)
         dist.all_reduce(late, dist.ReduceOp.MAX)
         if late.item():
             break
         options = dist.ProcessGroupNCCL.Options(nccl.get("high", False))
         options.config.min_ctas, options.config.max_ctas = nccl.get("min_ctas"), nccl.get("max_ctas")
-        group = dist.new_group(pg_options=options)
+        group = dist.new_group(pg_options=options)  # of its own, so that no plan of another variant is found
         genesis.manual_seed(0)
         model: Any = GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda")
         if cap:
             model = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=cap)
         optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
         step = genesis.compile(step_of(genesis, model, optimizer))
-        losses = [step(*data[i % len(data)]).item() for i in range(6)]
-        times = gpu_rounds(cuda, 6, args.steps // 2, lambda i, step=step: step(*data[i % len(data)]))
+        with _planned(name):
+            losses = [step(*data[i % len(data)]).item() for i in range(6)]
+            times = gpu_rounds(cuda, 6, args.steps // 2, lambda i, step=step: step(*data[i % len(data)]))
         found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1]}
         del model, optimizer, step
     dist.destroy_process_group()
     return found
+
+
+@contextmanager
+def _planned(name: str) -> Iterator[None]:
+    """Inside, plans are made without one thing (`PLANS`)."""
+    from genesis.engine.backends import CUDABackend
+    from genesis.ir.ops import collectives
+    from genesis.runtime import plan_edges
+    before = CUDABackend.passes, plan_edges.stays_behind_collectives, collectives.LEAST_OF_LAST
+    without = {"updates where they were": {"hold_updates"}, "in the order of results": {"reduce_early"}}
+    CUDABackend.passes -= without.get(name, set())
+    if name in ("all beside a bucket", "in the order of results"):
+        plan_edges.stays_behind_collectives = lambda step: False
+    if name == "updates beside backward":
+        plan_edges.stays_behind_collectives = lambda step: before[1](step) and "adamw" not in step.label
+    if name == "last buckets as large":
+        collectives.LEAST_OF_LAST = 25 << 20
+    try:
+        yield
+    finally:
+        CUDABackend.passes, plan_edges.stays_behind_collectives, collectives.LEAST_OF_LAST = before  # type: ignore
 
 
 def decode(args: argparse.Namespace) -> dict[str, Any]:
@@ -251,7 +294,7 @@ def _torch_sharded(fields: dict[str, Any], recompute: bool) -> dict[str, Any]:
 
 
 PARTS: Final[dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
-    "variants": variants, "decode": decode, "llama": llama, "torch_llama": torch_llama,
+    "variants": variants, "plans": plans, "decode": decode, "llama": llama, "torch_llama": torch_llama,
     "eight": eight, "torch_eight": torch_eight}
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def edges_of(steps: Sequence[Step]) -> Edges:
                     else:
                         spans.access(place.offset, place.offset + nbytes, number, overwrites, conflicts)
         conflicts.discard(number)
-        if isinstance(step, Launch):
+        if stays_behind_collectives(step):
             conflicts.update(awaited)
         kept, covered = _last_of(conflicts, earlier)
         earlier.append(covered)
@@ -58,6 +58,11 @@ def edges_of(steps: Sequence[Step]) -> Edges:
             awaited, _ = _last_of({*awaited, *(x for x in kept if x not in collectives)}, earlier)
             collectives.add(number)
     return tuple(found)
+
+
+def stays_behind_collectives(step: Step) -> bool:
+    """Whether a step waits for all that the collectives before it wait for, though not for them."""
+    return isinstance(step, Launch)
 
 
 def _last_of(numbers: set[int], earlier: Sequence[int]) -> tuple[list[int], int]:

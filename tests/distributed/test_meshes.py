@@ -20,6 +20,7 @@ def told(mesh: dist.DeviceMesh) -> tuple[Any, ...]:
 def turned(rank: int, size: int) -> dict[str, Any]:
     """A mesh that lists the ranks backwards: parameters are shared out, and found again, in its order."""
     mesh = dist.DeviceMesh(device_type(), [1, 0])
+    styles: Any = dist.tensor.parallel
     genesis.manual_seed(0)
     layer: Any = nn.Linear(3, 4).to(device_type())
     whole, x = layer.weight.tolist(), genesis.arange(3.0).reshape(1, 3)
@@ -27,8 +28,8 @@ def turned(rank: int, size: int) -> dict[str, Any]:
     fully_shard(layer, mesh=mesh)
     columns: Any = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(device_type())
     alike = columns(x).tolist()
-    parallelize_module(columns, mesh, {"0": dist.tensor.parallel.ColwiseParallel(),
-                                       "1": dist.tensor.parallel.RowwiseParallel()})
+    parallelize_module(columns, mesh, {"0": styles.ColwiseParallel(),
+                                       "1": styles.RowwiseParallel()})
     return {"part": layer.weight.to_local().tolist() == (whole[:2] if rank else whole[2:]),
             "whole": layer.weight.full_tensor().tolist() == whole, "out": layer(x).tolist() == expected,
             "parallel": genesis.allclose(columns(x), genesis.tensor(alike)), "local": mesh.get_local_rank(),
