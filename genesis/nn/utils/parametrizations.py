@@ -7,7 +7,6 @@ from typing import Any
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.frontend.writes import assign_all
-from genesis.ir.errors import failure
 from genesis.linalg import matrix_exp, qr, solve
 from genesis.nn.functional import normalize
 from genesis.nn.modules.module import Module
@@ -15,6 +14,7 @@ from genesis.nn.utils.parametrize import register_parametrization
 from genesis.ops.conversion import copied
 from genesis.ops.linalg import mv
 from genesis.ops.norms import vector_norm
+from genesis.ops.parts import cat
 from genesis.ops.ranges import eye
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
@@ -124,33 +124,57 @@ def outputs_of(module: Any) -> int:
 
 
 class _Orthogonal(Module):
-    """Orthonormal columns, or rows of what is wider than tall; see `orthogonal`."""
+    """Orthonormal columns, or rows of what is wider than tall; see `orthogonal`.
 
-    def __init__(self, how: str):
+    Attributes:
+        base: a square orthogonal matrix that the map's result is multiplied by, where there is one.
+    """
+
+    def __init__(self, how: str, shape: tuple[int, ...], use_trivialization: bool):
         super().__init__()
-        self.how = how
+        self.how, self.shape = how, shape
+        if use_trivialization:
+            self.register_buffer("base", None)
 
     def forward(self, weight: Tensor) -> Tensor:
         """Q of the original."""
         wide = weight.shape[-2] < weight.shape[-1]
         x = weight.mT if wide else weight
-        if self.how == "householder":
-            q = self._reflections(x)
-        else:
-            q = self._rotation(x)
-            if hasattr(self, "base"):
-                q = self.base @ q
+        q = self._reflections(x) if self.how == "householder" else self._rotation(x)
+        base = getattr(self, "base", None)
+        if base is not None:
+            q = base @ q
         return q.mT if wide else q
 
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """The original whose Q is nearest to a weight; with a base, that becomes the weight's.
+
+        Raises:
+            NotImplementedError: an exponential or Cayley's map without a base.
+        """
+        if weight.shape != self.shape:
+            raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. "
+                             f"Got a tensor of shape {weight.shape}.")
+        wide = weight.shape[-2] < weight.shape[-1]
+        tall = weight.mT if wide else weight
+        if not hasattr(self, "base"):
+            if self.how != "householder":
+                raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley "
+                                          "parametrizations when use_trivialization=False.")
+            found = _reflectors(_rotated(tall)[..., :tall.shape[-1]])
+            return found.mT if wide else found
+        self.base = _rotated(tall)
+        return -eye(*weight.shape[-2:], dtype=weight.dtype, device=weight.device).expand(weight.shape)
+
     def _rotation(self, x: Tensor) -> Tensor:
-        """The exponential, or Cayley's map, of the skew-symmetric matrix in a lower triangle."""
+        """The exponential, or Cayley's map (I + A/2) (I - A/2)⁻¹, of the skew-symmetric matrix in a lower triangle."""
         n, k = x.shape[-2:]
         a = x.tril(-1)
         if n != k:
-            a = a.new_zeros((*a.shape[:-2], n, n)).slice_scatter(a, -1, 0, k) if hasattr(a, "slice_scatter") else a
+            a = a.new_zeros((*a.shape[:-2], n, n)).slice_scatter(a, -1, 0, k)
         a = a - a.mT
         unit = eye(n, dtype=x.dtype, device=x.device)
-        q = matrix_exp(a) if self.how == "matrix_exp" else solve(unit + a * 0.5, unit - a * 0.5)
+        q = matrix_exp(a) if self.how == "matrix_exp" else solve(unit - a * 0.5, unit + a * 0.5)
         return q[..., :k]
 
     @staticmethod
@@ -176,7 +200,8 @@ def orthogonal(module: Any, name: str = "weight", orthogonal_map: str | None = N
         module: has the weight, of two dimensions at least. Training starts from an orthonormal matrix near it.
         name: its name.
         orthogonal_map: "matrix_exp", "cayley" or "householder"; by default the first of square weights, else the last.
-        use_trivialization: of the first two: the map is around the initial matrix.
+        use_trivialization: the map is around the initial matrix. Without it, the first two cannot be assigned to, and
+            start from the map of the weight, not from near it.
 
     >>> import genesis
     >>> layer = orthogonal(genesis.nn.Linear(4, 4))
@@ -192,27 +217,15 @@ def orthogonal(module: Any, name: str = "weight", orthogonal_map: str | None = N
     if how not in ("matrix_exp", "cayley", "householder"):
         raise ValueError('orthogonal_map has to be one of "matrix_exp", "cayley", "householder". '
                          f"Got: {orthogonal_map}")
-    if how != "householder" and not use_trivialization:
-        raise failure("orthogonal", f"{how} without use_trivialization has no inverse here", error=ValueError,
-                      hint="use_trivialization=True, or orthogonal_map='householder'")
-    made = _Orthogonal(how)
-    with no_grad():
-        wide = weight.shape[-2] < weight.shape[-1]
-        q, r = qr(weight.mT if wide else weight)
-        q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-        if how != "householder":
-            full, upper = qr(weight.mT if wide else weight, mode="complete")
-            signs = upper.diagonal(dim1=-2, dim2=-1).sign()
-            k = q.shape[-1]
-            full = full.clone()
-            full[..., :k] = full[..., :k] * signs.unsqueeze(-2)
-            made.register_buffer("base", full)
-            start = weight.detach().new_zeros(weight.shape)
-        else:
-            start = _reflectors(q)
-            start = start.mT if wide else start
-        weight.data.copy_(start)
+    made = _Orthogonal(how, weight.shape, use_trivialization)
     return register_parametrization(module, name, made, unsafe=True)
+
+
+def _rotated(tall: Tensor) -> Tensor:
+    """A square orthogonal matrix whose first columns are those of QR, with a positive diagonal of R."""
+    full, upper = qr(tall, mode="complete")
+    signs = upper.diagonal(dim1=-2, dim2=-1).sign()
+    return cat([full[..., :tall.shape[-1]] * signs.unsqueeze(-2), full[..., tall.shape[-1]:]], -1)
 
 
 def _reflectors(q: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ the originals are children under `parametrizations`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from genesis.frontend.grad_mode import no_grad
@@ -44,25 +45,29 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
         self.unsafe = unsafe
-        self._shape, self._dtype = original.shape, original.dtype
-        new = original
+        before = original.detach()
+        new: Any = original
         with no_grad():
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    new = module.right_inverse(new)
+                    with suppress(NotImplementedError):  # then the original is the tensor itself
+                        new = module.right_inverse(new)
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
-        trained = isinstance(original, Parameter)
-        for name, value in zip(self._names(), [new] if self.is_tensor else new, strict=True):
-            value = value.detach().clone() if value is not original else original
-            if trained:
-                kept = value if isinstance(value, Parameter) else Parameter(value, original.requires_grad)
-                self.register_parameter(name, kept)
+        if self.is_tensor and new.dtype != before.dtype:
+            raise ValueError("When `right_inverse` outputs one tensor, it may not change the dtype.\n"
+                             f"original.dtype: {before.dtype}\nright_inverse(original).dtype: {new.dtype}")
+        if self.is_tensor and new is not original:  # the same parameter, which an optimizer may hold
+            original.data = new.detach().clone()
+        for name, value in zip(self._names(), [original] if self.is_tensor else new, strict=True):
+            if not isinstance(original, Parameter):
+                self.register_buffer(name, value if value is original else value.detach().clone())
+            elif value is original:
+                self.register_parameter(name, original)
             else:
-                self.register_buffer(name, value)
-        if not unsafe and (found := self().shape) != self._shape:
-            raise ValueError(f"The forward method of the parametrization returned a tensor of shape {tuple(found)}, "
-                             f"expected {tuple(self._shape)}. To allow it, set unsafe=True")
+                self.register_parameter(name, Parameter(value.detach().clone(), original.requires_grad))
+        if not unsafe:
+            _require_alike(self(), before, "tensor", "unparametrized", "parametrized")
 
     def _names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
@@ -85,6 +90,17 @@ class ParametrizationList(ModuleList):
         for module in listed:
             x = module(x)
         return x
+
+
+def _require_alike(found: Any, tensor: Tensor, what: str, before: str, after: str) -> None:
+    """Refuse what a parametrization made of a tensor, where its dtype or shape is another."""
+    if not isinstance(found, Tensor):
+        raise ValueError(f"A parametrization must return a tensor. Got {type(found).__name__}.")
+    for name in ("dtype", "shape"):
+        own, other = getattr(tensor, name), getattr(found, name)
+        if own != other:
+            raise ValueError(f"Registering a parametrization may not change the {name} of the {what}, unless `unsafe` "
+                             f"flag is enabled.\n{before} {name}: {own}\n{after} {name}: {other}")
 
 
 def _property(name: str) -> property:
@@ -141,7 +157,14 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Mod
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
-        module.parametrizations[tensor_name].append(parametrization)
+        listed = module.parametrizations[tensor_name]
+        if not unsafe:
+            value = getattr(module, tensor_name)
+            _require_alike(parametrization(value), value, "tensor", f"module.{tensor_name}",
+                           f"parametrization(module.{tensor_name})")
+        listed.append(parametrization)
+        listed.unsafe |= unsafe
+        changed()
         return module
     original = module._parameters.get(tensor_name)
     if original is None:
