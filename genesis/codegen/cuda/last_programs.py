@@ -46,9 +46,13 @@ def _flat(s: Load | Store, dtypes: dict[str, DType]) -> bool:
     return along and not bounded and is_multiple(s.address.constant, VECTOR // dtypes[s.argument].itemsize)
 
 
-def branches(whole: list[str], last: list[str]) -> list[str]:
-    """The statements of a program whose block is whole, or those of the last."""
-    return alternatives("x_size - tl.program_id(0) * XBLOCK >= XBLOCK", whole, last)
+def branches(first: str, whole: list[str], last: list[str]) -> list[str]:
+    """The statements of a program whose block is whole, or those of the last.
+
+    Args:
+        first: where the program's block begins, in as many bits as positions need.
+    """
+    return alternatives(f"x_size - {first} >= XBLOCK", whole, last)
 
 
 def alternatives(condition: str, whole: list[str], last: list[str]) -> list[str]:

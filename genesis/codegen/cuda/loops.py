@@ -117,7 +117,7 @@ def _lines(body: Body) -> list[str]:
     if last_apart(body.kernel, body.blocks):
         x, *masked = lines
         whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
-        lines = [x, *branches(whole.lines(), masked)]
+        lines = [x, *branches(body.first, whole.lines(), masked)]
     return lines
 
 

@@ -119,7 +119,7 @@ class PackedRows(Body):
         lines = self.lines()
         if self._masks_cut():
             whole = PackedRows(self.kernel, self.blocks, self.index_type is int64, whole=True)
-            lines = alternatives(f"x_size * {self.row} - first >= {self.blocks.packed}", whole.lines(), lines)
+            lines = alternatives(f"{self._end()} - first >= {self.blocks.packed}", whole.lines(), lines)
         return [*self._places("\n".join(lines)), *lines]
 
     def _masks_cut(self) -> bool:
@@ -128,13 +128,18 @@ class PackedRows(Body):
                         if isinstance(s, (Load, Store)) and _vars(s) == "xr")
         return narrowest <= SINGLE_BYTES and not is_multiple(self.kernel.x_size * self.row, VECTOR // narrowest)
 
+    def _end(self) -> str:
+        """How many elements all rows have. The number of rows is an argument of 32 bits where 32 bits hold it."""
+        rows = "tl.cast(x_size, tl.int64)" if self.index_type is int64 else "x_size"
+        return f"{rows} * {self.row}"
+
     def _places(self, text: str) -> list[str]:
         """Lines that say where the program's elements, rows and places in them are, as far as the text needs them."""
         packed, row = self.blocks.packed, self.row
         program = "tl.program_id(0).to(tl.int64)" if self.index_type is int64 else "tl.program_id(0)"
         small = ".to(tl.int32)" if self.index_type is int64 else ""
         lines = [f"first = {program} * {packed}", f"element = first + tl.arange(0, {packed})",
-                 f"inside = element < x_size * {row}", f"row = first // {row}", "x = row + tl.arange(0, XBLOCK)",
+                 f"inside = element < {self._end()}", f"row = first // {row}", "x = row + tl.arange(0, XBLOCK)",
                  "x_mask = x < x_size", "r = tl.arange(0, RBLOCK)", f"r_mask = r < {row}",
                  f"near = (first - row * {row}){small} + tl.arange(0, {packed})", f"row_near = {self._row_near()}",
                  f"r_each = near - row_near * {row}", "x_each = row + row_near"]

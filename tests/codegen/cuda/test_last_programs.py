@@ -104,3 +104,10 @@ def test_where_nothing_is_gained_the_text_is_as_it_was() -> None:
     assert "else:" not in of(758864, bfloat16), "masks are true or false of whole vectors"
     assert "else:" not in of(75887, bfloat16), "a small loop's blocks are small"
     assert "else:" not in of(758861, float32), "lanes fill lines of memory with one value each"
+
+
+def test_a_program_beyond_32_bits_knows_whether_its_block_is_whole() -> None:
+    """In 32 bits its first element is negative: the last program would write behind the end."""
+    x = an_input(0, (2**31 + 3,), bfloat16)
+    group, = fuse(Graph((x,), (p.maximum(x, p.neg(x)),))).groups
+    assert "if x_size - tl.program_id(0).to(tl.int64) * XBLOCK >= XBLOCK:" in emit(group).source

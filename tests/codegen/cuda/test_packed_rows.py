@@ -122,3 +122,14 @@ def test_random_bits_and_looked_up_rows_are_what_they_were() -> None:
     taken = OPS["take"](x, index, axis=0)
     y = an_input(2, (30, 1))
     check([x, index, y], taken + wide(y, (30, 49)))
+
+
+@pytest.mark.parametrize(("shape", "count"), [((43_827_432, 49), 1), ((238_610_529, 9), 2)])
+def test_more_elements_than_32_bits_count_are_all_inside(shape: tuple[int, int], count: int) -> None:
+    """The number of rows is an argument of 32 bits: times a row's length it would be negative, and no element stored.
+    So would the whole programs be, which rows at the end of no vector have."""
+    x, y = an_input(0, shape, bfloat16), an_input(1, (shape[0], 1), bfloat16)
+    kernel, = map(emit, fuse(Graph((x, y), (x + wide(y, shape),))).groups)
+    assert kernel.signature["x_size"] == "i32"
+    assert kernel.source.count(f"tl.cast(x_size, tl.int64) * {shape[1]}") == count
+    assert compiled_by_triton(kernel.key_parts(), 90).asm["cubin"]

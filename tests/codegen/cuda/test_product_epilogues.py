@@ -7,7 +7,7 @@ import pytest
 from genesis.codegen.cuda.emit import emit
 from genesis.ir import OPS, Graph, literal
 from genesis.ir.node import Node
-from genesis.ir.ops import leaves
+from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.types import DType, bfloat16, bool_, float32, int64
@@ -47,3 +47,15 @@ def test_masks_and_numbers_of_other_dtypes(dtype: DType) -> None:
     mask, index = an_input(2, (2048, 4096), bool_), an_input(3, (2048, 4096), int64)
     moved = p.add(y, p.cast(p.cast(index, dtype=float32), dtype=dtype))
     compiles((*operands, mask, index), p.where(mask, moved, p.abs(y)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_part_of_what_32_bits_do_not_count_is_read_at_wide_places(dtype: DType) -> None:
+    """Columns of a matrix of 2.4e9 elements are added to a product that is small itself."""
+    x, w, large = inputs((200_000, 64), (64, 768), (200_000, 12_000), dtype=dtype)
+    part = movement.slice(large, starts=(0, 3), stops=(200_000, 771), steps=(1, 1))
+    group, = fuse(Graph((x, w, large), (p.add(matmul(x, w), part),))).groups
+    kernel = emit(group)
+    rows = [line for line in kernel.source.splitlines() if line.strip().startswith("i = ")]
+    assert "* 12000" in kernel.source and rows and all(".to(tl.int64)" in line for line in rows)
+    assert compile_cubin(kernel)

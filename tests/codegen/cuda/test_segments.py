@@ -29,6 +29,7 @@ from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
 from genesis.passes import structural_memo
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.evaluate import evaluate
@@ -216,6 +217,20 @@ def test_a_line_is_added_up_by_one_program(line: tuple[int, int, int], constant:
     want = (torch.zeros(lines, rows) if constant else some(base)).double().scatter_add(1, where, some(source).double())
     tolerance = 1e-4 if dtype == "float32" else 3e-2  # of up to a thousand numbers around 1
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance * max(1, count / rows) ** 0.5)
+
+
+@pytest.mark.parametrize(("shape", "count"), [((300_000, 8000), 100), ((40_000, 60_000), 3), ((9, 8000, 40_000), 50)])
+def test_a_result_that_32_bits_do_not_count_has_wide_places_also_if_the_index_has_few(
+        shape: tuple[int, ...], count: int) -> None:
+    """The gradient of one logit in each row of many: places in the result are rows times its length."""
+    where = (shape[0], count, *shape[2:])
+    index, source = an_input(0, where, int64), an_input(1, where)
+    base = leaves.full(shape, 0, source.dtype, GPU)
+    group, = fuse(Graph((index, source), (lines_summed(base, index, source),))).groups
+    kernel = emit(group)
+    rows = [line for line in kernel.source.splitlines() if line.strip().startswith(("x_0 =", "column ="))]
+    assert rows and all(".to(tl.int64) * XBLOCK" in line for line in rows)
+    assert compile_cubin(kernel)
 
 
 @pytest.mark.parametrize("op", [lines_added, lines_summed])

@@ -74,6 +74,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     ahead, fma = loaded_ahead(a, b, dtype, sizes), False
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
+                              *(stored_as(x).type.numel for x in group.inputs),  # an epilogue reads parts of them
                               *(x.whole.type.numel for x in group.slices))
     if few is not None:
         tile = _tile_of_few(few, rows, columns, depth, batch, gpu)

@@ -85,7 +85,8 @@ def emit_ragged(group: Group, gpu: GpuModel) -> KernelSource:
     dots = dtype in (float16, bfloat16, float32)
     tile = (tile_by_rule(Product(dtype, sizes.batch, sizes.rows, columns, sizes.depth), gpu) if dots
             else shrunk(PLAIN, sizes.rows, columns, sizes.depth, 1))
-    index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
+    index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
+                              *(stored_as(x).type.numel for x in group.inputs))
     blocks = {"rows": (sizes.rows, tile.i), "columns": (columns, tile.j), "depth": (sizes.depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}
     integer = ".to(tl.int64)" if index64 else ""

@@ -13,7 +13,14 @@ from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build_operands
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.expressions import expression
-from genesis.codegen.cuda.loops import integer_type, module, multiples_of_8, multiples_of_16, needs_int64
+from genesis.codegen.cuda.loops import (
+    any_needs_int64,
+    integer_type,
+    module,
+    multiples_of_8,
+    multiples_of_16,
+    needs_int64,
+)
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.row_edges import before_end
 from genesis.codegen.cuda.source import Exchange, KernelSource
@@ -56,8 +63,8 @@ class Rows:
 
     @property
     def int64_index(self) -> bool:
-        """Are addresses of 64 bits needed?"""
-        return needs_int64(self.kernel)
+        """Are addresses of 64 bits needed? Sums at places that are data may have a larger result than operands."""
+        return needs_int64(self.kernel) or any_needs_int64(*(x.type.numel for x in self.group.outputs))
 
     @property
     def integer(self) -> str:
