@@ -3,13 +3,15 @@
 Here a kernel's programs run one after the other, and so do the lanes of a store; on a GPU all at once, in no order. So
 in one launch nobody may read or write what another program writes, a program may not read again what it has written
 (its threads do not wait for each other), and a store may not have an address twice. A GPU gives a wrong number then, if
-it shows at all; here it is an error.
+it shows at all; here it is an error. Two programs may write the same bytes to one place, as those do that make the last
+rows of an image again: whoever comes last leaves what was there.
 
 What is read as volatile is left out: programs share it on purpose. Atomic additions are not looked at.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -78,21 +80,29 @@ class Accesses:
             readers = self._readers[places]
             self._readers[places] = np.where((readers == 0) | (readers == program + 1), program + 1, SEVERAL)
 
-    def store(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> None:
+    def store(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int,
+              values: np.ndarray | None = None) -> None:
         """Note that a program writes elements of `nbytes` where the mask holds.
+
+        Args:
+            values: what it writes; without them no two are the same.
 
         Raises:
             OutOfReach: some lie outside the spans.
-            Race: two are in one place, or another program has read or written some.
+            Race: two are in one place, or another program has read some, or has written something else.
         """
         touched, places = self._touched(addresses, mask, nbytes)
         writers = self._writers[places]
-        touched, places, writers = (x[writers != SHARED] for x in (touched, places, writers))
+        own = writers != SHARED
+        touched, places, writers = touched[own], places[own], writers[own]
         order = np.sort(places)
         if (order[1:] == order[:-1]).any():
             raise Race(f"a store of program {program} has an address twice")
-        self._refuse(touched, (writers != 0) & (writers != program + 1),
-                     f"programs {program} and {{}} write the same", writers)
+        others = (writers != 0) & (writers != program + 1)
+        if values is not None and others.any():
+            written = np.broadcast_to(values, addresses.shape)[np.broadcast_to(mask, addresses.shape)][own]
+            others[others] = _differ(touched[others], written[others])
+        self._refuse(touched, others, f"programs {program} and {{}} write the same", writers)
         if self._readers.size:
             readers = self._readers[places]
             self._refuse(touched, (readers != 0) & (readers != program + 1),
@@ -116,6 +126,12 @@ class Accesses:
             first = int(np.argmax(wrong))
             offset = touched[first] - self._starts[np.searchsorted(self._starts, touched[first], "right") - 1]
             raise Race(f"{text.format(others[first] - 1)}, {offset} bytes from where an argument begins")
+
+
+def _differ(addresses: np.ndarray, values: np.ndarray) -> list[bool]:
+    """Whether memory holds other bytes than a value, for each of them."""
+    return [ctypes.string_at(int(address), values.itemsize) != value.tobytes()
+            for address, value in zip(addresses, values, strict=True)]
 
 
 def _merged(spans: Iterable[AddressRange]) -> Sequence[AddressRange]:
@@ -144,7 +160,7 @@ def watch(accesses: Accesses) -> None:
 
     def watched_store(builder: InterpreterBuilder, pointers: TensorHandle, value: TensorHandle, mask: TensorHandle,
                       *more: object, **named: object) -> None:
-        accesses.store(_program(builder), pointers.data, mask.data, _size(pointers))
+        accesses.store(_program(builder), pointers.data, mask.data, _size(pointers), value.data)
         return store(builder, pointers, value, mask, *more, **named)
     InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = watched_load, watched_store
 

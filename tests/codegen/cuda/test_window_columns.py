@@ -76,6 +76,16 @@ def test_the_last_results_are_made_again_where_rows_are_no_multiple(rows: int) -
 
 
 @pytest.mark.usefixtures("everywhere")
+def test_two_programs_may_make_the_last_rows() -> None:
+    """Rows that are made again are another program's where a block of lanes ends between them."""
+    x = an_input(0, (1, 16, 53, 53), bfloat16)
+    y = pooled(x, 3, 1)
+    kernel = kernel_of(x, y)
+    assert DOWN in kernel.source and kernel.constexprs["XBLOCK"] % 51
+    check([x], y)
+
+
+@pytest.mark.usefixtures("everywhere")
 def test_the_largest_and_its_place() -> None:
     x = an_input(0, (2, 2, 14, 19))
     decompose = OPS["max_pool"].decompose

@@ -43,6 +43,18 @@ def tell(in_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr, tl.load(in_ptr + tl.program_id(0)), mask=nothing_yet)
 
 
+@triton.jit
+def copied(in_ptr, out_ptr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) + tl.arange(0, BLOCK)
+    tl.store(out_ptr + place, tl.load(in_ptr + place))
+
+
+@triton.jit
+def numbered(in_ptr, out_ptr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) + tl.arange(0, BLOCK)
+    tl.store(out_ptr + place, tl.load(in_ptr + place) + tl.program_id(0))
+
+
 CONSTEXPRS = {"BLOCK": 2}
 '''
 
@@ -81,6 +93,15 @@ def test_programs_that_write_to_places_of_their_own_do_not_race() -> None:
 def test_programs_that_write_to_one_place_race() -> None:
     with pytest.raises(DriverError, match="programs 1 and 0 write the same, 16 bytes from where"):
         put([5, 2, 2, 1])
+
+
+def test_programs_that_write_the_same_bytes_to_one_place_do_not_race() -> None:
+    """Of two that make one row, whichever is last leaves what was there; a place that one of them changes is told."""
+    same = np.array([5, 6, 7])
+    run("copied", 2, whole(same), whole(out := np.zeros(3, np.int64)))
+    assert out.tolist() == [5, 6, 7]
+    with pytest.raises(DriverError, match="programs 1 and 0 write the same, 8 bytes from where"):
+        run("numbered", 2, whole(same), whole(np.zeros(3, np.int64)))
 
 
 def test_lanes_that_write_to_one_place_race() -> None:
@@ -144,8 +165,9 @@ def test_loads_and_stores_are_watched_as_each_version_of_triton_makes_them(
         else:
             builder.create_masked_load(pointers, mask, None, *policies, volatile)
     load(inside, False)
-    builder.create_masked_store(inside, "value", mask, *policies)
-    assert given == [(inside, mask, None, *policies, False), (inside, "value", mask, *policies)]
+    value = TensorHandle(np.array([1]), tl.int64)
+    builder.create_masked_store(inside, value, mask, *policies)
+    assert given == [(inside, mask, None, *policies, False), (inside, value, mask, *policies)]
     builder.set_grid_idx(1, 0, 0)
     with pytest.raises(Race):
         load(inside, False)
