@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from genesis.frontend.tensor import Tensor
@@ -16,6 +17,40 @@ class _Point(NamedTuple):
     loss: float
     gradient: Tensor
     slope: float
+
+
+@dataclass
+class _Line:
+    """The loss along a direction, and Wolfe's conditions on it.
+
+    Attributes:
+        reach: the direction's largest element.
+        start: the point at length 0.
+        c1, c2: the conditions' factors.
+        tried: evaluations so far.
+    """
+
+    function: Function
+    direction: Tensor
+    reach: float
+    start: _Point
+    c1: float
+    c2: float
+    tried: int = 0
+
+    def at(self, t: float) -> _Point:
+        """The point at a length."""
+        self.tried += 1
+        loss, gradient = self.function(t)
+        return _Point(t, loss, gradient, float(gradient.dot(self.direction)))
+
+    def is_high(self, x: _Point) -> bool:
+        """Whether the loss has not fallen enough."""
+        return x.loss > self.start.loss + self.c1 * x.t * self.start.slope
+
+    def is_flat(self, x: _Point) -> bool:
+        """Whether the slope has fallen enough."""
+        return abs(x.slope) <= -self.c2 * self.start.slope
 
 
 def strong_wolfe(function: Function, t: float, direction: Tensor, loss: float, gradient: Tensor, slope: Any,
@@ -35,61 +70,62 @@ def strong_wolfe(function: Function, t: float, direction: Tensor, loss: float, g
     Returns:
         The loss and the gradient there, the length, the number of evaluations.
     """
-    reach, start = float(direction.abs().max()), float(slope)
+    reach = float(direction.abs().max())
+    line = _Line(function, direction, reach, _Point(0.0, loss, gradient, float(slope)), c1, c2)
+    bracket = _bracket(line, t, most)
+    best = bracket[0] if len(bracket) == 1 else _zoomed(line, bracket, tolerance, most)
+    return best.loss, best.gradient, best.t, line.tried
 
-    def at(t: float) -> _Point:
-        found, there = function(t)
-        return _Point(t, found, there, float(there.dot(direction)))
 
-    def is_high(x: _Point, low: float) -> bool:
-        return x.loss > loss + c1 * x.t * start or x.loss >= low
-
-    def is_flat(x: _Point) -> bool:
-        return abs(x.slope) <= -c2 * start
-    before, new, tried = _Point(0.0, loss, gradient, start), at(t), 1
-    bracket, done = [before, new], False
+def _bracket(line: _Line, t: float, most: int) -> list[_Point]:
+    """The point that meets both conditions, if one is found at once, or two that have such a point between them."""
+    before, new = line.start, line.at(t)
     for attempt in range(most):
-        if new.loss > loss + c1 * new.t * start or (attempt > 1 and new.loss >= before.loss):
-            bracket = [before, new]
-            break
-        if is_flat(new):
-            bracket, done = [new], True
-            break
+        if line.is_high(new) or (attempt > 1 and new.loss >= before.loss):
+            return [before, new]
+        if line.is_flat(new):
+            return [new]
         if new.slope >= 0:
-            bracket = [before, new]
-            break
+            return [before, new]
         farther = _lowest(before, new, new.t + 0.01 * (new.t - before.t), new.t * 10)
-        before, new, tried = new, at(farther), tried + 1
-    else:
-        bracket = [_Point(0.0, loss, gradient, start), new]
-    stuck, count = False, tried - 1 if not done else most
-    low, high = (0, 1) if bracket[0].loss <= bracket[-1].loss else (1, 0)
-    while not done and count < most:
+        before, new = new, line.at(farther)
+    return [line.start, new]
+
+
+def _zoomed(line: _Line, bracket: list[_Point], tolerance: float, most: int) -> _Point:
+    """The lower of two points around one that meets both conditions, after the bracket was made smaller until it does,
+    or is smaller than the tolerance, or there were enough evaluations."""
+    stuck = False
+    low, high = (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
+    while line.tried <= most:
         a, b = bracket
-        if abs(b.t - a.t) * reach < tolerance:
+        if abs(b.t - a.t) * line.reach < tolerance:
             break
-        t = _lowest(a, b, min(a.t, b.t), max(a.t, b.t))
-        edge = 0.1 * abs(b.t - a.t)
-        if min(max(a.t, b.t) - t, t - min(a.t, b.t)) < edge:
-            if stuck or t >= max(a.t, b.t) or t <= min(a.t, b.t):
-                t = max(a.t, b.t) - edge if abs(t - max(a.t, b.t)) < abs(t - min(a.t, b.t)) else min(a.t, b.t) + edge
-                stuck = False
-            else:
-                stuck = True
-        else:
-            stuck = False
-        new, tried, count = at(t), tried + 1, count + 1
-        if is_high(new, bracket[low].loss):
+        t, stuck = _next_length(a, b, stuck)
+        new = line.at(t)
+        if line.is_high(new) or new.loss >= bracket[low].loss:
             bracket[high] = new
             low, high = (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
             continue
-        if is_flat(new):
-            done = True
-        elif new.slope * (bracket[high].t - bracket[low].t) >= 0:
+        if line.is_flat(new):
+            return new
+        if new.slope * (bracket[high].t - bracket[low].t) >= 0:
             bracket[high] = bracket[low]
         bracket[low] = new
-    best = bracket[low if len(bracket) > 1 else 0]
-    return best.loss, best.gradient, best.t, tried
+    return bracket[low]
+
+
+def _next_length(a: _Point, b: _Point, stuck: bool) -> tuple[float, bool]:
+    """(the length to try between two points, whether it is near an end). Where it was near one the last time, or is
+    outside, it is a tenth away from the nearer end: else a bracket might never get smaller."""
+    least, most = min(a.t, b.t), max(a.t, b.t)
+    t = _lowest(a, b, least, most)
+    edge = 0.1 * abs(b.t - a.t)
+    if min(most - t, t - least) >= edge:
+        return t, False
+    if stuck or t >= most or t <= least:
+        return (most - edge if abs(t - most) < abs(t - least) else least + edge), False
+    return t, True
 
 
 def _lowest(a: _Point, b: _Point, least: float, most: float) -> float:

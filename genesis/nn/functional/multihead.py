@@ -56,36 +56,25 @@ def multi_head_attention_forward(
         AssertionError: sizes that torch asserts.
     """
     require_tensors(query, key, value, bias_k, bias_v)
+    _check(query, key, value, embed_dim_to_check, num_heads, is_causal and attn_mask is None)
     alone = query.spec.ndim == 2
-    if query.spec.ndim not in (2, 3) or not query.spec.ndim == key.spec.ndim == value.spec.ndim:
-        raise failure(OP, f"query should be unbatched 2D or batched 3D tensor, and key and value alike, but received "
-                      f"{query.spec.ndim}-D, {key.spec.ndim}-D and {value.spec.ndim}-D tensors",
-                      [("query", query), ("key", key), ("value", value)], error=AssertionError)
-    if is_causal and attn_mask is None:
-        raise failure(OP, "Need attn_mask if specifying the is_causal hint.", [("query", query)])
     if alone:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     queries, batch, size = query.spec.shape
-    if size != embed_dim_to_check or size % num_heads:
-        raise failure(OP, f"was expecting embedding dimension of {embed_dim_to_check}, but got {size}; it must be "
-                      f"divisible by num_heads {num_heads}", [("query", query)], error=AssertionError)
     causal = is_causal and not need_weights and key_padding_mask is None and bias_k is None and not add_zero_attn
     weights = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _projected(query, key, value, in_proj_weight, weights, in_proj_bias)
     kept = _mask(attn_mask, key_padding_mask, batch, num_heads, queries, key.spec.shape[0], causal)
-    more = 0
     if bias_k is not None and bias_v is not None:
         k, v = (cat([x, b.expand(1, batch, size)]) for x, b in ((k, bias_k), (v, bias_v)))
-        more += 1
-    # (length, batch, size) → (batch, heads, length, size of a head)
-    q, k, v = (x.reshape(x.spec.shape[0], batch, num_heads, size // num_heads).permute(1, 2, 0, 3) for x in (q, k, v))
+    q, k, v = (_by_heads(x, num_heads) for x in (q, k, v))
     k = k if static_k is None else static_k.reshape(batch, num_heads, *static_k.spec.shape[-2:])
     v = v if static_v is None else static_v.reshape(batch, num_heads, *static_v.spec.shape[-2:])
     if add_zero_attn:
-        k, v, more = pad(k, (0, 0, 0, 1)), pad(v, (0, 0, 0, 1)), more + 1
-    if kept is not None and more:
-        kept = pad(kept, (0, more), value=1 if kept.spec.dtype.kind == "bool" else 0)
+        k, v = pad(k, (0, 0, 0, 1)), pad(v, (0, 0, 0, 1))
+    if kept is not None:
+        kept = _seeing_more(kept, (bias_k is not None and bias_v is not None) + bool(add_zero_attn))
     dropout_p = dropout_p if training else 0.0
     if need_weights:
         y, seen = _with_weights(q, k, v, kept, dropout_p)
@@ -97,6 +86,31 @@ def multi_head_attention_forward(
     if alone:
         return y.squeeze(1), None if seen is None else seen.squeeze(0)
     return y, seen
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, size: int, heads: int, lacks_mask: bool) -> None:
+    """Raise the error of what does not fit."""
+    if query.spec.ndim not in (2, 3) or not query.spec.ndim == key.spec.ndim == value.spec.ndim:
+        raise failure(OP, f"query should be unbatched 2D or batched 3D tensor, and key and value alike, but received "
+                      f"{query.spec.ndim}-D, {key.spec.ndim}-D and {value.spec.ndim}-D tensors",
+                      [("query", query), ("key", key), ("value", value)], error=AssertionError)
+    if lacks_mask:
+        raise failure(OP, "Need attn_mask if specifying the is_causal hint.", [("query", query)])
+    given = query.spec.shape[-1]
+    if given != size or given % heads:
+        raise failure(OP, f"was expecting embedding dimension of {size}, but got {given}; it must be "
+                      f"divisible by num_heads {heads}", [("query", query)], error=AssertionError)
+
+
+def _by_heads(x: Tensor, heads: int) -> Tensor:
+    """(length, batch, size) → (batch, heads, length, size of a head)."""
+    length, batch, size = x.spec.shape
+    return x.reshape(length, batch, heads, size // heads).permute(1, 2, 0, 3)
+
+
+def _seeing_more(mask: Tensor, more: int) -> Tensor:
+    """The mask with so many keys more, which every query sees."""
+    return pad(mask, (0, more), value=1 if mask.spec.dtype.kind == "bool" else 0) if more else mask
 
 
 def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Tensor | None, weights: Any,
