@@ -268,7 +268,7 @@ def _whole_number(step: Any) -> int:
     except TypeError:
         raise TypeError(f"CheckpointManager.save: step={step!r} is no whole number") from None
     if found < 0:
-        raise ValueError(f"CheckpointManager.save: step={step} is negative")
+        raise ValueError(f"CheckpointManager.save: step={step} is negative: steps count from 0")
     return found
 
 

@@ -177,7 +177,7 @@ def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, Rotar
     if kind in ("yarn", "longrope", "llama3"):
         given.setdefault("original_max_position_embeddings", config.max_position_embeddings)
     if not _is_number(base) or base <= 0:
-        raise ValueError(f"{type(config).__name__}: rope_theta={base!r} is out of range")
+        raise ValueError(f"{type(config).__name__}: rope_theta={base!r} is out of range: it is more than 0")
     if fraction != 1:
         raise ValueError(f"{type(config).__name__}: partial_rotary_factor={fraction!r} is not supported, only 1")
     return float(base), RotaryScaling(kind, given)

@@ -92,7 +92,7 @@ def write_tokens(texts: Iterable[str], tokenizer: Tokenizer, folder: str | os.Pa
     path = Path(folder)
     check_free(path)
     if shard_tokens < 1:
-        raise ValueError(f"write_tokens: shard_tokens={shard_tokens} is no number of tokens")
+        raise ValueError(f"write_tokens: shard_tokens={shard_tokens} is no number of tokens: it is 1 or more")
     path.mkdir(parents=True, exist_ok=True)
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     shards: list[dict[str, int]] = []

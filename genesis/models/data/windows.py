@@ -43,7 +43,7 @@ class TokenWindows(Dataset["dict[str, np.ndarray]"]):
 
     def __init__(self, folder: str | os.PathLike[str], context: int, documents: bool = False):
         if context < 1:
-            raise ValueError(f"TokenWindows: context={context} is no number of tokens")
+            raise ValueError(f"TokenWindows: context={context} is no number of tokens: it is 1 or more")
         self.folder, self.context, self.documents = TokenFolder(folder), context, documents
         self._ends = list(accumulate((len(tokens) - 1) // context for tokens, _ in self.folder.shards))
         if not self._ends[-1]:

@@ -293,7 +293,7 @@ def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, see
            padding: Tensor | None = None, cache: KVCache | None = None) -> Generator[Step, None, None]:
     """The steps of `generate`, for as long as they are asked for. Dropout is off until it ends or is closed."""
     if max_new_tokens < 0:
-        raise ValueError(f"generate: max_new_tokens={max_new_tokens} is out of range")
+        raise ValueError(f"generate: max_new_tokens={max_new_tokens} is out of range: it is 0 or more")
     if max_new_tokens == 0:
         return
     training = [module for module in model.modules() if module.training]

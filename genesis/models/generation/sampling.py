@@ -33,11 +33,14 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, good in (("temperature", self.temperature >= 0), ("top_k", self.top_k is None or self.top_k >= 0),
-                           ("top_p", 0 < self.top_p <= 1), ("min_p", 0 <= self.min_p <= 1),
-                           ("repetition_penalty", self.repetition_penalty > 0)):
+        for name, good, where in (
+                ("temperature", self.temperature >= 0, "0 or more"),
+                ("top_k", self.top_k is None or self.top_k >= 0, "0 or more, or None"),
+                ("top_p", 0 < self.top_p <= 1, "more than 0, and 1 at most"),
+                ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
+                ("repetition_penalty", self.repetition_penalty > 0, "more than 0")):
             if not good:
-                raise ValueError(f"{name}={getattr(self, name)} is out of range")
+                raise ValueError(f"{name}={getattr(self, name)} is out of range: it is {where}")
 
     @property
     def greedy(self) -> bool:

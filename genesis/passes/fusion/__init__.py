@@ -7,7 +7,7 @@ refusal.
 |---|---|
 | `fuse.py`, `cluster.py`, `cluster_graph.py`, `finish_groups.py` | merges clusters of nodes, and makes groups of them |
 | `group_per_op.py` | the CPU's grouping: an op a group |
-| `materialize.py` | which values must be in memory |
+| `materialize.py`, `turned_rows.py` | which values must be in memory, and which are copied there first |
 | `index_map.py`, `views.py`, `loop_reads.py`, `operand_view.py`, `other_points.py` | which element a point reads |
 | `epilogues.py`, `foreach.py`, `updates_alone.py` | what a product's kernel computes; one launch over many tensors |
 | `slices.py`, `side_by_side.py`, `awaited.py` | parts in place; kernels in one launch; what waits for ranks |
