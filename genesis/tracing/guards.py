@@ -20,6 +20,7 @@ from typing import Any
 from genesis.frontend.generator import Generator
 from genesis.frontend.recording import TensorBase
 from genesis.ir.source import Source
+from genesis.nn.modules.hooks import everywhere as module_hooks
 from genesis.nn.modules.tree import Tree
 from genesis.optim.hooks import everywhere as step_hooks
 from genesis.optim.lr_scheduler import LRScheduler
@@ -291,12 +292,21 @@ class Guards:
         else:
             self._attributes(module, copy, what, skip=(*_REGISTRIES, "_transient", "training", "_compiled_call"))
             self.checks.slowly(vars(module), {k: copy[k] for k in (*_REGISTRIES, "training") if k in copy})
+        self._hooks_of_all()
         for name in _REGISTRIES:
             registry = copy.get(name)
             if registry is not None:
                 held = self._world.of(registry)
                 self.checks.slowly_all(registry, held)
                 self._follow(registry, held)
+
+    def _hooks_of_all(self) -> None:
+        """Guard the hooks of all modules, once."""
+        if id(module_hooks) not in self._seen:
+            self._seen.add(id(module_hooks))
+            held = self._world.of(module_hooks)
+            self.checks.slowly_all(module_hooks, held)
+            self._stack.extend((hook, "a hook of all modules") for _, hook in held.values())
 
     def _scheduler(self, scheduler: Any, what: str) -> None:
         """Guard a schedule, which every replay steps itself, as far as the code looks at it otherwise."""

@@ -109,6 +109,24 @@ def test_a_change(net: Net, change: Any, how: str) -> None:
     assert values(compiled(x)) == ours
 
 
+@pytest.mark.parametrize("hook", [
+    lambda: nn.modules.module.register_module_forward_hook(lambda module, args, result: result * 2),
+    lambda: nn.modules.module.register_module_forward_pre_hook(lambda module, args: args[0] * 2),
+], ids=["behind", "before"])
+def test_a_hook_of_all_modules(net: Net, hook: Any) -> None:
+    compiled = genesis.compile(lambda x: net(x))
+    x = ramp(4, 2)
+    before = [values(compiled(x)) for _ in range(3)]
+    handle = hook()
+    try:
+        hooked = [values(compiled(x)) for _ in range(3)]
+        assert hooked == [values(net(x))] * 3 != before
+    finally:
+        handle.remove()
+    assert [values(compiled(x)) for _ in range(3)] == before
+    assert compiled.hits >= 5
+
+
 def test_whether_a_parameter_is_trained(net: Net) -> None:
     compiled = genesis.compile(lambda x: net(x).sum())
     x = ramp(4, 2)
