@@ -88,7 +88,8 @@ class Checks:
         self._places[id(space)] = space, self._without(kind, values)
 
     def absent(self, space: Mapping[str, Any], names: Iterable[str], slowly: bool = False) -> None:
-        """Check that none of these keys is there; `slowly` for a module's attributes."""
+        """Check that none of these keys is there; `slowly` for a module's attributes: in another epoch of modules, or
+        where there are more or fewer attributes, which are written without one through `vars(module)`."""
         if names:
             left = frozenset(names) if not self._slots else frozenset(self._without(space, dict.fromkeys(names)))
             (self._slowly_absent if slowly else self._absent).append((space, left))
@@ -204,6 +205,9 @@ class Checks:
                           *(item for _, items, _ in self._containers for item in items))
         self._disjoint = [space.keys().isdisjoint for space, _ in self._absent]
         self._absent_names = [names for _, names in self._absent]
+        # not of Genesis' own layers, of which `forward` alone is asked for, and which are most of a model's modules
+        self._growing = [space for space, names in self._slowly_absent if len(names) > 1]
+        self._grown: list[int] = []
 
     def _now(self) -> Iterator[Any]:
         """The values that are now in the places of `_expected`."""
@@ -228,7 +232,8 @@ class Checks:
         for check in self._more:
             if not check():
                 return False
-        if self._module_epoch != epoch():
+        grown = list(map(len, self._growing))
+        if self._module_epoch != epoch() or grown != self._grown:
             at = epoch()
             if not all(_same_entries(*entry) for entry in self._slow):
                 return False
@@ -236,7 +241,7 @@ class Checks:
                 return False
             if not all(space.keys().isdisjoint(names) for space, names in self._slowly_absent):
                 return False
-            self._module_epoch = at
+            self._module_epoch, self._grown = at, grown
         if self._tensor_epoch != state.rebound:
             at = state.rebound
             if not all(all(map(is_, tensor_identity(x)[:3], known[:3])) and tensor_identity(x)[3:] == known[3:]

@@ -33,7 +33,7 @@ class Net(nn.Module):
         x = self.act(self.first(x)) * self.scale * self.gain
         for block, scale in zip(self.blocks, self.scales, strict=False):
             x = block(x) * scale
-        return self.plain[0](x) + self.shift * self.by_name["a"] + self.options.bias
+        return self.plain[0](x) + self.shift * self.by_name["a"] + self.options.bias + getattr(self, "offset", 0.0)
 
 
 def set_attribute(name: str, value: Any) -> Any:
@@ -64,6 +64,7 @@ CHANGES = {
     "a registry": lambda net: net._buffers.__setitem__("shift", genesis.zeros(3)),
     "a registry's module": lambda net: net._modules.update(first=nn.Linear(2, 3)),
     "the dictionary": lambda net: vars(net).__setitem__("scale", 7.0),
+    "the dictionary gets one": lambda net: vars(net).__setitem__("offset", 7.0),
     "behind the module's back": lambda net: object.__setattr__(net, "scale", 7.0),
     "another forward": lambda net: setattr(net, "forward", types.MethodType(lambda self, x: x * 2, net)),
     "another forward of a class": lambda net: setattr(Net, "forward", lambda self, x: x * 2),
