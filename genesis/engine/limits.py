@@ -300,10 +300,10 @@ def _cut(storage: Storage, number: int, frame: FrameType, before: bool = False) 
     if not goes_on and any(map(_is_gradient, live)):
         cuts.blocked = engine_state.ran
         return False
-    cuts.cutting, cuts.in_op = True, not ending
-    state.pieces += 1
     compiled = engine_state.plans.compiled
     try:
+        cuts.cutting, cuts.in_op = True, not ending
+        state.pieces += 1
         engine.flush([s for s in live if s is not storage] if before else live)
     finally:
         cuts.cutting = cuts.in_op = False

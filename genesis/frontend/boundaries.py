@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.recording import TensorBase, leaf_numbers, wrap
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
+from genesis.runtime.contexts import leaving
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -117,8 +118,12 @@ def read_through(boundary: Boundary, output: int, value: Node) -> Node:
     number = next(leaf_numbers)
     node = make(control.watch, (make(control.stop_gradient, (value,)) if value.needs_grad else value,), (number,))
     state.crossings[number] = (boundary, output)
-    weakref.finalize(node, state.crossings.pop, number, None)
+    _ends[number] = weakref.ref(node, leaving((state.crossings.pop, number, None), (_ends.pop, number, None)))
     return node
+
+
+_ends: Final[dict[int, weakref.ref[Node]]] = {}
+"""What takes a crossing away when its node ends. It is one call of C: an interrupt in a callback is forgotten."""
 
 
 def insert_boundary(tensor: Any, boundary: Boundary, output: int = 0) -> None:

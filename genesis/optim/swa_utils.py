@@ -18,10 +18,12 @@ from genesis.frontend.writes import assign_all
 from genesis.ir.types import int64
 from genesis.nn.modules.channel_norm import _BatchNorm
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import changing
 from genesis.ops.conversion import copied
 from genesis.ops.creation import tensor
 from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.optimizer import Optimizer
+from genesis.runtime.contexts import Switched, Temporary
 
 __all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn",
            "update_bn"]
@@ -144,17 +146,19 @@ def update_bn(loader: Iterable[Any], model: Any, device: Any = None) -> None:
     if not momenta:
         return
     was_training = model.training
+
+    def look() -> Switched:
+        return Switched([changing(), *((vars(x).__setitem__, "momentum", None) for x in momenta)],
+                        [changing(), *((vars(x).__setitem__, "momentum", own) for x, own in momenta.items())])
     try:
         model.train()
         for module in momenta:
             module.reset_running_stats()
-            module.momentum = None
-        for batch in loader:
-            given = batch[0] if isinstance(batch, (list, tuple)) else batch
-            model(given if device is None else given.to(device))
+        with Temporary(look):
+            for batch in loader:
+                given = batch[0] if isinstance(batch, (list, tuple)) else batch
+                model(given if device is None else given.to(device))
     finally:
-        for module, momentum in momenta.items():
-            module.momentum = momentum
         model.train(was_training)
 
 

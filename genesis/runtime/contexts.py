@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from functools import partial
 from itertools import chain, compress, repeat, starmap
 from operator import call
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, Protocol, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 class _Entering:
@@ -80,7 +83,7 @@ def leaving(*changes: tuple) -> Callable[..., str]:
     return partial(_ITEM, defaultdict(partial(in_order, starmap(call, changes))))
 
 
-Changes = Sequence[tuple[Any, ...]]
+Changes = Sequence[tuple]
 """Functions of C, each with its arguments."""
 
 
@@ -128,24 +131,19 @@ class Temporary(Context):
             back, self._left_first = self._look().back, True
         return leaving(*back)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
         """The function, each of whose calls runs inside of such a context."""
         @functools.wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
+        def inside(*args: Given.args, **kwargs: Given.kwargs) -> Result:
             with Temporary(self._look):
                 return function(*args, **kwargs)
         return inside
 
 
-def items(target: MutableMapping[str, Any], given: Mapping[str, Any]) -> Temporary:
+def items(target: MutableMapping[str, object], given: Mapping[str, object]) -> Temporary:
     """A context inside of which a dictionary, such as a module's globals, has these items."""
     return Temporary(lambda: Switched([(target.update, dict(given))],
                                       [(target.update, {name: target[name] for name in given})]))
-
-
-def attribute(owner: object, name: str, value: object) -> Temporary:
-    """A context inside of which an object has this value as an attribute that it has."""
-    return Temporary(lambda: Switched([(setattr, owner, name, value)], [(setattr, owner, name, getattr(owner, name))]))
 
 
 def profiled_by(profile: object) -> tuple[Callable[..., object], tuple[object, ...]]:

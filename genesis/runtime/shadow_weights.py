@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.types import DType
+from genesis.runtime.contexts import in_order, leaving
 
 if TYPE_CHECKING:
     from genesis.runtime.cuda.storage import CUDAStorage
@@ -39,6 +41,13 @@ _sources: Final[dict[int, weakref.ref[object]]] = {}
 version: Final = [0]
 """A count that grows whenever `copies` gets or loses an entry: who knows the number need not look again."""
 
+_versions: Final = count(1)
+
+
+def _changing() -> tuple:
+    """The change by which `version` grows, with its arguments."""
+    return in_order, map(version.__setitem__, (0,), _versions)
+
 
 def find(source: object, dtype: DType) -> ShadowWeight | None:
     """The copy of this memory, if there is one."""
@@ -50,8 +59,8 @@ def add(source: object, dtype: DType, memory: CUDAStorage) -> ShadowWeight:
     key = id(source)
     if key not in copies:
         copies[key] = {}
-        _sources[key] = weakref.ref(source, lambda _: _forget(key))
-    version[0] += 1
+        _sources[key] = weakref.ref(source, leaving((copies.pop, key, None), (_sources.pop, key, None), _changing()))
+    version[0] = next(_versions)
     made = copies[key][dtype] = ShadowWeight(memory)
     return made
 
@@ -71,10 +80,4 @@ def forget_all() -> None:
     """Let go of all copies."""
     copies.clear()
     _sources.clear()
-    version[0] += 1
-
-
-def _forget(key: int) -> None:
-    copies.pop(key, None)
-    _sources.pop(key, None)
-    version[0] += 1
+    version[0] = next(_versions)

@@ -167,8 +167,8 @@ class Checks:
         """Check that a module's attributes have these values."""
         self._slow.append((space, self._without(space, values), False))
 
-    def slowly_all(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """Check that a module's registry has these entries and no others."""
+    def slowly_all(self, space: Mapping[Any, Any], values: dict[Any, Any]) -> None:
+        """Check that a module's registry, or that of all modules, has these entries and no others."""
         self._slow.append((space, {k: ANY if (id(space), k) in self._slots else v for k, v in values.items()}, True))
 
     def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any) -> None:

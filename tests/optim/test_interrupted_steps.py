@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -217,6 +218,23 @@ def test_tensors_that_are_written_together_are_all_written_or_none(kind: str) ->
         assert shown() in (before, after), f"interrupted at {places[at]}"
     assert raised > 3
     assert before != after
+
+
+def test_an_interrupt_at_any_line_leaves_batch_norms_their_momentum() -> None:
+    net = genesis.nn.Sequential(*[genesis.nn.BatchNorm1d(2, momentum=0.25) for _ in range(3)])
+    lines = Traced("line", ("optim/", "runtime/contexts.py"))
+
+    def gathered() -> None:
+        optim.swa_utils.update_bn([genesis.ones(3, 2)], net)
+    gathered()
+    places = lines.places(gathered)
+    for at in range(len(places)):
+        with suppress(KeyboardInterrupt):
+            lines.interrupt(gathered, at)
+        if lines.last.unprotected:
+            for module in net:
+                module.momentum = 0.25
+        assert [module.momentum for module in net] == [0.25] * 3, f"interrupted at {places[at]}"
 
 
 def test_a_loader_that_raises_leaves_batch_norms_their_momentum() -> None:

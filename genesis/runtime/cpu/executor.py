@@ -21,6 +21,7 @@ import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
+from genesis.runtime.contexts import leaving
 from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
@@ -47,8 +48,8 @@ class _HostArena:
     def aside(self) -> Iterator[None]:
         """Inside, the arena is another piece of memory: a plan that was interrupted goes on with its own afterwards."""
         before = self.storage, self.version
-        self.storage, self.version = CPUStorage(0), next(self._versions)
         try:
+            self.storage, self.version = CPUStorage(0), next(self._versions)
             yield
         finally:
             self.storage, self.version = before
@@ -275,15 +276,11 @@ class _Bound:
             for call in self._views[index]:
                 registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
 
-    def _forgets(self, index: int) -> Callable[[object], None]:
-        """The callback for when an input's memory is dropped: its register and those of its views let go of it."""
-        registers, views = self.registers, self._views[index]
-
-        def forget(_: object) -> None:
-            registers[index] = None
-            for view in views:
-                registers[view.outs[0]] = None
-        return forget
+    def _forgets(self, index: int) -> Callable[..., object]:
+        """The callback for when an input's memory is dropped: its register and those of its views let go of it. It is
+        one of C: an interrupt in a callback is printed and forgotten."""
+        put = self.registers.__setitem__
+        return leaving(*((put, at, None) for at in (index, *(view.outs[0] for view in self._views[index]))))
 
     def prepare(self, inputs: Sequence[CPUStorage]) -> None:
         """Make the tensors over the arena, run the views that only depend on them or on the inputs, and list the calls
