@@ -121,8 +121,8 @@ class ConcatDataset(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         place = index + len(self) if index < 0 else index
-        if not 0 <= place < len(self):
-            raise IndexError(f"index {index} is out of range for {len(self)} samples")
+        if not 0 <= place < len(self):  # torch's errors: counted from the end it is a value, from the start an end
+            raise (ValueError if index < 0 else IndexError)(f"index {index} is out of range for {len(self)} samples")
         which = bisect_right(self.cumulative_sizes, place)
         return self.datasets[which][place - (self.cumulative_sizes[which - 1] if which else 0)]
 
@@ -172,7 +172,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         generator: of the draws.
 
     Raises:
-        ValueError: the lengths do not sum to the dataset's.
+        ValueError: the lengths do not sum to the dataset's, or a fraction is not between 0 and 1.
 
     >>> import genesis
     >>> [len(part) for part in random_split(range(10), [0.5, 0.25, 0.25])]
@@ -180,6 +180,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
     """
     total = len(dataset)
     if abs(sum(lengths) - 1) < 1e-9 and sum(lengths) <= 1 + 1e-9 and not all(isinstance(n, int) for n in lengths):
+        if any(not 0 <= fraction <= 1 for fraction in lengths):
+            raise ValueError(f"random_split: fractions are between 0 and 1, not {list(lengths)}")
         sizes = [int(total * fraction) for fraction in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1

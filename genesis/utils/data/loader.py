@@ -57,6 +57,8 @@ class DataLoader(Suggesting, Generic[Sample]):
     ([[0, 1], [2, 3], [4]], 3)
     """
 
+    _made = False
+
     def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
                  sampler: Sampler[Any] | Iterable[Any] | None = None,
                  batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None, num_workers: int = 0,
@@ -68,7 +70,7 @@ class DataLoader(Suggesting, Generic[Sample]):
         iterable = isinstance(dataset, IterableDataset)
         _check(iterable, batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, timeout, prefetch_factor,
                persistent_workers)
-        _check_forks(multiprocessing_context)
+        _check_forks(multiprocessing_context, num_workers)
         self.multiprocessing_context = multiprocessing_context
         self.dataset, self.num_workers, self.pin_memory, self.drop_last = dataset, num_workers, pin_memory, drop_last
         self.timeout, self.worker_init_fn, self.generator = timeout, worker_init_fn, generator
@@ -88,6 +90,13 @@ class DataLoader(Suggesting, Generic[Sample]):
         self._passes = 0
         self._place = Place()
         self._pass: weakref.ref[Pass] | None = None
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raise ValueError for what a pass may be in the middle of; `object.__setattr__` goes around this."""
+        if name in _SET_ONCE and self._made:
+            raise ValueError(f"DataLoader: {name} cannot be set when the loader is made; make another")
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         """How many batches a pass has."""
@@ -103,7 +112,7 @@ class DataLoader(Suggesting, Generic[Sample]):
         seed, skip, resumed = self._place.now
         if not resumed or seed is None:
             seed, skip = kept_seed(self.generator, lambda seed: [
-                (setattr, self, "_place", Place(Standing(seed)))]), 0
+                (object.__setattr__, self, "_place", Place(Standing(seed)))]), 0
         else:
             self._place = Place(Standing(seed, skip))
         place, indices = self._place, self._indices(seed)
@@ -142,7 +151,7 @@ class DataLoader(Suggesting, Generic[Sample]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where a `state_dict` says."""
         place = Place(Standing(state["seed"], state["batches"], resumed=True))
-        found: list[Change] = [(setattr, self, "_place", place)]
+        found: list[Change] = [(object.__setattr__, self, "_place", place)]
         if self.generator is not None and "generator" in state:
             found += self.generator.moved_to(Generator().set_state(state["generator"]))
         at_once(changes((), found))
@@ -279,9 +288,14 @@ class _Stacked:
 
 _NONE = object()
 
+_SET_ONCE = frozenset({"dataset", "batch_size", "batch_sampler", "sampler", "drop_last", "persistent_workers"})
+"""Attributes of a loader that nobody sets anew, as in torch."""
 
-def _check_forks(context: Any) -> None:
-    """Raise ValueError unless workers may be forks."""
+
+def _check_forks(context: Any, num_workers: int) -> None:
+    """Raise ValueError unless workers may be forks, if there are any, and none are spoken of if there are not."""
+    if context is not None and not num_workers:
+        raise ValueError("DataLoader: multiprocessing_context needs workers: num_workers > 0")
     method = context.get_start_method() if hasattr(context, "get_start_method") else context
     if method not in (None, "fork"):
         raise ValueError(f"DataLoader: multiprocessing_context={method!r}, but workers are forks; leave it out")

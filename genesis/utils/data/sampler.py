@@ -70,10 +70,12 @@ class RandomSampler(Sampler[int]):
 
     def __init__(self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
                  generator: Generator | None = None):
-        if num_samples is not None and num_samples <= 0:
-            raise ValueError(f"RandomSampler: num_samples should be a positive integer, not {num_samples}")
+        if not isinstance(replacement, bool):
+            raise TypeError(f"RandomSampler: replacement should be True or False, not {replacement!r}")
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self._num_samples = num_samples
+        if self.num_samples <= 0:
+            raise ValueError(f"RandomSampler: num_samples should be a positive integer, not {self.num_samples}")
 
     @property
     def num_samples(self) -> int:
@@ -118,6 +120,8 @@ class WeightedRandomSampler(Sampler[int]):
                  generator: Generator | None = None):
         if num_samples <= 0:
             raise ValueError(f"WeightedRandomSampler: num_samples should be a positive integer, not {num_samples}")
+        if not isinstance(replacement, bool):
+            raise ValueError(f"WeightedRandomSampler: replacement should be True or False, not {replacement!r}")
         self.weights = as_tensor(weights).double()
         if self.weights.ndim != 1:
             raise ValueError("WeightedRandomSampler: weights should be a 1d sequence, not of shape "
@@ -142,6 +146,8 @@ class BatchSampler(Sampler[list[int]]):
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
             raise ValueError(f"BatchSampler: batch_size should be a positive integer value, but got {batch_size!r}")
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"BatchSampler: drop_last should be True or False, not {drop_last!r}")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:

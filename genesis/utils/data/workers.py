@@ -103,7 +103,7 @@ class Workers:
         self._asks = [context.SimpleQueue() for _ in range(count)]
         self._answers = context.Queue()
         self._answers.cancel_join_thread()
-        self._processes = []
+        self._parent, self._processes = os.getpid(), []
         for i in range(count):
             info = WorkerInfo(i, count, seed + i, dataset)
             process = context.Process(target=_work, args=(info, fetch, self._asks[i], self._answers, init, os.getpid()),
@@ -140,7 +140,9 @@ class Workers:
                     raise RuntimeError(f"DataLoader timed out after {timeout:g} seconds") from None
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes; in a fork of the program that made them, whose children they are not, nothing is done."""
+        if os.getpid() != self._parent:
+            return
         for ask, process in zip(self._asks, self._processes, strict=True):
             if process.is_alive():
                 ask.put(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -84,3 +85,33 @@ def test_converting_without_a_batch() -> None:
     sample = {"x": [1, 2], "y": torch.ones(2).numpy()}
     found = GD.default_convert(sample)
     assert found["x"] == [1, 2] and isinstance(found["y"], genesis.Tensor)
+
+
+REFUSED: dict[str, Any] = {
+    "a number for replacement": lambda data: data.RandomSampler(range(3), replacement=1),
+    "a number for replacement, with weights": lambda data: data.WeightedRandomSampler([0.5, 0.5], 2, replacement=1),
+    "a text for drop_last": lambda data: data.BatchSampler(range(3), 2, "x"),
+    "no samples in a random order": lambda data: data.RandomSampler([]),
+    "no samples, shuffled": lambda data: data.DataLoader([], shuffle=True),
+    "an index before the first sample": lambda data: data.ConcatDataset([range(3), range(2)])[-6],
+    "a negative fraction": lambda data: data.random_split(range(10), [-0.5, 1.5]),
+    "a context without workers": lambda data: data.DataLoader(range(3), multiprocessing_context="fork"),
+    **{f"another {name}": (lambda data, name=name: setattr(data.DataLoader(range(3)), name, 2)) for name in (
+        "batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")},
+}
+
+
+@pytest.mark.parametrize("made", REFUSED.values(), ids=REFUSED)
+def test_what_torch_refuses_is_refused_by_the_same_error(made: Callable[[Any], Any]) -> None:
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        made(TD)
+    with pytest.raises(theirs.type):
+        made(GD)
+
+
+def test_a_loader_goes_around_what_is_set_once() -> None:
+    """As loaders with endless samplers do, which programs write over torch's."""
+    loader: GD.DataLoader[Any] = GD.DataLoader(range(4), batch_size=2)
+    object.__setattr__(loader, "batch_sampler", [[3], [1, 0]])
+    loader.collate_fn = list
+    assert list(loader) == [[3], [1, 0]]

@@ -400,6 +400,29 @@ def test_ctrl_c_leaves_no_process() -> None:
     assert all(gone(worker) for worker in workers)
 
 
+FORKS = """
+import os
+from genesis.utils.data import DataLoader
+persistent = DataLoader(range(8), num_workers=1, persistent_workers=True)
+first, second = iter(DataLoader(range(8), num_workers=1)), iter(persistent)
+next(first), next(second)
+child = os.fork()
+if not child:
+    del first, second, persistent
+    os._exit(0)  # Python itself ends a process' daemonic children at its exit, those of its parent too
+os.waitpid(child, 0)
+print(sum(1 for _ in first), sum(1 for _ in second))
+"""
+
+
+def test_a_fork_leaves_its_parents_workers_alone() -> None:
+    """Passes that are let go of in a child end nobody's workers and say nothing."""
+    root = str(Path(__file__).resolve().parents[3])
+    found = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60,
+                           env={**os.environ, "PYTHONPATH": root})
+    assert (found.stdout, found.stderr) == ("7 7\n", "")
+
+
 FAILS_BEHIND_LARGE_ARRAYS = """
 import sys, time
 import numpy as np
