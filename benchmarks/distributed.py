@@ -8,6 +8,11 @@ Four parts, each in processes of their own, one a GPU:
 
     python benchmarks/distributed.py --gpus 2 --out
     python benchmarks/distributed.py --gpus 2 --parts check
+    python benchmarks/distributed.py --gpus 4 --parts bandwidth --sizes 1,4 --torch-forms graph
+
+A small collective's time is NCCL's kernel and what is between two of them: `--torch-forms` says whether torch has a
+graph or calls in a row, GENESIS_NCCL_GRAPHS=0 has calls in a row here, and NCCL_GRAPH_REGISTER=1 or 0 tells NCCL in
+both whether a graph's buffers are registered (torch leaves it to NCCL, Genesis sets 0).
 
 NVLink multicast stays off: NCCL_NVLS_ENABLE=0 is set for all processes, unless it is set already.
 """
@@ -63,6 +68,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--counts", help="numbers of GPUs that the part gpt runs on (1 and --gpus)")
     parser.add_argument("--contestants", default="genesis,torch", help="of the part gpt")
+    parser.add_argument("--sizes", default=",".join(str(size >> 20) for size in SIZES),
+                        help="of the part bandwidth, MiB of the larger side")
+    parser.add_argument("--torch-forms", default="row,graph", help="of the part bandwidth: the better of these")
     record.add_out(parser)
     args = parser.parse_args()
     if args.rank_of:
@@ -132,7 +140,8 @@ def _check(args: argparse.Namespace, results: dict[str, Any]) -> None:
 
 
 def _bandwidth(args: argparse.Namespace, results: dict[str, Any]) -> None:
-    ours, theirs = run("bandwidth", args.gpus, args), run("torch_bandwidth", args.gpus, args)
+    more = ["--sizes", args.sizes, "--torch-forms", args.torch_forms]
+    ours, theirs = (run(name, args.gpus, args, more=more) for name in ("bandwidth", "torch_bandwidth"))
     results["bandwidth"] = {"genesis": ours, "torch": theirs}
     if ours is None or theirs is None:
         return
@@ -306,16 +315,18 @@ def bandwidth(args: argparse.Namespace) -> dict[str, Any]:
     def tensors(nbytes: int) -> tuple[Any, Any]:
         return tuple(genesis.zeros(count, device="cuda") for count in (nbytes // 4, nbytes // 4 // size))  # type: ignore
 
-    found = _bandwidths(size, timed, tensors, dist.all_reduce, dist.reduce_scatter_tensor, dist.all_gather_into_tensor)
+    found = _bandwidths(args, size, timed, tensors, dist.all_reduce, dist.reduce_scatter_tensor,
+                        dist.all_gather_into_tensor)
     dist.destroy_process_group()
     return found
 
 
-def _bandwidths(size: int, timed: Callable[..., float], tensors: Callable[[int], tuple[Any, Any]],
-                all_reduce: Any, reduce_scatter: Any, all_gather: Any) -> dict[str, dict[int, float]]:
+def _bandwidths(args: argparse.Namespace, size: int, timed: Callable[..., float],
+                tensors: Callable[[int], tuple[Any, Any]], all_reduce: Any, reduce_scatter: Any,
+                all_gather: Any) -> dict[str, dict[int, float]]:
     """GB/s that each GPU sends and receives, as nccl-tests count them."""
     found: dict[str, dict[int, float]] = {"all_reduce": {}, "reduce_scatter": {}, "all_gather": {}}
-    for nbytes in SIZES:
+    for nbytes in (int(mebibytes) << 20 for mebibytes in args.sizes.split(",")):
         whole, part = tensors(nbytes)
         share = (size - 1) / size * nbytes / 1e9
         found["all_reduce"][nbytes] = 2 * share / timed(lambda whole=whole: all_reduce(whole), whole)
@@ -398,7 +409,7 @@ def torch_bandwidth(args: argparse.Namespace) -> dict[str, Any]:
             for _ in range(IN_A_ROW):
                 call()
         best = float("inf")
-        for many in (in_a_row, graph.replay):
+        for many in [form for name, form in (("row", in_a_row), ("graph", graph.replay)) if name in args.torch_forms]:
             times = []
             for i in range(ROUNDS + 2):
                 many()
@@ -415,7 +426,8 @@ def torch_bandwidth(args: argparse.Namespace) -> dict[str, Any]:
     def tensors(nbytes: int) -> tuple[Any, Any]:
         return tuple(torch.zeros(count, device="cuda") for count in (nbytes // 4, nbytes // 4 // size))  # type: ignore
 
-    found = _bandwidths(size, timed, tensors, dist.all_reduce, dist.reduce_scatter_tensor, dist.all_gather_into_tensor)
+    found = _bandwidths(args, size, timed, tensors, dist.all_reduce, dist.reduce_scatter_tensor,
+                        dist.all_gather_into_tensor)
     dist.destroy_process_group()
     return found
 

@@ -64,12 +64,14 @@ class ProcessGroup:
         store: the run's.
         options: settings of NCCL's.
         made_by_all: all processes of the run make this group, not its own alone.
+        world: the group of all processes, None for this one.
     """
 
     compared_by_identity = True
 
     def __init__(self, ranks: Sequence[int], rank: int, backends: dict[str, str], timeout: timedelta,
-                 store: PrefixStore, options: NcclOptions | None = None, made_by_all: bool = True):
+                 store: PrefixStore, options: NcclOptions | None = None, made_by_all: bool = True,
+                 world: ProcessGroup | None = None):
         self._options = options
         self.ranks, self.backends, self.timeout = tuple(ranks), backends, timeout
         self.key = f"group{next(_numbers)}" if made_by_all else (
@@ -78,6 +80,7 @@ class ProcessGroup:
         self._run_store = store
         self._store = PrefixStore(self.key, store)
         self._orders: dict[Device, Tensor] = {}
+        self._world = self if world is None else world
         self._messages: list[Work] = []
         self.alive = True
         if self._rank >= 0:
@@ -108,13 +111,22 @@ class ProcessGroup:
         return self.ranks.index(rank)
 
     def order(self, device: Device) -> Tensor:
-        """What the group's collectives on a device are ordered by (`genesis/ir/ops/collectives.py`)."""
-        found = self._orders.get(device)
+        """What the group's collectives on a device are ordered by (`genesis/ir/ops/collectives.py`).
+
+        On the CPU, where a collective is a call that waits, it is that of all groups: ranks whose programs are
+        scheduled otherwise, as those of parts of other sizes, would wait for each other in two groups. On GPUs, where
+        collectives of several groups run beside each other, each group has its own.
+        """
+        orders = self._orders_on(device.type)
+        found = orders.get(device)
         if found is None:
             # in memory at once, so that the first collective has the structure of all others
-            found = self._orders[device] = tensor([0], dtype=int32, device=device)
+            found = orders[device] = tensor([0], dtype=int32, device=device)
             own_storages.add(found.storage)
         return found
+
+    def _orders_on(self, device_type: str) -> dict[Device, Tensor]:
+        return self._world._orders if device_type == "cpu" else self._orders
 
     def record(self, op: Op, tensors: Sequence[Tensor], targets: Sequence[Tensor], finish: Callable[
             [Sequence[Node]], Sequence[Node]] = lambda nodes: nodes, device: Device | None = None,
@@ -186,8 +198,9 @@ class ProcessGroup:
         return results_of(emit(op, (*nodes, read(order)), tuple(known[name] for name in op.attrs)))
 
     def run_pending(self) -> None:
-        """Run the group's collectives that were recorded."""
-        pending = [x.storage for x in self._orders.values() if not x.storage.settled]
+        """Run the group's collectives that were recorded, and on the CPU all that have their place before these."""
+        orders = {**self._orders_on("cpu"), **self._orders_on("cuda")}
+        pending = [x.storage for x in orders.values() if not x.storage.settled]
         if pending:
             engine.flush(pending)
 

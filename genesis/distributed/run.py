@@ -290,7 +290,7 @@ def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | None = No
     world = run.groups[0]
     found = ProcessGroup(sorted(chosen) if sort_ranks else chosen, run.rank,
                          dict(world.backends) if backend is None else backends_of(backend), timeout or world.timeout,
-                         run.store, _nccl_options(pg_options), made_by_all=not use_local_synchronization)
+                         run.store, _nccl_options(pg_options), made_by_all=not use_local_synchronization, world=world)
     run.groups.append(found)
     if found.rank() < 0:
         return GroupMember.NON_GROUP_MEMBER

@@ -512,3 +512,29 @@ def test_an_optimizer_whose_steps_depend_on_whole_parameters_refuses_parts(two: 
             assert "genesis.float32 of shape (2, 4) on " in said, "the part is not described"
             assert "test_fully_sharded.py:" in said and "make(model.parameters())" in said, "the line is not told"
             assert f"DistributedDataParallel, with which {name} has whole parameters" in said
+
+
+def listed(rank: int, size: int) -> dict[str, Any]:
+    """A list of modules, each of which is sharded; and what has no forward of its own."""
+    genesis.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(2, 2)).to(device_type())
+    x = genesis.ones(1, 3)
+    expected = model(x).tolist()
+    same = fully_shard([model[0], model[1]]) == [model[0], model[1]]
+    fully_shard(model)
+    try:
+        fully_shard(nn.ModuleList([nn.Linear(2, 2)]))
+        refused = ""
+    except ValueError as error:
+        refused = str(error).splitlines()[0]
+    return {"same": same, "out": model(x).tolist() == expected, "refused": refused,
+            "names": [type(x).__name__ for x in model.modules()]}
+
+
+def test_each_module_of_a_list_is_sharded_and_a_container_is_refused(two: Ranks) -> None:
+    """Nobody calls a ModuleList: its modules would have computed with parts of their parameters."""
+    for found in two(listed):
+        assert found["same"] and found["out"]
+        assert found["names"] == ["FSDPSequential", "FSDPLinear", "FSDPLinear", "Linear"]
+        assert found["refused"] == ("fully_shard: fully_shard does not support containers that do not implement "
+                                    "forward: ModuleList")

@@ -7,7 +7,10 @@ from typing import Any
 
 import genesis
 from genesis import distributed as dist
+from genesis import nn
+from genesis.distributed.fsdp import fully_shard
 from genesis.engine.backends import FakeCUDABackend
+from genesis.nn.parallel.fsdp.group import _neighbours
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.distributed.ranks import Ranks, on_the_host
 
@@ -40,6 +43,18 @@ def test_ranks_make_a_group_without_the_others(four: Ranks) -> None:
         assert found["pairs"] == [[pair]] * 2 and found["all"] == [10]
         assert found.get("first two") == ([3] if rank < 2 else None)
         assert found["outside"] == (rank != 3)
+
+
+def neighbours(rank: int, size: int) -> list[float]:
+    """What a slice of a mesh makes for `reshard_after_forward=2`, here of two ranks, which the other slice does too."""
+    pair = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "fsdp"))["fsdp"].get_group()
+    return summed(rank, _neighbours(pair, 2))
+
+
+@on_the_host("NCCL finds the others by the same keys")
+def test_slices_of_a_mesh_make_groups_of_neighbours_each(four: Ranks) -> None:
+    """Both slices made a group of the same number, and their ranks met in it."""
+    assert four(neighbours) == [[3], [3], [7], [7]]
 
 
 def subgroups(rank: int, size: int) -> dict[str, Any]:
@@ -135,6 +150,48 @@ def message_of_a_gpu(rank: int, size: int) -> tuple[list[float], bool]:
 def test_two_ranks_messages_of_gpus_through_gloo_wait_for_no_other(four: Ranks) -> None:
     """gloo connects all of a group's ranks for the first message."""
     assert four(message_of_a_gpu) == [([5, 5], True), ([5, 5], True), ([7, 7], True), ([8, 8], True)]
+
+
+def across(rank: int, size: int) -> list[float]:
+    """Collectives of two groups in one program, whose results the ranks read in different orders."""
+    one, other = dist.new_group(), dist.new_group()
+    x, y = genesis.ones(2) * (rank + 1), genesis.ones(3) * (rank + 1)
+    a, b = (x * 2).exp().log(), y.exp().log()
+    dist.all_reduce(a, group=one)
+    dist.all_reduce(b, group=other)
+    first, second = (a, b) if rank == 0 else (b, a)
+    return sorted([first.sum().item(), second.sum().item()])
+
+
+@on_the_host("on GPUs groups run beside each other")
+def test_two_groups_collectives_run_in_one_order_on_all_ranks(two: Ranks) -> None:
+    """Nothing put one group's before another's: each rank waited in the group whose result it had asked for."""
+    for found in two(across):
+        assert [round(x, 4) for x in found] == [9, 12]
+
+
+def uneven(rank: int, size: int) -> list[float]:
+    """Rows that the ranks have unequally many of, in a group each: one pads its part, so that programs differ."""
+    genesis.manual_seed(0)
+    model: Any = nn.Sequential(*[nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 10), nn.Linear(10, 5)) for _ in range(3)])
+    for block in model:
+        for layer in block:
+            fully_shard(layer, mesh=dist.DeviceMesh("cpu", range(size)))
+        fully_shard(block, mesh=dist.DeviceMesh("cpu", range(size)))
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=0.05)
+    losses = []
+    for i in range(2):
+        loss = (model(genesis.full((2, 5), float(rank + i))) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@on_the_host("on GPUs groups run beside each other")
+def test_ranks_of_unequal_parts_run_several_groups_in_one_order(two: Ranks) -> None:
+    assert all(loss > 0 for losses in two(uneven) for loss in losses)
 
 
 def handle(rank: int, size: int) -> Any:

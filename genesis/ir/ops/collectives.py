@@ -1,9 +1,10 @@
 """Collectives: ops whose results depend on what other processes give them.
 
 All processes of a communicator (a process group, by its name) run the same collectives in the same order. That order
-is data: the last operand is the communicator's *order*, one int32 in memory, and the last result is its next content,
-which is pending like any write to memory until it has run. So a collective is equal to no other, none is dropped, and
-no pass and no schedule, on whichever rank, can change which comes first.
+is data: the last operand is the communicator's *order*, one int32 in memory (on the CPU one for all communicators of
+a process), and the last result is its next content, which is pending like any write to memory until it has run. So a
+collective is equal to no other, none is dropped, and no pass and no schedule, on whichever rank, can change which comes
+first.
 
 Gradients of collectives are recorded, not emitted by a pass (`genesis/distributed/functional.py`): only what is
 recorded has a place in the order that is the same on all ranks, however much of the program each computes at once.

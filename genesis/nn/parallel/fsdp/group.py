@@ -9,7 +9,7 @@ from typing import Any
 
 from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.process_group import ProcessGroup
-from genesis.distributed.run import GroupMember, new_group
+from genesis.distributed.run import new_group
 from genesis.distributed.tensor import Layout, Placement, Replicate, Shard
 from genesis.frontend.boundaries import Gradients
 from genesis.frontend.engine_protocol import engine
@@ -233,12 +233,12 @@ _cut: dict[tuple[str, int], Any] = {}
 
 
 def _neighbours(ranks: ProcessGroup, size: int) -> ProcessGroup:
-    """The group of `size` neighbouring ranks that this one is in; all such groups are made."""
+    """The group of `size` neighbouring ranks that this one is in. Its ranks alone make it: those of another slice of
+    the mesh have other neighbours."""
     found = _cut.get((ranks.key, size))
     if found is None or not found.alive:
-        for start in range(0, ranks.size(), size):
-            made = new_group(ranks.ranks[start:start + size])
-            if made is not GroupMember.NON_GROUP_MEMBER:
-                found = _cut[ranks.key, size] = made
+        start = ranks.rank() // size * size
+        found = _cut[ranks.key, size] = new_group(ranks.ranks[start:start + size], use_local_synchronization=True,
+                                                  sort_ranks=False)
     assert isinstance(found, ProcessGroup)
     return found

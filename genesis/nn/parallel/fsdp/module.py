@@ -13,6 +13,7 @@ from genesis.frontend.draw_parts import drawing_part
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.nn.modules.container import ModuleDict, ModuleList
 from genesis.nn.modules.module import Module
 from genesis.nn.parallel.fsdp.gathered import Gathered
 from genesis.nn.parallel.fsdp.group import ParameterGroup
@@ -191,7 +192,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     blocks of a model, then on the model.
 
     Args:
-        module: gets the class `FSDPModule` beside its own, in place.
+        module: gets the class `FSDPModule` beside its own, in place. Of a list each module does, and has collectives of
+            its own.
         mesh: the ranks; of two dimensions (replicas, shards). None is all.
         reshard_after_forward: True: whole parameters are given up after forward (ZeRO 3). False: they are kept for
             backward (ZeRO 2). A number: so many neighbours keep them together. None: True, but for the outermost
@@ -204,8 +206,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
         The module.
 
     Raises:
-        ValueError: a parameter has no dimension, the number of ranks to reshard to does not fit, or the module is
-            sharded already.
+        ValueError: a parameter has no dimension, the number of ranks to reshard to does not fit, the module is
+            sharded already, or is a list or dictionary of modules, which nobody calls.
         NotImplementedError: other placements, or offloading.
 
     >>> import genesis
@@ -225,8 +227,14 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
         raise failure("fully_shard", "shard_placement_fn and offload_policy are not there",
                       hint="leave them out: parameters are sharded along dimension 0, on their device",
                       error=NotImplementedError)
+    if isinstance(module, (list, tuple)):
+        return [fully_shard(each, mesh=mesh, reshard_after_forward=reshard_after_forward, mp_policy=mp_policy,
+                            ignored_params=ignored_params) for each in module]
     if isinstance(module, FSDPModule):
         raise failure("fully_shard", f"{type(module).__name__} is sharded already", error=ValueError)
+    if isinstance(module, (ModuleList, ModuleDict)):
+        raise failure("fully_shard", f"fully_shard does not support containers that do not implement forward: "
+                      f"{type(module).__name__}", error=ValueError, hint="fully_shard each of its modules")
     found = _parameters_of(module, set(map(id, ignored_params or ())))
     if mesh is None:
         world = current().groups[0]  # one group for all modules: its collectives are in one order
