@@ -114,7 +114,16 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         version as version,
         xpu as xpu,
     )
-    from genesis.amp.autocast import autocast as autocast
+    from genesis.amp.autocast import (
+        autocast as autocast,
+        clear_autocast_cache as clear_autocast_cache,
+        get_autocast_cpu_dtype as get_autocast_cpu_dtype,
+        get_autocast_dtype as get_autocast_dtype,
+        get_autocast_gpu_dtype as get_autocast_gpu_dtype,
+        is_autocast_cache_enabled as is_autocast_cache_enabled,
+        is_autocast_cpu_enabled as is_autocast_cpu_enabled,
+        is_autocast_enabled as is_autocast_enabled,
+    )
     from genesis.amp.grad_scaler import GradScaler as GradScaler
     from genesis.checkpointing.one_file import (
         load_checkpoint as load_checkpoint,

@@ -26,6 +26,13 @@ page against them.
 * Saved files are safetensors; `genesis.load` reads torch's files, tensors and plain containers only.
 * A wrong keyword or name is told with the right one. Attributes of tensors (`x.sofmax`) have Python's own error, as
   looking would cost each call that is right; Python prints the right name under the traceback.
+* `autocast` has one table of ops, that of torch's CUDA, and bfloat16 unless told otherwise, everywhere. torch's CPU
+  leaves softmax, sums and norms in the low precision, and its CUDA takes float16.
+* What fails by its values (a Cholesky decomposition, a solution, weights of `multinomial`) raises when these are read;
+  inside a `try` that catches it, at once, so that a program that goes on with another matrix does. A captured function
+  with such a `try` is recorded at each call; around one, and around indices, the error comes with the read.
+* A value that is written to behind autograd's back (`y.data.masked_fill_(...)` after something has read y) keeps, for
+  gradients, what was read. torch's backward reads what is there by then.
 * Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor.
 * On the CPU torch's `grid_sample` multiplies and adds in one rounding. At the very centre of an element, where its
   gradient by the grid jumps, the two may take different sides; spatial transformers that begin at the identity do.

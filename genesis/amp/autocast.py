@@ -81,6 +81,59 @@ def is_autocast_enabled(device_type: str = "cuda") -> bool:
     return state.dtypes is not None and device_type in state.dtypes
 
 
+def get_autocast_dtype(device_type: str) -> DType:
+    """The dtype of matrix products inside `autocast` for this device type; outside, the one that it would have.
+
+    >>> with autocast("cpu", dtype=float16):
+    ...     get_autocast_dtype("cpu"), get_autocast_dtype("cuda")
+    (genesis.float16, genesis.bfloat16)
+    """
+    if device_type not in device_types():
+        raise failure("get_autocast_dtype", f"device type {device_type!r} is unknown",
+                      hint=" or ".join(sorted(map(repr, device_types()), reverse=True)))
+    return (state.dtypes or {}).get(device_type, bfloat16)
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """`get_autocast_dtype` of "cuda".
+
+    >>> get_autocast_gpu_dtype()
+    genesis.bfloat16
+    """
+    return get_autocast_dtype("cuda")
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """`get_autocast_dtype` of "cpu".
+
+    >>> get_autocast_cpu_dtype()
+    genesis.bfloat16
+    """
+    return get_autocast_dtype("cpu")
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """`is_autocast_enabled` of "cpu".
+
+    >>> is_autocast_cpu_enabled()
+    False
+    """
+    return is_autocast_enabled("cpu")
+
+
+def is_autocast_cache_enabled() -> bool:
+    """True: equal casts of a program are one.
+
+    >>> is_autocast_cache_enabled()
+    True
+    """
+    return True
+
+
+def clear_autocast_cache() -> None:
+    """Nothing: casts are part of the program, and none is kept beside it. Trainers call it between steps."""
+
+
 def is_autocast_available(device_type: str) -> bool:
     """True for the device types that `autocast` takes.
 
@@ -100,4 +153,6 @@ def enable_autocast(device_type: str = "cuda", dtype: DType = bfloat16) -> autoc
     return autocast(device_type, dtype)
 
 
-__all__ = ["autocast", "enable_autocast", "is_autocast_available", "is_autocast_enabled", "low_precision"]
+__all__ = ["autocast", "clear_autocast_cache", "enable_autocast", "get_autocast_cpu_dtype", "get_autocast_dtype",
+           "get_autocast_gpu_dtype", "is_autocast_available", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
+           "is_autocast_enabled", "low_precision"]

@@ -16,6 +16,18 @@ class NotAnOperand(TypeError):
     """Something that is neither a tensor nor a number is where one of them should be."""
 
 
+class LinAlgError(RuntimeError):
+    """A matrix that has no such decomposition, inverse or solution: it is singular, not positive definite, not finite.
+
+    >>> import genesis
+    >>> try:
+    ...     genesis.linalg.inv(genesis.zeros(2, 2))
+    ... except genesis.linalg.LinAlgError as error:
+    ...     "singular" in str(error)
+    True
+    """
+
+
 def not_an_operand(value: object) -> NotAnOperand:
     """The error for a value that an op cannot take: what it is, and how to make a tensor of it."""
     return NotAnOperand(_with_line(f"expected a genesis tensor or a number, not {kind_and_conversion(value)}"))

@@ -5,6 +5,7 @@ host and back, which is said once.
 """
 
 from genesis.frontend.public_functions import published as _published
+from genesis.ir.errors import LinAlgError as LinAlgError
 from genesis.linalg.lu_factors import *
 from genesis.linalg.norms import *
 from genesis.linalg.tensors import *

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.default_dtypes import defaults
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, misplaced, operand, read, wrap
 from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
@@ -274,9 +275,14 @@ def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
 def required(name: str, x: Any, condition: Any, problem: str) -> Any:
     """x, for a function that works only where a tensor of conditions is true everywhere.
 
-    What is computed from the result raises RuntimeError otherwise, on the CPU: nothing is read now.
+    What is computed from the result raises RuntimeError otherwise, on the CPU: at once where the user's program would
+    catch it, and elsewhere nothing is read now.
     """
-    return wrap(emit(require_all, (read(x), read(condition)), (name, problem)))
+    found = wrap(emit(require_all, (read(x), read(condition)), (name, problem)))
+    from genesis.frontend.caught import is_caught  # most programs never ask
+    if is_caught(RuntimeError, ValueError):
+        engine.materialize([found])
+    return found
 
 
 def axis_in(op: str, dim: int, ndim: int, extra: int = 0) -> int:

@@ -242,8 +242,8 @@ class Optimizer:
         state = {
             "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
                       for key, state in self.state.items()},
-            "param_groups": [{**group, "params": [numbers[id(p)] for p in group["params"]]}
-                             for group in self.param_groups],
+            "param_groups": [{**{name: value for name, value in group.items() if name != "params"},
+                              "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups],
         }
         for hook in hooks.of(self, "state_post"):
             changed = hook(self, state)

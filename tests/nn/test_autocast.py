@@ -102,6 +102,18 @@ def test_it_is_for_one_thread() -> None:
     assert seen == [False]
 
 
+def test_libraries_ask_by_torchs_names() -> None:
+    assert genesis.get_autocast_dtype("cpu") is genesis.get_autocast_gpu_dtype() is genesis.bfloat16
+    with autocast("cpu", dtype=genesis.float16):
+        assert genesis.get_autocast_cpu_dtype() is genesis.get_autocast_dtype("cpu") is genesis.float16
+        assert genesis.is_autocast_cpu_enabled() and genesis.is_autocast_enabled("cpu")
+        assert not genesis.is_autocast_enabled() and genesis.get_autocast_dtype("cuda") is genesis.bfloat16
+        genesis.clear_autocast_cache()
+    assert not genesis.is_autocast_cpu_enabled() and genesis.is_autocast_cache_enabled()
+    with pytest.raises(RuntimeError, match="'tpu' is unknown"):
+        genesis.get_autocast_dtype("tpu")
+
+
 def test_double_and_integers_stay() -> None:
     with autocast("cpu"):
         assert F.linear(genesis.tensor(X).double(), genesis.tensor(WEIGHT).double()).dtype is genesis.float64

@@ -417,3 +417,11 @@ def test_a_scalers_state_that_does_not_fit_changes_nothing(name: str, value: Any
     with pytest.raises((KeyError, ValueError)):
         scaler.load_state_dict(state)
     assert scaler.state_dict() == before
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "Rprop", "LBFGS"])
+def test_a_group_has_torchs_options_before_its_parameters(kind: str) -> None:
+    def keys(library: Any) -> list[str]:
+        parameter = library.nn.Parameter(library.zeros(2))
+        return list(getattr(library.optim, kind)([parameter], lr=0.1).state_dict()["param_groups"][0])
+    assert set(keys(genesis)) == set(keys(torch)) and keys(genesis)[-1] == keys(torch)[-1] == "params"

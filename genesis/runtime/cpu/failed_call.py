@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
+from genesis.ir.errors import LinAlgError
 from genesis.ir.failed_op import failed
 from genesis.ir.misplaced import Line, Typed, allowed_in, index_of, is_outside, misplaced
 from genesis.ir.ops.checked import CHECKED
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _HOMES = tuple(str(path.resolve().parent) for path in (Path(__file__).parent.parent.parent, Path(torch.__file__)))
 _TAKING_AN_INDEX = {op.name: op for op in CHECKED}
+
+
+class NoSolution(LinAlgError, torch.linalg.LinAlgError):
+    """A `LinAlgError` by the name of either library."""
 
 
 class _Operand(NamedTuple):
@@ -53,6 +58,8 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
         outside = torch.as_tensor(is_outside(cast("ndarray", index), allowed))
         if outside.any():
             return misplaced(op, shown, int(index[outside].flatten()[0]), allowed, at)
+    if isinstance(error, torch.linalg.LinAlgError):
+        error = NoSolution(str(error))
     return failed(error, name, shown, at.text)
 
 
