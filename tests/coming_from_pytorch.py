@@ -33,6 +33,8 @@ page against them.
   with such a `try` is recorded at each call; around one, and around indices, the error comes with the read.
 * A value that is written to behind autograd's back (`y.data.masked_fill_(...)` after something has read y) keeps, for
   gradients, what was read. torch's backward reads what is there by then.
+* Gradients of `Embedding(sparse=True)` are dense. `SparseAdam` leaves rows whose gradient is 0 as they are, where torch
+  goes by which rows were looked up.
 * Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor.
 * On the CPU torch's `grid_sample` multiplies and adds in one rounding. At the very centre of an element, where its
   gradient by the grid jumps, the two may take different sides; spatial transformers that begin at the identity do.

@@ -105,7 +105,7 @@ NAMES = (
            r"i?stft|cfloat|cdouble|chalf|Complex.*"),
     Absent("sparse_coo_tensor makes matrices, and genesis.sparse has mm, sum and softmax; all else is dense",
            r".*[sS]parse.*|.*_?indices(_copy)?|indices|values(_copy)?|coalesce|is_coalesced|dense_dim|smm|hsmm|dsmm|hspmm|"
-           r"saddmm|sspaddmm|SparseAdam|as_sparse_gradcheck|check_sparse_tensor_invariants|sampled_addmm"),
+           r"saddmm|sspaddmm|as_sparse_gradcheck|check_sparse_tensor_invariants|sampled_addmm"),
     Absent("there are no quantized integers; low precision is genesis.amp",
            r"q?u?int\d.*|q_.*|choose_qparams.*|.*quant.*|per_(tensor|channel)_.*|float[48]_.*|bits?\d?.*|int_repr|"
            r"fbgemm_.*|qscheme|Q(U?)Int.*|quint.*"),

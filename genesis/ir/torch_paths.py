@@ -54,7 +54,7 @@ PATHS = (
     Path("cuda.amp", r"autocast_mode|grad_scaler|common", "cuda.amp amp"),
     Path("cpu.amp", r"autocast_mode|grad_scaler", "cpu.amp amp"),
     Path("nn.utils", r"convert_parameters|init|memory_format", "nn.utils"),
-    Path("optim", r"adadelta|adagrad|adamax|adamw|asgd|nadam|radam|rmsprop|rprop|sparse_adam", "optim"),
+    Path("optim", r"adadelta|adagrad|adamax|adamw|asgd|nadam|radam|rmsprop|rprop", "optim"),
     Path("profiler", r"profiler", "profiler"),
     Path("utils.data", r"dataloader|distributed", "utils.data"),
     Path("utils", r"dlpack", "."),

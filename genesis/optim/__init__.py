@@ -14,10 +14,11 @@ from genesis.optim.lbfgs import LBFGS
 from genesis.optim.muon import Muon
 from genesis.optim.optimizer import Optimizer
 from genesis.optim.sgd import SGD
+from genesis.optim.sparse_adam import SparseAdam
 
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam",
-           "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
+           "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "swa_utils"]
 
-fill(__name__, "optim", ("adam", "lbfgs", "sgd"))
+fill(__name__, "optim", ("adam", "lbfgs", "sgd", "sparse_adam"))
 
 __getattr__ = suggesting(__name__)
