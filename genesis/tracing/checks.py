@@ -172,7 +172,10 @@ class Checks:
         self._slow.append((space, {k: ANY if (id(space), k) in self._slots else v for k, v in values.items()}, True))
 
     def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any) -> None:
-        """Check that groups have the same parameters and flags, and parameters that were at one step still are."""
+        """Check that groups have the same parameters and flags, and parameters that were at one step still are.
+
+        Of those that the call stepped, where it stepped any: others have no gradient, and stay behind at each call.
+        """
         groups = copy["param_groups"]
         self.container(groups, world.of(groups))
         self.entries(vars(optimizer), {"param_groups": groups, "state": copy["state"]})
@@ -186,8 +189,11 @@ class Checks:
             self.container(options["params"], world.of(options["params"]))
             self._more.append(_flags(group, options))
             states = [copy["state"][p] for p in options["params"] if "step" in copy["state"].get(p, ())]
+            steps = [world.of(state)["step"] for state in states]
+            if moved := [at for at, state in enumerate(states) if state["step"] != steps[at]]:
+                states, steps = [states[at] for at in moved], [steps[at] for at in moved]
             if states:
-                self._more.append(_steps(states, [world.of(state)["step"] for state in states]))
+                self._more.append(_steps(states, steps))
 
     def finish(self) -> None:
         """Lay the lists out for comparing; nothing is added afterwards."""

@@ -332,6 +332,30 @@ def test_a_frozen_parameter() -> None:
         both.check()
 
 
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamw", "groups"])
+@pytest.mark.parametrize("kept_out", ["frozen", "unused"])
+def test_a_parameter_of_the_optimizer_without_a_gradient(name: str, kept_out: str) -> None:
+    """A frozen layer, or one that the forward leaves out: its step stays where it is, and the others' go on."""
+    both = Both(OPTIMIZERS[name])
+    left_out = both.ours[2], both.theirs[2]
+    for net, lib in ((both.ours, genesis), (both.theirs, torch)):
+        if kept_out == "frozen":
+            net[0].requires_grad_(False)
+        else:
+            net[2] = lib.nn.Identity()
+    compiled = genesis.compile(lambda x, y: start(both.ours, both.ours_optimizer, x, y, genesis))
+    for i in range(8):
+        x, y, tx, ty = both.data(i)
+        if i == 5:
+            assert compiled.hits == 4, genesis.explain(compiled)
+            for net, layer in zip((both.ours, both.theirs), left_out, strict=True):
+                net[0].requires_grad_()  # from now on it trains, some steps behind
+                net[2] = layer
+        close(compiled(x, y), start(both.theirs, both.theirs_optimizer, tx, ty, torch))
+        both.check()
+    assert compiled.hits == 6
+
+
 def test_a_scheduler_outside_and_inside() -> None:
     both = Both(OPTIMIZERS["sgd"])
     ours = genesis.optim.lr_scheduler.LambdaLR(both.ours_optimizer, lambda epoch: 0.8**epoch)
