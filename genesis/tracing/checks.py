@@ -16,7 +16,7 @@ from typing import Any
 
 from genesis.frontend.state import state
 from genesis.nn.modules.tree import epoch
-from genesis.tracing.snapshot import MISSING, SIMPLE, kept, tensor_identity
+from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, tensor_identity
 
 _contents = attrgetter("cell_contents")
 ANY: Any = type("Any", (), {"__repr__": lambda self: "any"})()
@@ -140,6 +140,10 @@ class Checks:
             items = [at for at in range(len(copy)) if (id(value), at) in self._slots]
             return partial(_same_items, value, copy, frozenset(items)) if items else None
         return None
+
+    def numbers(self, array: Any, known: tuple[Any, ...]) -> None:
+        """Check that an array of numpy's has this content; what it lies in may be another's."""
+        self._more.append(lambda: numbers_of(array) == known)
 
     def kept(self, cached: Any, misses: int, pairs: tuple[tuple[Any, Any], ...]) -> None:
         """Check that a function under `functools.lru_cache` still keeps these results; and, when it is checked first,

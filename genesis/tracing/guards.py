@@ -27,7 +27,17 @@ from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import APPENDED, Checks
 from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
-from genesis.tracing.snapshot import MISSING, NATIVE, SIMPLE, CompiledBase, Entered, Kept, NotReplayable, why_unknown
+from genesis.tracing.snapshot import (
+    MISSING,
+    NATIVE,
+    SIMPLE,
+    CompiledBase,
+    Entered,
+    Kept,
+    NotReplayable,
+    Numbers,
+    why_unknown,
+)
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_own_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
@@ -194,6 +204,8 @@ class Guards:
             refusal = why_unknown(value)
             if refusal is not None:
                 raise NotReplayable(f"{what} {refusal}")
+        elif isinstance(copy, Numbers):
+            self.checks.numbers(value, copy)
         elif isinstance(copy, tuple):  # a method, partial or property consists of these
             if isinstance(copy, Kept):
                 self.checks.kept(value, *copy[1:])

@@ -22,6 +22,7 @@ SETTINGS = {"scale": 2.0, "inner": {"depth": [1, 2]}}
 TABLE = [1.0, 2.0]
 WEIGHTS = [ramp(2), ramp(2, start=3)]
 ARRAY = np.ones(2, np.float32)
+LONG = np.ones(2000, np.float32)
 config = types.ModuleType("config_of_this_test")
 config.scale = 2.0  # type: ignore[attr-defined]
 
@@ -129,9 +130,37 @@ def test_attributes_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_globals_of_library_types() -> None:
     name = "GENESIS_TEST_VALUE"
     change, undo = lambda: os.environ.update({name: "ab"}), lambda: os.environ.pop(name)
-    check(lambda x: x * float(ARRAY[0]), lambda: ARRAY.fill(3), replayed=False)
+    check(lambda x: x * float(LONG[0]), lambda: LONG.fill(3), replayed=False)
     check(lambda x: x * len(os.environ.get(name, "")), change, undo, replayed=False)
     check(lambda x: x * len(os.getenv(name, "")), change, undo, replayed=False)
+
+
+def test_small_arrays_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the offsets of embeddings that lie in one table. They are compared by content: who writes to one is
+    not told, and of memory that another array shows nothing is."""
+    class Columns:
+        def __init__(self) -> None:
+            self.offsets, self.scale = np.array([0, 3]), np.float32(0.5)
+            self.whole = np.arange(4.0)
+            self.part = self.whole[1:3]
+    columns = Columns()
+    check(lambda x: x * float(ARRAY[0]), lambda: ARRAY.fill(3), lambda: ARRAY.fill(1))
+    check(lambda x: x + x.new_tensor(columns.offsets), lambda: columns.offsets.__setitem__(1, 7))
+    check(lambda x: x + x.new_tensor(columns.offsets), lambda: setattr(columns, "offsets", np.array([4, 2])))
+    check(lambda x: x * columns.scale, lambda: setattr(columns, "scale", np.float32(0.25)))
+    check(lambda x: x + x.new_tensor(columns.part), lambda: columns.whole.__setitem__(2, 9.0))
+    check(lambda x: x * len(columns.offsets), lambda: setattr(columns, "offsets", np.array([[4, 2, 1]] * 3)))
+
+
+def test_an_array_of_numpys_that_the_function_writes_to() -> None:
+    counts, x = np.zeros(2), ramp(2)
+
+    def counting(x: Any) -> Any:
+        counts[0] += 1
+        return x + x.new_tensor(counts)
+    compiled = genesis.compile(counting)
+    assert [compiled(x)[0].item() for _ in range(4)] == [2.0, 3.0, 4.0, 5.0]
+    assert compiled.hits == 0
 
 
 def test_tensors_in_a_list() -> None:
