@@ -43,7 +43,7 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
     columns = kernel.x_is_fastest
     if not blocks.looped or blocks.run or kernel.splits is not None or not (columns or turned(kernel)):
         return blocks
-    if not _read_again(kernel):
+    if not kernel.loads("xr") or not _read_again(kernel):
         return blocks
     loads, longest = kernel.loads("xr"), power_of_two(kernel.r_size)
     nbytes = sum(s.out.dtype.itemsize for s in loads)

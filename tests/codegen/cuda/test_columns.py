@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -206,6 +207,22 @@ def test_columns_that_are_read_twice_are_held(rows: int, columns: int, dtype: DT
     assert held <= 192 * 32 * blocks.num_warps
     source = emit_loop(group).source
     assert source.count("tl.load(in0") == 1 and "in0_at_held[chunk]" in source
+
+
+@pytest.mark.parametrize("rows", [300, 301])
+@pytest.mark.parametrize("shapes", [((1, 700),), ((1, 1),), ((1, 700), (300, 1))], ids=str)
+def test_columns_of_which_no_element_is_read_by_itself_are_computed_again(
+        shapes: tuple[tuple[int, int], ...], rows: int) -> None:
+    """A row that is expanded, or a row beside a column, as differences of all pairs are: there is nothing to hold."""
+    gpu = replace(H200, multiprocessors=1)
+    operands = [an_input(i, (rows if shape[0] > 1 else 1, shape[1])) for i, shape in enumerate(shapes)]
+    x, *others = (movement.expand(n, shape=(rows, 700)) for n in operands)
+    for other in others:
+        x = p.sub(x, other)
+    for y in (composite.softmax(x, axis=0), r.argmax(p.abs(x), axis=0)):
+        group, = fuse(decomposed(Graph(tuple(operands), (y,)))).groups
+        assert held_columns(build(group), choose_blocks(build(group), gpu), gpu).looped
+    check(operands, composite.softmax(x, axis=0))
 
 
 @pytest.mark.parametrize("rows", [4096, 20000])
