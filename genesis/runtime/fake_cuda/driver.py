@@ -9,14 +9,12 @@ allow.
 from __future__ import annotations
 
 import ctypes
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 from mmap import mmap
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -86,8 +84,6 @@ class HostDriver:
         self._blocks: dict[int, tuple[object, int, int]] = {}  # address → (the buffer, size, device)
         self._ranges: dict[int, mmap] = {}  # address of a reserved range → the mapping that reserves it
         self._pinned: list[ctypes.Array[ctypes.c_char]] = []
-        self._modules: dict[str, ModuleType] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="genesis_kernels_")
 
     def device_count(self) -> int:
         """The number of pretended GPUs."""
@@ -258,10 +254,7 @@ class HostDriver:
     def load_kernel(self, image: KernelImage) -> HostKernel:
         """The Triton function of that name in the image's source, and the module that it is in."""
         self.calls["load"] += 1
-        module = self._modules.get(image.source)
-        if module is None:
-            file = Path(self._folder.name) / f"kernels_{len(self._modules)}.py"
-            module = self._modules[image.source] = interpreter.load_source(image.source, file)
+        module = interpreter.load_source(image.source)
         if not hasattr(module, image.name):
             raise DriverError("cuModuleGetFunction", "CUDA_ERROR_NOT_FOUND", f"no kernel {image.name!r} in the source")
         return getattr(module, image.name), module

@@ -12,8 +12,8 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
    The way back adds to subnormal numbers: their bits are moved up instead.
  * It reduces and scans with a function of the kernel's own element by element: `along_axis.py` goes slice by slice.
- * It patches the language at each call of a function inside a kernel: once a launch is enough. It makes each shape and
-   number anew: once a launch, too (`known_shapes.py`).
+ * It looks through the language for what to patch at each call of a function inside a kernel: once a process is enough
+   (`patches.py`). It makes each shape and number anew: once a launch is (`known_shapes.py`).
  * Assembly cannot be run: what there is of it is known by its instruction, or as words in shared memory
    (`shared_words.py`).
 Afterwards everything is as it was, and the same process can go on compiling.
@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
+import hashlib
+import linecache
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,11 +42,10 @@ from genesis.runtime.fake_cuda import along_axis
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
 from genesis.runtime.fake_cuda.known_shapes import KnownShapes
+from genesis.runtime.fake_cuda.patches import Change, LanguagePatches, Patches, patch_attr
 from genesis.runtime.fake_cuda.shared_words import SharedWords
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from triton import language
     from triton.runtime import jit
     from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
@@ -97,14 +97,17 @@ class HostPointer:
         return ()
 
 
-def load_source(source: str, file: Path) -> ModuleType:
-    """The module of this text, with interpreted kernels. It is written to `file`, where Triton reads it again."""
-    file.write_text(source)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+@functools.lru_cache(maxsize=1024)
+def load_source(source: str) -> ModuleType:
+    """The module of this text, with interpreted kernels, which the interpreter rewrites once for all drivers.
+
+    It reads a kernel's text through `inspect`, so the text is put where `inspect` looks.
+    """
+    name = f"<interpreted kernel {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    module = ModuleType(name)
     with interpreting():
-        spec.loader.exec_module(module)
+        exec(compile(source, name, "exec"), vars(module))
     return module
 
 
@@ -142,77 +145,79 @@ def _descriptor(matrix: MappedMatrix) -> TensorDescriptor:
     return TensorDescriptor(HostPointer(matrix.pointer), list(matrix.shape), list(matrix.strides), list(matrix.block))
 
 
+_LANGUAGE = LanguagePatches()
+_KNOWN = KnownShapes()
+
+
 @contextmanager
 def interpreting() -> Iterator[None]:
     """Inside, `triton.jit` makes interpreted functions, from which Triton's library and libdevice can be called."""
     import triton
-    import triton.experimental.gluon.language  # else imported inside, where it would keep what is patched
-    import triton.language as tl
-    from triton.language.extra import cuda, libdevice
-    from triton.language.semantic import TritonSemantic
     from triton.runtime import interpreter
-    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, ReduceOps, ScanOps, interpreter_builder
+    from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
 
-    # The interpreter patches these modules and does not undo all of its patches.
-    places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice, cuda,
-              tl.block_type, TritonSemantic, ReduceOps, ScanOps, GridExecutor, InterpreterBuilder, interpreter_builder,
-              interpreter)
-    before = [dict(vars(place)) for place in places]
-    replaced = {id(original): twin for original, twin in _library_twins()}
+    # The interpreter patches modules and does not undo all of its patches.
+    patches, there = Patches(), _LANGUAGE.there
+    _KNOWN.forget()
     try:
-        for place in (tl, tl.standard, tl.tensor):
-            for name, value in list(vars(place).items()):
-                if id(value) in replaced:
-                    setattr(place, name, replaced[id(value)])
-        for name, function in _LIBDEVICE.items():
-            setattr(libdevice, name, _stand_in(function))
-        cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None  # kernels run one after the other here
-        # Looking for overflows that nobody is told of would take a third of the time.
-        interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
-        InterpreterBuilder.create_dot = _dot
-        InterpreterBuilder.create_fma = _fma
-        InterpreterBuilder.create_inline_asm = _assembly
-        InterpreterBuilder.create_splat = _splat
-        ReduceOps.apply_impl = along_axis.reducing(ReduceOps.apply_impl)
-        ScanOps.generic_scan = along_axis.scan
-        InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
-        known = KnownShapes()
-        tl.block_type.__init__ = known.block_type_init(tl.block_type.__init__)
-        tl.tensor.__init__ = known.tensor_init(tl.tensor.__init__)
-        TritonSemantic.scalar_constant = known.scalar_constant(TritonSemantic.scalar_constant)
-        TritonSemantic.binary_op_type_checking_impl = known.binary_op_type_checking_impl(
-            TritonSemantic.binary_op_type_checking_impl)
-        TritonSemantic.broadcast_impl_value = known.broadcast_impl_value(TritonSemantic.broadcast_impl_value)
-        _patch_once()
-        interpreter._get_np_dtype = _dtypes_of_numpy(interpreter._get_np_dtype)
+        patches.set(_stand_ins())
+        patches.set([
+            (interpreter, "_patch_lang", _LANGUAGE.patch_lang(_interpreters_patches(), patches)),
+            # `accesses.watch` sets them anew for a launch.
+            (InterpreterBuilder, "create_masked_load", InterpreterBuilder.create_masked_load),
+            (InterpreterBuilder, "create_masked_store", InterpreterBuilder.create_masked_store),
+            # Looking for overflows that nobody is told of would take a third of the time.
+            (interpreter_builder, "options", replace(interpreter_builder.options, sanitize_overflow=False))])
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
             warnings.simplefilter("ignore", RuntimeWarning)
             warnings.simplefilter("ignore", DeprecationWarning)  # the interpreter's own, of numpy
             yield
     finally:
-        for place, names in zip(places, before, strict=True):
-            for name, value in names.items():
-                if vars(place).get(name) is not value:
-                    setattr(place, name, value)
+        patches.undo()
+        _LANGUAGE.there = there
+        _KNOWN.forget()
 
 
-def _patch_once() -> None:
-    """Have the interpreter patch what a kernel's module sees of the language once a launch, not at each call."""
+@functools.cache
+def _interpreters_patches() -> Callable[[Callable], object]:
+    """The interpreter's `_patch_lang`, as it was when nothing was interpreted yet."""
     from triton.runtime import interpreter
-    patch, launch = interpreter._patch_lang, interpreter.GridExecutor.__call__
-    patched: dict[int, object] = {}
+    return interpreter._patch_lang
 
-    def patch_lang(function: Callable) -> object:
-        seen_by = id(function.__globals__)
-        if seen_by not in patched:
-            patched[seen_by] = patch(function)
-        return patched[seen_by]
 
-    def launched(executor: object, *arguments: object, **named: object) -> None:
-        patched.clear()  # the launch before has taken its patches away
-        launch(executor, *arguments, **named)
-    interpreter._patch_lang, interpreter.GridExecutor.__call__ = patch_lang, launched
+@functools.cache
+def _stand_ins() -> tuple[Change, ...]:
+    """What takes the place of parts of Triton in each launch. Made once, while nothing is interpreted."""
+    import triton.experimental.gluon.language  # noqa: F401  else imported inside, where it would keep what is patched
+    import triton.language as tl
+    from triton.language.extra import cuda, libdevice
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter
+    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps
+    replaced = {id(original): twin for original, twin in _library_twins()}
+    semantic = {name: getattr(_KNOWN, name)(getattr(TritonSemantic, name))
+                for name in ("scalar_constant", "binary_op_type_checking_impl", "broadcast_impl_value")}
+
+    def nothing() -> None:
+        """Kernels run one after the other here."""
+    return (
+        *((place, name, replaced[id(value)]) for place in (tl, tl.standard, tl.tensor)
+          for name, value in vars(place).items() if id(value) in replaced),
+        *((libdevice, name, _stand_in(function)) for name, function in _LIBDEVICE.items()),
+        (cuda, "gdc_wait", nothing), (cuda, "gdc_launch_dependents", nothing),
+        (InterpreterBuilder, "create_dot", _dot),
+        (InterpreterBuilder, "create_fma", _fma),
+        (InterpreterBuilder, "create_inline_asm", _assembly),
+        (InterpreterBuilder, "create_splat", _splat),
+        (InterpreterBuilder, "cast_impl", _rounding(InterpreterBuilder.cast_impl)),
+        (ReduceOps, "apply_impl", along_axis.reducing(ReduceOps.apply_impl)),
+        (ScanOps, "generic_scan", along_axis.scan),
+        (tl.block_type, "__init__", _KNOWN.block_type_init(tl.block_type.__init__)),
+        (tl.tensor, "__init__", _KNOWN.tensor_init(tl.tensor.__init__)),
+        *((TritonSemantic, name, function) for name, function in semantic.items()),
+        (interpreter, "_get_np_dtype", _dtypes_of_numpy(interpreter._get_np_dtype)),
+        (interpreter, "_patch_attr", patch_attr))
 
 
 def _dtypes_of_numpy(dtype_of: Callable[[language.dtype], np.dtype]) -> Callable[[language.dtype], np.dtype]:
@@ -356,8 +361,9 @@ def _shared(text: str, values: Sequence[TensorHandle]) -> list[TensorHandle]:
 def _splat(builder: InterpreterBuilder, kind: language.block_type, x: TensorHandle) -> TensorHandle:
     """A scalar repeated over a block. It keeps its numpy dtype: a comparison's IR type is that of what it compared."""
     from triton.runtime.interpreter import TensorHandle
-    value = x.data if np.ndim(x.data) == 0 else np.ravel(x.data)[0]
-    return TensorHandle(np.full(kind.shape, value, np.asarray(x.data).dtype), x.dtype.scalar)
+    block = np.empty(tuple(kind.shape.values), x.data.dtype)
+    block.fill(x.data.flat[0])
+    return TensorHandle(block, x.dtype.scalar)
 
 
 def _rounding(convert: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:

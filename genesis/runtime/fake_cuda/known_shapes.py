@@ -44,6 +44,11 @@ class KnownShapes:
     scalars: set[int] = field(default_factory=set)
     beside: dict[tuple[object, ...], language.tensor] = field(default_factory=dict)
 
+    def forget(self) -> None:
+        """Begin a launch, or end one."""
+        for found in (self.types, self.tensors, self.numbers, self.blocks, self.scalars, self.beside):
+            found.clear()
+
     def block_type_init(self, original: Init) -> Init:
         """`block_type.__init__`."""
         import triton.language as tl
@@ -108,10 +113,11 @@ class KnownShapes:
         return broadcast
 
     def binary_op_type_checking_impl(self, original: Operands) -> Operands:
-        """`TritonSemantic.binary_op_type_checking_impl`: two blocks of a dtype and a shape, and an integer beside a
-        tensor whose dtype it takes."""
+        """`TritonSemantic.binary_op_type_checking_impl`: two tensors of a dtype, a pointer and integers, and an integer
+        beside a tensor whose dtype it takes."""
         import triton.language as tl
         known = self.beside
+        divided_as_float32 = tl.float16, tl.bfloat16
 
         def operands(semantic: TritonSemantic, left: language.tensor, right: language.tensor,
                      allow_lhs_ptr: bool = False, allow_rhs_ptr: bool = False, arithmetic_check: bool = True,
@@ -121,9 +127,12 @@ class KnownShapes:
                 return original(semantic, left, right, *how)
             kind, dtype = left.type, left.dtype
             if right.__class__ is tl.tensor:
-                if (dtype is right.dtype and not div_or_mod and not dtype.is_ptr() and kind.is_block()
-                        and right.type.is_block() and kind.shape is right.type.shape):
-                    return left, right
+                if dtype.is_ptr():
+                    fits = allow_lhs_ptr and right.dtype.is_int()
+                else:
+                    fits = dtype is right.dtype and not (div_or_mod and dtype in divided_as_float32)
+                if fits:
+                    return semantic.broadcast_impl_value(left, right)
             elif right.__class__ is int:
                 key = dtype.name, tuple(kind.shape.values) if kind.is_block() else (), right, how
                 if key in known:
