@@ -11,7 +11,7 @@ from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.ir.graph import topological
 from genesis.nn.parallel import DistributedDataParallel
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import Ranks, device_type
 from tests.distributed.training import REASSOCIATED, losses_and_plans, over_all, rank_batch
 
 
@@ -322,3 +322,31 @@ def test_hooks_reduce_buckets(two: Ranks, name: str, expected: float | None) -> 
     assert first["seen"] == [(0, False, [2]), (1, True, [6])]
     assert expected is None or first["weight"] == expected
     assert abs(first["weight"] - 1) < 2**-7 and "only be called once" in first["error"]
+
+
+def own_buffers(rank: int, size: int) -> dict[str, Any]:
+    """The buffer's value after the module was wrapped, and after a forward behind a backward."""
+    found: dict[str, Any] = {}
+    for name, given in {"neither": {}, "none": {"broadcast_buffers": False}, "begin": {"forward_sync_buffers": False},
+                        "mesh": {"device_mesh": dist.init_device_mesh(device_type(), (size,))}}.items():
+        layer: Any = nn.Linear(2, 2).to(device_type())
+        layer.register_buffer("own", genesis.full((1,), float(rank)))
+        model: Any = DistributedDataParallel(layer, **given)
+        begun = layer.own.item()
+        layer.own.fill_(5.0 + rank)
+        model(genesis.ones(1, 2)).sum().backward()
+        found[name] = begun, layer.own.item()
+    try:
+        DistributedDataParallel(layer, process_group=dist.group.WORLD, device_mesh=dist.DeviceMesh(
+            device_type(), range(size)))
+    except RuntimeError as error:
+        found["both"] = str(error).splitlines()[0]
+    return found
+
+
+def test_buffers_are_the_first_ranks_at_the_start_and_at_forwards_as_torch_has_it(two: Ranks) -> None:
+    """broadcast_buffers=False leaves each rank its own; forward_sync_buffers=False, the newer word, begins alike."""
+    for rank, found in enumerate(two(own_buffers)):
+        assert found["neither"] == found["mesh"] == (0, 5)
+        assert found["none"] == (rank, 5 + rank) and found["begin"] == (0, 5 + rank)
+        assert "Cannot specify both process_group and device_mesh arguments." in found["both"]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from genesis import distributed as dist
 from genesis.autograd.gradients import observe_backward
 from genesis.distributed.collectives import broadcast_coalesced
+from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.process_group import ProcessGroup
 from genesis.distributed.run import group_of
 from genesis.frontend.draw_parts import drawing_part
@@ -48,16 +49,19 @@ class DistributedDataParallel(Module):
         module: has parameters that require grad.
         device_ids, output_device, dim: accepted for torch's sake: the module is on one device.
         broadcast_buffers: buffers are the first process' at each forward with gradients, and at the one that follows
-            it, as an evaluation does: all processes run that, or the first one runs `module`.
+            it, as an evaluation does: all processes run that, or the first one runs `module`. False: they are each
+            process' own from the start.
         init_sync: begin with the first process' parameters and buffers.
         process_group: the group; None for all.
         bucket_cap_mb: MiB of gradients that are reduced by one call.
         find_unused_parameters: parameters may be left out of a loss, by some or by all processes. Which of them were
             used is asked at each backward, so that the step is no longer one program.
         check_reduction, gradient_as_bucket_view, static_graph: accepted for torch's sake.
+        device_mesh: of one dimension, instead of the group.
+        forward_sync_buffers: torch's newer word for broadcast_buffers; buffers begin as the first process' in any case.
 
     Raises:
-        RuntimeError: no parameter requires grad, or parameters differ between processes.
+        RuntimeError: no parameter requires grad, parameters differ between processes, or group and mesh are given.
         ValueError: there is no process group.
 
     >>> import genesis
@@ -73,9 +77,12 @@ class DistributedDataParallel(Module):
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
                  broadcast_buffers: bool = True, init_sync: bool = True, process_group: ProcessGroup | None = None,
                  bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
-                 check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False):
+                 check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False, *,
+                 device_mesh: DeviceMesh | None = None, forward_sync_buffers: bool | None = None):
         super().__init__()
-        group = group_of(process_group)
+        if process_group is not None and device_mesh is not None:
+            raise failure("DistributedDataParallel", "Cannot specify both process_group and device_mesh arguments.")
+        group = group_of(process_group if device_mesh is None else device_mesh.get_group())
         if group is None:
             raise failure("DistributedDataParallel", "this process is outside of the process group", error=ValueError)
         trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -83,7 +90,8 @@ class DistributedDataParallel(Module):
             raise failure("DistributedDataParallel", "DistributedDataParallel is not needed when a module doesn't have "
                           "any parameters that require a gradient.")
         self.module = module
-        self.process_group, self.broadcast_buffers = group, broadcast_buffers
+        self.process_group = group
+        self.broadcast_buffers = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.require_backward_grad_sync = True
         self.joining: Joining | None = None
@@ -93,7 +101,7 @@ class DistributedDataParallel(Module):
                                  find_unused_parameters)
         observe_backward(self)
         if init_sync:
-            self._begin_alike()
+            self._begin_alike(buffers=broadcast_buffers or forward_sync_buffers is not None)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""
@@ -158,8 +166,8 @@ class DistributedDataParallel(Module):
         if buffers:
             _broadcast(self.process_group, buffers, 0 if self.joining is None else self.joining.source())
 
-    def _begin_alike(self) -> None:
-        """Check that all processes have equal structures, and take the first one's values."""
+    def _begin_alike(self, buffers: bool) -> None:
+        """Check that all processes have equal structures, and take the first one's values, with or without buffers."""
         held = [*self.module.named_parameters(), *self.module.named_buffers()]
         own = [(name, tuple(x.shape), x.dtype.name) for name, x in held]
         found: list[Any] = [None] * self.process_group.size()
@@ -170,7 +178,7 @@ class DistributedDataParallel(Module):
                                    (f"{len(found[0])} tensors", f"{len(theirs)}"))
                 raise failure("DistributedDataParallel", f"the module is not the same on all processes: {here} on rank "
                               f"{self.process_group.ranks[0]}, {there} on rank {self.process_group.ranks[place]}")
-        tensors = [x for _, x in held]
+        tensors = [*self.module.parameters(), *(self.module.buffers() if buffers else ())]
         _broadcast(self.process_group, tensors)
         engine.materialize(tensors)
 
