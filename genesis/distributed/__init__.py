@@ -20,7 +20,6 @@ from genesis.distributed.collectives import all_to_all_single as all_to_all_sing
 from genesis.distributed.collectives import barrier as barrier
 from genesis.distributed.collectives import broadcast as broadcast
 from genesis.distributed.collectives import gather as gather
-from genesis.distributed.collectives import monitored_barrier as monitored_barrier
 from genesis.distributed.collectives import reduce as reduce
 from genesis.distributed.collectives import reduce_scatter as reduce_scatter
 from genesis.distributed.collectives import reduce_scatter_single as reduce_scatter_single
@@ -32,6 +31,7 @@ from genesis.distributed.messages import irecv as irecv
 from genesis.distributed.messages import isend as isend
 from genesis.distributed.messages import recv as recv
 from genesis.distributed.messages import send as send
+from genesis.distributed.monitored import monitored_barrier as monitored_barrier
 from genesis.distributed.objects import all_gather_object as all_gather_object
 from genesis.distributed.objects import broadcast_object_list as broadcast_object_list
 from genesis.distributed.objects import gather_object as gather_object

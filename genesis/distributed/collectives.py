@@ -7,7 +7,6 @@ A process outside of the group does nothing and gets None.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from itertools import accumulate
 from typing import Any, Final
 
@@ -331,11 +330,6 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
         return Work(found, [met])
     met.item()
     return None
-
-
-def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-    """`barrier`: which ranks are missing is said by the watchdog."""
-    barrier(group)
 
 
 def world() -> ProcessGroup:

@@ -58,6 +58,8 @@ class ProcessGroup:
         ranks: their ranks in the run.
         backends: device type → backend.
         timeout: how long a collective may take.
+        store: keys of the group alone.
+        barriers: the numbers of its monitored barriers.
 
     Args:
         rank: of this process in the run.
@@ -78,7 +80,8 @@ class ProcessGroup:
             f"group{next(_own_numbers[self.ranks])}of{'_'.join(map(str, self.ranks))}")
         self._rank = self.ranks.index(rank) if rank in self.ranks else -1
         self._run_store = store
-        self._store = PrefixStore(self.key, store)
+        self.store = PrefixStore(self.key, store)
+        self.barriers = itertools.count()
         self._orders: dict[Device, Tensor] = {}
         self._world = self if world is None else world
         self._messages: list[Work] = []
@@ -263,7 +266,7 @@ class ProcessGroup:
             calls = self._run_store.clone()
             call_others(calls, self.key, device_type)
             calls.close()
-        store = PrefixStore(f"{backend}-{device_type}", self._store.clone())
+        store = PrefixStore(f"{backend}-{device_type}", self.store.clone())
         if backend == "nccl":
             from genesis.runtime.cuda.nccl import NcclTransport
             return NcclTransport(store, self._rank, self.size(), self.timeout, self._options)

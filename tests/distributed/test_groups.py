@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import genesis
@@ -202,3 +204,32 @@ def handle(rank: int, size: int) -> Any:
 @on_the_host("the backend is NCCL there")
 def test_a_handle_has_no_error_of_its_own(two: Ranks) -> None:
     assert two(handle) == [(True, None, "cpu:gloo,cuda:gloo", True)] * 2
+
+
+def late(rank: int, size: int) -> dict[str, str]:
+    """Rank 1 of two, or 1 and 2 of four, come later than the others wait for them."""
+    found = {}
+    group = dist.new_group()
+    dist.monitored_barrier(group)
+    for name, everyone in (("first", False), ("all", True)):
+        dist.barrier()
+        if rank in (1, size - 2) and rank:
+            time.sleep(1)
+        try:
+            dist.monitored_barrier(group, timedelta(seconds=0.3), wait_all_ranks=everyone)
+        except dist.DistBackendError as error:
+            found[name] = str(error).splitlines()[0].removeprefix("monitored_barrier: ")
+    dist.monitored_barrier(group, timedelta(seconds=20))
+    return found
+
+
+def test_a_monitored_barrier_names_who_has_not_come(ranks: Ranks) -> None:
+    """It was a barrier, which waited for as long as the group's collectives may take, and named nobody."""
+    results = ranks(late)
+    first, others = "Rank 1 failed to pass monitoredBarrier in 0.3 s", {
+        2: "Rank 1 failed to pass monitoredBarrier in 0.3 s",
+        4: "Ranks 1, 2 failed to pass monitoredBarrier in 0.3 s"}[len(results)]
+    assert results[0] == {"first": first, "all": others}
+    for rank, found in enumerate(results[1:], 1):
+        assert found == {"first": f"Rank {rank} has reached it, but {first}",
+                         "all": f"Rank {rank} has reached it, but {others}"}
