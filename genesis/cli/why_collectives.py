@@ -24,23 +24,15 @@ def collective_lines(schedule: Schedule, line: Callable[[Node], str]) -> list[st
         line: a node's line in the script.
     """
     groups = [group for group in schedule.groups if not group.runs_nothing]
-    numbers = [at for at, group in enumerate(groups) if _is_collective(group)]
-    if not numbers:
+    calls = {at: call for at, group in enumerate(groups) if (call := group.collective) is not None}
+    if not calls:
         return []
-    needs, name = _needs(groups), {at: f"collective {i}" for i, at in enumerate(numbers, 1)}
+    needs, name = _needs(groups), {at: f"collective {i}" for i, at in enumerate(calls, 1)}
     lines = []
-    for at in numbers:
-        lines += _placed(at, groups, needs, name, line)
-        lines += [f"    {why}" for call, why in schedule.placed if call is _call(groups[at])]
+    for at, call in calls.items():
+        lines += _placed(at, call, groups, needs, name, line)
+        lines += [f"    {why}" for placed, why in schedule.placed if placed is call]
     return [*lines, *_held_up(groups, schedule, name, line), ""]
-
-
-def _is_collective(group: Group) -> bool:
-    return any(node.op.kind == "collective" for node in group.nodes)
-
-
-def _call(group: Group) -> Node:
-    return next(node for node in group.nodes if node.op.kind == "collective")
 
 
 def _needs(groups: Sequence[Group]) -> list[int]:
@@ -57,10 +49,9 @@ def _needs(groups: Sequence[Group]) -> list[int]:
     return found
 
 
-def _placed(at: int, groups: Sequence[Group], needs: Sequence[int], name: dict[int, str],
+def _placed(at: int, call: Node, groups: Sequence[Group], needs: Sequence[int], name: dict[int, str],
             line: Callable[[Node], str]) -> list[str]:
-    group, call = groups[at], _call(groups[at])
-    tensors = call.inputs[:-1]
+    group, tensors = groups[at], call.inputs[:-1]
     many = "1 tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
     lines = [f"{name[at]}: {call.op.name} of {many}, {_size(sum(hint(x.type.nbytes) for x in tensors))}"]
     if call.source:

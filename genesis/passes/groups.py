@@ -77,6 +77,11 @@ class Group:
         return tuple(node for node in self.nodes if node.op is leaves.scalar)
 
     @property
+    def collective(self) -> Node | None:
+        """The collective that it is; None if it is none."""
+        return next((node for node in self.nodes if node.op.kind == "collective"), None)
+
+    @property
     def runs_nothing(self) -> bool:
         """Whether it only says where a value is."""
         return self.kind in ("view", "joined")

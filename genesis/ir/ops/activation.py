@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Autocast, Node, Op, literal
 from genesis.ir.ops.entry import pointwise
-from genesis.ir.ops.movement import full_like
+from genesis.ir.ops.leaves import full_like
 from genesis.ir.ops.pointwise import (
     abs,
     bitwise_or,

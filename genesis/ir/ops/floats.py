@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.entry import pointwise
-from genesis.ir.ops.leaves import full
+from genesis.ir.ops.leaves import full, full_like
 from genesis.ir.ops.pointwise import (
     abs,
     bitwise_and,
@@ -16,7 +16,6 @@ from genesis.ir.ops.pointwise import (
     cast,
     common,
     eq,
-    full_like,
     gt,
     isinf,
     isnan,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
-from genesis.ir.ops.leaves import zeros_like
-from genesis.ir.ops.movement import full_like
+from genesis.ir.ops.leaves import full_like, zeros_like
 from genesis.ir.ops.samples import (
     ANY,
     NUMERIC,

@@ -55,6 +55,11 @@ def full(shape: tuple[int, ...], value: bool | int | float, dtype: DType, device
     return const(value=plain, type=tensor_type(shape, dtype, device))
 
 
+def full_like(x: Node, value: float) -> Node:
+    """A constant of x's type."""
+    return full(x.type.shape, value, x.type.dtype, x.type.device)
+
+
 def zeros_like(x: Node) -> Node:
     """Zeros of x's type."""
     return full(x.type.shape, 0, x.type.dtype, x.type.device)

@@ -6,6 +6,7 @@ import builtins
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.leaves import full_like
 from genesis.ir.ops.samples import ANY, case, cases, np, reals
 from genesis.ir.types import TensorType, tensor_type
 
@@ -193,11 +194,5 @@ assign: Op = Op("assign", "movement", _assign_type, attrs=("starts", "stops", "s
                 reference=lambda base, value, **region: _assigned(base, value, _region(**region)))
 
 
-def full_like(x: Node, value: float) -> Node:
-    """A constant of x's type."""
-    from genesis.ir.ops.leaves import full
-    return full(x.type.shape, value, x.type.dtype, x.type.device)
-
-
-__all__ = ["assign", "concat", "expand", "flip", "full_like", "inverse", "literal", "pad", "permute", "reshape",
+__all__ = ["assign", "concat", "expand", "flip", "inverse", "literal", "pad", "permute", "reshape",
            "slice", "take_range"]

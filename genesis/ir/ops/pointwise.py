@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.entry import pointwise
+from genesis.ir.ops.leaves import full, full_like
 from genesis.ir.ops.samples import (
     ANY,
     FLOAT,
@@ -158,15 +159,8 @@ def _exponent_gradient(g: Node, a: Node, b: Node, y: Node) -> Node:
     return where_(flat, 0.0, g * y * log(a))
 
 
-def full_like(x: Node, value: float) -> Node:
-    """A constant of x's type."""
-    from genesis.ir.ops.leaves import full
-    return full(x.type.shape, value, x.type.dtype, x.type.device)
-
-
 def zero_like(x: Node, value: bool) -> Node:
     """A boolean constant of x's shape."""
-    from genesis.ir.ops.leaves import full
     return full(x.type.shape, value, bool_, x.type.device)
 
 

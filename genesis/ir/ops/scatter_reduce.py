@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
 from genesis.ir.ops.indexing import gather, gather_type, index_add, index_copy, take
-from genesis.ir.ops.leaves import full, iota, zeros_like
-from genesis.ir.ops.movement import full_like, reshape
+from genesis.ir.ops.leaves import full, full_like, iota, zeros_like
+from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast, eq, floor_divide, maximum, minimum, mul, ne, where_
 from genesis.ir.ops.samples import NUMERIC, case, cases, integers, np, reals
 from genesis.ir.ops.scan import recurrence, shifted

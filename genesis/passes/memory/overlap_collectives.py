@@ -53,7 +53,7 @@ def overlap_collectives(schedule: Schedule, gpu: Gpu, budget: int) -> Schedule:
         budget: bytes by which the most that is alive at one time may grow, from what it is with each gather right
             before its first reader.
     """
-    calls = {at: call for at, group in enumerate(schedule.groups) if (call := _call(group)) is not None}
+    calls = {at: call for at, group in enumerate(schedule.groups) if (call := group.collective) is not None}
     if not any(call.op in (ops.all_gather, ops.reduce_scatter) for call in calls.values()):
         return schedule
     return _Placement(schedule, calls, gpu, budget).schedule()
@@ -259,13 +259,9 @@ class _Placement:
         return until - last
 
 
-def _call(group: Group) -> Node | None:
-    return next((node for node in group.nodes if node.op.kind == "collective"), None)
-
-
 def _microseconds(group: Group, gpu: Gpu) -> float:
     """The time of a group's kernel; collectives run beside kernels."""
-    return 0.0 if _call(group) is not None else group_microseconds(group, gpu)
+    return 0.0 if group.collective is not None else group_microseconds(group, gpu)
 
 
 def _collective_microseconds(call: Node, gpu: Gpu) -> float:

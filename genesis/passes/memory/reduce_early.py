@@ -33,7 +33,7 @@ def reduce_early(schedule: Schedule, budget: int) -> Schedule:
         budget: bytes by which the most that is alive at one time may grow.
     """
     groups = schedule.groups
-    if not any(_is_collective(group) for group in groups):
+    if not any(group.collective is not None for group in groups):
         return schedule
     lives = Lives(schedule)
     most = lives.peak() + budget
@@ -71,7 +71,7 @@ def _turns(groups: tuple[Group, ...], before: list[set[int]]) -> dict[int, int]:
     for at, group in enumerate(groups):
         if any(map(is_product, group.nodes)) or not before[at].isdisjoint(computed):
             computed.add(at)
-    calls = [at for at, group in enumerate(groups) if _is_collective(group) and at in computed]
+    calls = [at for at, group in enumerate(groups) if group.collective is not None and at in computed]
     return {at: turn for turn, at in enumerate(calls)}
 
 
@@ -94,6 +94,3 @@ def _needed(last: int, before: list[set[int]], done: set[int]) -> set[int]:
             stack.append(other)
     return found
 
-
-def _is_collective(group: Group) -> bool:
-    return any(node.op.kind == "collective" for node in group.nodes)

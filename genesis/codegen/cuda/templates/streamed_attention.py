@@ -21,7 +21,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module
 from genesis.codegen.cuda.source import MatrixMap
 from genesis.codegen.cuda.templates.attention_choice import FORMS, Form
-from genesis.codegen.cuda.templates.operands import address
+from genesis.codegen.cuda.templates.operands import address, stride_of
 from genesis.codegen.cuda.templates.streamed_matmul import DTYPES
 from genesis.codegen.cuda.templates.tile import LN_2, LOG2_E, indented
 from genesis.config import config
@@ -131,7 +131,7 @@ def stack_of(a: Attention, name: str, block: int) -> Stack | None:
 def _stack(a: Attention, view: OperandView, memory: Node, of_queries: bool, block: int) -> Stack | None:
     """A matrix for each head, of queries or of keys, as the copy engine moves so many of its rows at once."""
     rows = a.queries if of_queries else a.keys
-    stride, unit, itemsize = _stride(view.row), _stride(view.column), memory.dtype.itemsize
+    stride, unit, itemsize = stride_of(view.row), stride_of(view.column), memory.dtype.itemsize
     outer = [(atom, k) for atom, k in view.batch.terms if k > 0]
     if unit != 1 or stride is None or len(outer) != len(view.batch.terms) or len(outer) > MOST_OUTER:
         return None
@@ -141,14 +141,6 @@ def _stack(a: Attention, view: OperandView, memory: Node, of_queries: bool, bloc
     whole = (*[1] * len(outer), block, a.padded_head)
     return Stack(MatrixMap(memory, (rows, a.head), stride, view.batch.constant, whole,
                            tuple((atom.high + 1, k) for atom, k in outer)), at)
-
-
-def _stride(part: Expr) -> int | None:
-    """Elements from one place to the next, if that is one number."""
-    if part.constant or len(part.terms) != 1:
-        return None
-    (atom, stride), = part.terms
-    return stride if atom.kind == "var" else None
 
 
 def near(a: Attention) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from genesis.codegen.cuda.loops import parameters_of
 from genesis.codegen.cuda.source import RELEASE, SIZES, KernelSource, TensorTable
 from genesis.codegen.cuda.templates.streamed_attention import (
     ROWS,
@@ -48,7 +49,6 @@ from genesis.codegen.cuda.templates.streamed_tiles_gluon import (
     function,
     loading,
     module,
-    parameters,
     started,
 )
 from genesis.codegen.cuda.templates.tile import indented
@@ -99,7 +99,7 @@ def barriers(a: Attention, form: BackwardForm) -> Barriers:
 def gluon_module(a: Attention, name: str, signature: dict[str, str], form: BackwardForm,
                  stacks: dict[str, Stack]) -> str:
     """The module that defines the kernel."""
-    given, groups = parameters(signature), form.groups
+    given, groups = parameters_of(signature), form.groups
     vectors = ["lse_rows", "delta_rows"] if by_keys(a) else []
     shared = ", ".join((*(f"{x}_blocks" for x in "qkvg"), *vectors, "number", *barriers(a, form)))
     kernel = [

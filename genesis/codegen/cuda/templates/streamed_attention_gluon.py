@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from genesis.codegen.cuda.loops import parameters_of
 from genesis.codegen.cuda.source import RELEASE, SIZES, WAIT, KernelSource, TensorTable
 from genesis.codegen.cuda.templates.attention_choice import Form
 from genesis.codegen.cuda.templates.streamed_attention import (
@@ -45,7 +46,6 @@ from genesis.codegen.cuda.templates.streamed_tiles_gluon import (
     loading,
     module,
     multiplying,
-    parameters,
     part_of,
     result_layouts,
     started,
@@ -88,7 +88,7 @@ def emit_streamed_attention(a: Attention) -> KernelSource:
 
 def gluon_module(a: Attention, name: str, signature: dict[str, str], form: Form, stacks: dict[str, Stack]) -> str:
     """The module that defines the kernel."""
-    given = parameters(signature)
+    given = parameters_of(signature)
     shared = ", ".join(("q_blocks", "k_blocks", "v_blocks", "y_blocks", "number", *BARRIERS))
     kernel = [
         RELEASE,

@@ -35,11 +35,6 @@ def module(*functions: str) -> str:
     return f"{GLUON_HEADER}\n\n" + "\n\n".join(text.strip("\n") + "\n" for text in functions)
 
 
-def parameters(signature: Mapping[str, str]) -> str:
-    """The kernel's parameters, as its functions have them too."""
-    return ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
-
-
 def allocated(barriers: Barriers) -> list[str]:
     """Lines that make the place for a tile's number, and the barriers."""
     lines = ["number = tl.allocate_shared_memory(tl.int32, [2, 1], tl.SwizzledSharedLayout(1, 1, 1, [0]))"]
