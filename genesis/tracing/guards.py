@@ -20,6 +20,7 @@ from typing import Any
 from genesis.frontend.generator import Generator
 from genesis.frontend.recording import TensorBase
 from genesis.ir.source import Source
+from genesis.ir.types import Device, DType
 from genesis.nn.modules.hooks import everywhere as module_hooks
 from genesis.nn.modules.tree import Tree
 from genesis.optim.hooks import everywhere as step_hooks
@@ -36,6 +37,8 @@ from genesis.tracing.snapshot import (
     Kept,
     NotReplayable,
     Numbers,
+    attributes,
+    own_attributes,
     why_unknown,
 )
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_own_module, is_pure, is_user_code
@@ -44,6 +47,8 @@ _CALLED = ("forward", "__call__", "step", "zero_grad")
 """Names of methods of Genesis' classes that programs replace."""
 _COPYING = frozenset({"copy", "deepcopy", "asdict", "astuple", "replace", "repr", "str", "format", "vars", "dir"})
 """Names of functions that look at all attributes of an object."""
+_PLAIN = frozenset({bool, int, float, str, bytes, complex, type(None), list, dict, set, tuple, frozenset, range, slice})
+"""Classes whose objects have no attributes of their own."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 _RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate"})
 """Methods by which a program looks at a schedule."""
@@ -156,7 +161,10 @@ class Guards:
     # Objects
 
     def _visit(self, value: Any, what: str) -> None:
-        if value is MISSING or isinstance(value, SIMPLE):
+        if value is MISSING:
+            return
+        if isinstance(value, SIMPLE):
+            self._attributes_beside(value, what)
             return
         if isinstance(value, (list, dict)):
             self.ways.setdefault(id(value), set()).add(what)
@@ -200,6 +208,7 @@ class Guards:
             items = [x for at, x in pairs if (id(value), at) not in self._given]
             if (id(value), APPENDED) not in self._given:
                 self._stack.extend((x, f"an element of {what}") for x in (*keys, *items))
+            self._attributes_beside(value, what)
         elif copy is MISSING:
             refusal = why_unknown(value)
             if refusal is not None:
@@ -218,6 +227,18 @@ class Guards:
         if not is_library_module(type(value).__module__):
             self.checks.kind(value, self._world.kind(value))
             self._stack.append((type(value), what))
+
+    def _attributes_beside(self, value: Any, what: str) -> None:
+        """Guard the attributes of a number or a container of a class that derives from a plain one's."""
+        inside = own_attributes(value)
+        known = any(id(each) in self._seen for each in inside)
+        if known or type(value) in _PLAIN or isinstance(value, (DType, Device)):
+            return
+        self._seen.update(map(id, inside))
+        if any(not inside or name not in inside[0] for name, _ in attributes(value)):
+            raise NotReplayable(f"{what} is a {type(value).__name__}, which has attributes in slots")
+        for each in inside:
+            self._attributes(value, self._world.of(each), what)
 
     def _set_on(self, tensor: Any) -> None:
         """Guard attributes that the user has set on a tensor, as far as names in the code can read them."""

@@ -316,10 +316,17 @@ def parts(value: Any, copy: Any) -> Sequence[Any]:
     if isinstance(value, types.FunctionType):
         return [x for x in (*copy[0], *(copy[1] or ()), copy[2], *copy[3].values()) if x is not MISSING]
     if isinstance(value, dict):
-        return [*copy, *copy.values(), *_class_of(value)]
+        return [*copy, *copy.values(), *_class_of(value), *own_attributes(value)]
     if isinstance(copy, dict):
         return [*copy.values(), *_class_of(value)]
-    return [*copy, *_class_of(value)]
+    return [*copy, *_class_of(value), *own_attributes(value)]
+
+
+def own_attributes(value: Any) -> tuple[dict[str, Any], ...]:
+    """The dictionary of the attributes of a list, a dictionary, a number, ... whose class has such; () for a plain
+    one."""
+    inside = getattr(value, "__dict__", None)
+    return (inside,) if type(inside) is dict and isinstance(value, (*_CONTAINERS, dict, *SIMPLE)) else ()
 
 
 def _class_of(value: Any) -> tuple[type, ...]:

@@ -443,3 +443,51 @@ def test_a_function_of_c_that_only_c_calls() -> None:
     compiled = genesis.compile(f)
     found = {compiled(ramp(1)).item() for _ in range(5)}
     assert len(found) == 5
+
+
+class Settings(dict):
+    gain: float
+
+
+class Numbers(list):
+    gain: float
+
+
+class Rows(list):
+    __slots__ = ("gain",)
+
+
+class Count(int):
+    gain: float
+
+
+@pytest.mark.parametrize("kind", [Settings, Numbers, Rows, Count])
+def test_attributes_of_what_derives_from_a_plain_class(kind: Any) -> None:
+    held = kind()
+    held.gain = 2.0
+    fast = genesis.compile(lambda x: x * held.gain + getattr(held, "shift", 0.0))
+    assert [fast(genesis.ones(())).item() for _ in range(3)] == [2.0] * 3
+    held.gain = 5.0
+    assert [fast(genesis.ones(())).item() for _ in range(3)] == [5.0] * 3
+    if kind is Rows:
+        assert "slots" in str(genesis.explain(fast))
+    else:
+        assert fast.hits >= 3
+        held.shift = 1.0
+        assert fast(genesis.ones(())).item() == 6.0
+
+
+def test_what_a_dictionary_of_ones_own_counts_at_each_write() -> None:
+    class Counted(dict):
+        writes = 0
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            super().__setitem__(key, value)
+            self.writes += 1
+    held = Counted()
+
+    def step(x: Any) -> Any:
+        held["last"] = x * 2
+        return x * held.writes
+    fast = genesis.compile(step)
+    assert [fast(genesis.ones(())).item() for _ in range(6)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
