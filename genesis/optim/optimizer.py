@@ -93,7 +93,7 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: Group):
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        vars(self)["state"] = defaultdict(dict)
         if isinstance(params, Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
                             f"{type(params).__name__}")
@@ -113,6 +113,18 @@ class Optimizer:
         super().__init_subclass__(**options)
         if "step" in vars(cls):
             cls.step = _ending(vars(cls)["step"])  # type: ignore[method-assign]
+
+    @property
+    def state(self) -> defaultdict[Any, dict[str, Any]]:
+        """The state of each parameter, by name. Whoever asks may put another tensor into it: compiled steps look then,
+        and need not at each call. Genesis' own optimizers read `vars(self)["state"]`."""
+        session.rebound()
+        return vars(self)["state"]  # type: ignore[no-any-return]
+
+    @state.setter
+    def state(self, state: defaultdict[Any, dict[str, Any]]) -> None:
+        session.rebound()
+        vars(self)["state"] = state
 
     # The part that a subclass defines
 
@@ -149,14 +161,15 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        states = vars(self)["state"]
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter._grad is not None and not self.state.get(parameter):
+                if parameter._grad is not None and not states.get(parameter):
                     self._begin(parameter, group)
         if type(self).update.__module__.startswith("genesis.optim."):
             self._update()
             return loss
-        counts = [(state, name, state[name]) for state in self.state.values() for name in self.counted
+        counts = [(state, name, state[name]) for state in states.values() for name in self.counted
                   if type(state.get(name)) in (int, float)]
         try:
             self._update()
@@ -213,7 +226,7 @@ class Optimizer:
         for parameter in group["params"]:
             state = self.initial_state(parameter, group)
             if state:
-                self.state[parameter] = state
+                vars(self)["state"][parameter] = state
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 
@@ -224,7 +237,7 @@ class Optimizer:
         if not initial:  # as of plain gradient descent
             return {}
         session.rebound()  # a compiled step holds the states that it knew
-        state = self.state[parameter]
+        state = vars(self)["state"][parameter]
         state.update(initial)
         held = [x for x in state.values() if isinstance(x, Tensor)]
         if held:
@@ -241,7 +254,7 @@ class Optimizer:
         numbers = {id(p): i for i, p in enumerate(self._parameters())}
         state = {
             "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
-                      for key, state in self.state.items()},
+                      for key, state in vars(self)["state"].items()},
             "param_groups": [{**{name: value for name, value in group.items() if name != "params"},
                               "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups],
         }
@@ -275,7 +288,7 @@ class Optimizer:
             given = given if changed is None else changed
         load(self, given)
         if type(self).__setstate__ is not Optimizer.__setstate__:  # where programs give groups of old what they lack
-            self.__setstate__({"state": self.state, "param_groups": self.param_groups})
+            self.__setstate__({"state": vars(self)["state"], "param_groups": self.param_groups})
         for hook in hooks.of(self, "load_post"):
             hook(self)
 

@@ -14,6 +14,7 @@ from itertools import chain
 from operator import attrgetter, call, getitem, is_, itemgetter
 from typing import Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.frontend.state import state
 from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, tensor_identity
@@ -192,6 +193,9 @@ class Checks:
             self.entries(group, {"params": options["params"]})
             self.container(options["params"], world.of(options["params"]))
             self._more.append(_flags(group, options))
+            for held in [copy["state"][p] for p in options["params"] if p in copy["state"]]:
+                tensors = {name: x for name, x in world.of(held).items() if isinstance(x, TensorBase)}
+                self._states.append((held, self._without(held, tensors)))
             states = [copy["state"][p] for p in options["params"] if "step" in copy["state"].get(p, ())]
             steps = [world.of(state)["step"] for state in states]
             if moved := [at for at, state in enumerate(states) if state["step"] != steps[at]]:

@@ -572,3 +572,30 @@ def test_a_value_that_only_the_function_held_at_its_step(kept: str) -> None:
             found.append(values(genesis.autograd.grad(log.pop().sum(), weight)))
         return found
     assert gradients(True) == gradients(False)
+
+
+@pytest.mark.parametrize("change", [
+    lambda opt, w: opt.state[w].update(exp_avg_sq=genesis.full((3,), 4.0)),
+    lambda opt, w: opt.state[w].__setitem__("exp_avg", genesis.ones(3)),
+    lambda opt, w: setattr(opt, "state", type(opt.state)(dict, {w: {**opt.state[w], "exp_avg": genesis.ones(3)}})),
+], ids=["squares", "mean", "all states"])
+def test_a_tensor_that_is_put_into_an_optimizers_state(change: Any) -> None:
+    def run(compiled: bool) -> tuple[list[Any], int]:
+        w = genesis.nn.Parameter(genesis.tensor([1.0, -2.0, 3.0]))
+        opt = genesis.optim.Adam([w], lr=0.1)
+
+        def step(x: Any) -> None:
+            opt.zero_grad()
+            (w * x).pow(2).sum().backward()
+            opt.step()
+        fast = genesis.compile(step) if compiled else step
+        found = []
+        for number in range(9):
+            fast(genesis.ones(3) * (number % 3 + 1))
+            found.append(w.tolist())
+            if number == 4:
+                change(opt, w)
+        return [*found, {name: x.tolist() if name != "step" else x for name, x in opt.state[w].items()}], getattr(
+            fast, "hits", 0)
+    plain, (replayed, hits) = run(False)[0], run(True)
+    assert replayed == plain and hits >= 5
