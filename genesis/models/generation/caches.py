@@ -78,22 +78,24 @@ class KVCache:
         seen: how many slots are filled; a number of the program's.
         filled: (1,) the same number in the device's memory, which a step reads and a plan does not depend on.
         padding: (B,) how many slots of each row come before its text, or None.
-        slots: (T,) those of the last tokens that came.
+        slots: (T,) those of the last tokens that came; None before.
     """
 
     layers: list[LayerKeys]
-    slots: Tensor
 
     def __init__(self) -> None:
         self.seen = 0
+        self.slots: Tensor | None = None
         self.filled: Tensor | None = None
         self.padding: Tensor | None = None
         self.layers = []
 
-    def begin(self, device: Any) -> None:
-        """Have its memory made. What fills it is then no part of the program that reads the first tokens, which is the
-        same as that of later ones."""
-        genesis.eval(self._count(device), *self.tensors())
+    def begin(self, queries: int, device: Any) -> None:
+        """Have the memory made that so many tokens are read into. What fills it is then no part of the program that
+        reads the first of a text, which is the same as that of later ones."""
+        if self.slots is None or self.slots.shape != (queries,):
+            self.slots = genesis.zeros(queries, dtype=genesis.int64, device=device)
+        genesis.eval(self._count(device), self.slots, *self.tensors())
 
     def _count(self, device: Any) -> Tensor:
         if self.filled is None:
@@ -205,8 +207,10 @@ class _StaticLayer(LayerKeys):
         return genesis.arange(self.keys.shape[2], device=new.device)
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        self.keys.index_copy_(2, self._cache.slots, keys)
-        self.values.index_copy_(2, self._cache.slots, values)
+        slots = self._cache.slots
+        assert slots is not None
+        self.keys.index_copy_(2, slots, keys)
+        self.values.index_copy_(2, slots, values)
         return self.keys, self.values
 
     def tokens(self, x: Tensor, seen: int) -> Tensor:

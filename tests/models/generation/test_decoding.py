@@ -63,23 +63,28 @@ def test_positions_of_all_chunks_go_by_the_whole_prompt(scaling: dict[str, Any])
 
 
 @pytest.mark.parametrize("kind", ["static", "growing", "window"])
-def test_chunks_of_a_prompt_are_replays(kind: str) -> None:
-    """Of the second of a length; the first is recorded, as most prompts have one chunk only."""
+def test_chunks_of_a_long_prompt_are_replays(kind: str) -> None:
+    """Where a capture is worth it; few are recorded, unless a prompt before had some as long."""
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4 if kind == "window" else None)).eval()
     rows, padding = genesis.tensor([[*range(1, 20)], [0, 0, 0, *range(1, 17)]]), genesis.tensor([0, 3])
     found = []
-    for chunk in (4, 100):
+    for chunk, captures, hits in ((2, 1, 8), (4, 0, 0), (100, 0, 0)):
         cache = {"static": StaticCache, "growing": GrowingCache, "window": SlidingWindowCache}[kind](
-            *(model.spec, 2, 40) if kind != "growing" else (model.spec,))
+            *(model.spec, 2, 60) if kind != "growing" else (model.spec,))
         with genesis.no_grad():
-            decoder = Decoder(model, 2, 40, Sampling(temperature=0), cache=cache)
+            decoder = Decoder(model, 2, 60, Sampling(temperature=0), cache=cache)
             step = decoder.prefill(rows, padding, chunk=chunk)
-            found.append([step.logprobs, decoder.step(step.tokens).logprobs])
-        told = genesis.explain(decoder._following)
-        if kind != "growing":  # whose chunks differ in their keys' sizes
-            assert (told.captures, told.hits) == ((1, 2) if chunk == 4 else (0, 0)), told
-    for some, whole in zip(*found, strict=True):
-        assert (some - whole).abs().max().item() < 1e-4
+            told = genesis.explain(decoder._following)
+            if kind != "growing":  # whose chunks differ in their keys' sizes
+                assert (told.captures, told.hits) == (captures, hits), told
+            found.append([step.logprobs, decoder.step(step.tokens).logprobs,
+                          decoder.prefill(rows[:, :8], chunk=chunk).logprobs])
+            told = genesis.explain(decoder._following)
+            if kind != "growing" and chunk == 4:
+                assert (told.captures, told.hits) == (1, 1), told
+    for whole, *others in zip(*found[::-1], strict=True):
+        for some in others:
+            assert (some - whole).abs().max().item() < 1e-4
 
 
 @pytest.mark.parametrize("kind", [StaticCache, SlidingWindowCache])
