@@ -48,6 +48,7 @@ class Cuts:
 
 @pytest.fixture
 def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuts]:
+    gc.collect()  # what tests before have left in cycles may be pending, and older than what is recorded here
     found = Cuts(monkeypatch)
     with engine.observe(found.plans.append):
         yield found
