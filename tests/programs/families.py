@@ -9,6 +9,7 @@ from . import (
     generative,
     graphs,
     language,
+    numerics,
     reinforcement,
     sequences,
     structures,
@@ -19,5 +20,5 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (classical, decisions, fields, generative, graphs, language, reinforcement, sequences, structures, training,
-            vision)
+FAMILIES = (classical, decisions, fields, generative, graphs, language, numerics, reinforcement, sequences, structures,
+            training, vision)
