@@ -100,7 +100,7 @@ def _several(group: Group, single: Kernel) -> Kernel | None:
     Four results of windows of 3 by 3 are 18 loads and one address, not 36 and four.
     """
     shape = group.outputs[0].shape
-    if len(shape) < 2 or any(node.shape != shape for node in group.outputs):
+    if not single.folds or len(shape) < 2 or any(node.shape != shape for node in group.outputs):
         return None
     rows = shape[-2]
     for count in COUNTS:

@@ -19,12 +19,12 @@ from genesis.engine.backends import FakeCUDABackend
 from genesis.ir import OPS, Graph, Node
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import one_factor
-from genesis.ir.types import DType, bfloat16, float16, float32, float64
+from genesis.ir.types import DType, bfloat16, float16, float32, float64, int64
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.evaluate import decomposed
-from tests.codegen.cuda.programs import an_input, check
+from tests.codegen.cuda.programs import an_input, check, some
 from tests.gpu.compare import array, numbers
 
 DOWN = "x_down = tl.minimum("
@@ -122,6 +122,20 @@ def test_lanes_go_along_rows(columns: int, dtype: DType) -> None:
 def test_where_a_lane_makes_one_result(shape: tuple[int, ...], window: int, stride: int, why: str) -> None:
     x = an_input(0, shape, bfloat16)
     assert DOWN not in kernel_of(x, pooled(x, window, stride)).source, why
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("width", [3, 7, 40])
+def test_what_is_looked_up_is_no_window(width: int) -> None:
+    """Elements below each other that are looked up by one index share its loads: a lane that made several of them had
+    rows and columns of its own, and was told of its first row before it knew its place in one."""
+    x, index = an_input(0, (5, 39, width)), an_input(1, (width,), int64)
+    y = OPS["take"](x, index, axis=2)
+    group, = fuse(Graph((x, index), (y,))).groups
+    kernel = emit(group)
+    assert DOWN not in kernel.source and compiled_by_triton(kernel.key_parts(), 90).asm["cubin"]
+    places = torch.randint(0, width, (width,), generator=torch.Generator().manual_seed(0))
+    check([x, index], y, data=[some(x), places])
 
 
 def test_few_results_are_known_whatever_their_class_reaches_to() -> None:
