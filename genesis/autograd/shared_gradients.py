@@ -84,7 +84,7 @@ def _begins(root: Node) -> dict[int, int]:
             continue
         if node.op is control.watch and node.attrs[0] not in found and node.hooks is None:
             found[node.attrs[0]] = begin
-        elif node.op in (movement.reshape, control.overwritten) and node.hooks is None:
+        elif (node.op is control.overwritten or _reshapes(node)) and node.hooks is None:
             waiting.append((node.inputs[0], begin))
         elif node.op is movement.concat and prod(node.shape[:node["axis"]]) == 1 and node.hooks is None:
             for x in node.inputs:
@@ -98,3 +98,9 @@ def _begins(root: Node) -> dict[int, int]:
     if not state.crossings.keys().isdisjoint((*found, *reached)):  # what is behind them nobody knows yet
         return {}
     return {number: begin for number, begin in found.items() if number not in reached}
+
+
+def _reshapes(node: Node) -> bool:
+    """Is it a reshape to another shape? One to its own is a view of all of a tensor, as `x[:]` and `x.narrow` are, of
+    which torch makes a gradient of its own."""
+    return node.op is movement.reshape and node.shape != node.inputs[0].shape

@@ -26,6 +26,10 @@ FUNCTIONS: dict[str, Function] = {
     "sum": lambda t, a, b, c, d: a + c,
     "product": lambda t, a, b, c, d: t.cat([a, c]) * 3,
     "narrow": lambda t, a, b, c, d: b[1:],
+    "all of it": lambda t, a, b, c, d: a[:],
+    "a batch that is all": lambda t, a, b, c, d: a.narrow(0, 0, 2),
+    "one chunk": lambda t, a, b, c, d: b.chunk(1)[0],
+    "cat of all of one": lambda t, a, b, c, d: t.cat([a[:], b]),
     "the leaf": lambda t, a, b, c, d: a,
 }
 
