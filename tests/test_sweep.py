@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 import genesis
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.plan import KernelImage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from in_turn import READY, run_in_turn
-from sweep import Bench, Journal, own_memory, relative_error, summary
+from sweep import Bench, Journal, call, own_memory, relative_error, summary
 from sweep_cases import FAMILIES, LEAST_BYTES, LONGEST, MOST_BYTES, Operand, draw_case
 
 
@@ -91,6 +95,56 @@ def test_drawn_cases_are_right_in_the_interpreter(family: str, number: int) -> N
     with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
         bench = Bench(case, "cpu", lambda x: genesis.from_dlpack(x).to("cuda"), sets=1)
         assert bench.error(lambda x: torch.from_dlpack(x.to("cpu"))) <= 1, case.text
+
+
+class Idle(HostDriver):
+    """A pretended GPU that starts no kernel: a case of its full size is made for it in a moment."""
+
+    def launch(self, *arguments: object) -> None:
+        """Nothing runs."""
+
+    def launch_graph(self, *arguments: object) -> None:
+        """Nothing runs."""
+
+
+class Kept(FakeCUDABackend):
+    """Keeps the kernels that it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(Idle(memory_bytes=6 << 30))
+        self.sources: list[KernelSource] = []
+
+    def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
+        """As it was, and they are kept."""
+        self.sources += sources
+        return super().compile(sources)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_of_drawn_cases_compile_at_their_size(family: str, number: int) -> None:
+    """Forms that only large tensors have: what runs in the interpreter is a thousandth of them."""
+    case = draw_case(family, 41, number)
+
+    def empty(shape: tuple[int, ...], dtype: str) -> genesis.Tensor:
+        found = genesis.empty(shape, dtype=getattr(genesis, dtype), device="cuda")
+        genesis.eval(found)  # what is not computed yet is the number 0
+        return found
+    genesis.engine.reset()
+    backend = Kept()
+    with backend:
+        inputs = [x.view(empty(x.memory_shape, x.dtype)).detach() for x in case.operands]
+        wanted = [case.both and x.grad and not x.below for x in case.operands]
+        inputs = [x.requires_grad_() if want else x for x, want in zip(inputs, wanted, strict=True)]
+        y = case.function(genesis, *inputs) if case.both else None
+        gradients = [] if y is None else [empty(tuple(y.shape), str(y.dtype).removeprefix("genesis."))]
+        genesis.eval(*call(genesis, case, case.function, inputs, gradients))
+        del inputs, gradients, y
+    assert backend.sources
+    for source in backend.sources:
+        image = compile_kernel(source.key_parts(), 90)
+        assert image["shared_bytes"] <= 227 << 10 and all(n <= 65_535 for n in source.grid[1:]), source.name
 
 
 def test_operands_are_in_memory_of_their_own() -> None:
