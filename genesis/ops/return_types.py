@@ -1,11 +1,8 @@
 """The named tuples that functions return: a type for each, under torch's names, which reads as torch's does."""
 
-from __future__ import annotations
+from typing import Any, Final, NamedTuple, TypeVar
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-
-if TYPE_CHECKING:
-    from genesis.frontend.tensor import Tensor
+from genesis.frontend.tensor import Tensor  # annotations in text would each be compiled: see `_FIELDS`
 
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
 

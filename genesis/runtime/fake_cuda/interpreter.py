@@ -23,6 +23,7 @@ A GPU may or may not notice an access outside a kernel's arguments, or a race; h
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import functools
 import hashlib
@@ -99,15 +100,26 @@ class HostPointer:
 
 @functools.lru_cache(maxsize=1024)
 def load_source(source: str) -> ModuleType:
-    """The module of this text, with interpreted kernels, which the interpreter rewrites once for all drivers.
+    """The module of this text, with interpreted kernels, for all that load it.
 
-    It reads a kernel's text through `inspect`, so the text is put where `inspect` looks.
+    The interpreter changes assignments in functions, each when it first runs, whose text it looks for in the module's.
+    They are changed here, before the module is compiled. `inspect`, which it asks for more, finds the text.
     """
+    from triton.runtime import interpreter
     name = f"<interpreted kernel {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     module = ModuleType(name)
+    vars(module).update((key, value) for key, value in vars(interpreter).items()  # what changed code asks
+                        if not key.startswith("__"))
+    tree = ast.parse(source)
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef):
+            interpreter.FunctionRewriter.ast_transformer.visit(function)
     with interpreting():
-        exec(compile(source, name, "exec"), vars(module))
+        exec(compile(ast.fix_missing_locations(tree), name, "exec"), vars(module))
+    for made in vars(module).values():
+        if isinstance(made, interpreter.InterpretedFunction):
+            made.rewritten_fn[made.fn] = made.fn
     return module
 
 
@@ -217,6 +229,7 @@ def _stand_ins() -> tuple[Change, ...]:
         (tl.tensor, "__init__", _KNOWN.tensor_init(tl.tensor.__init__)),
         *((TritonSemantic, name, function) for name, function in semantic.items()),
         (interpreter, "_get_np_dtype", _dtypes_of_numpy(interpreter._get_np_dtype)),
+        (tl.core, "_unwrap_if_constexpr", _unwrapping(tl.core._unwrap_if_constexpr)),
         (interpreter, "_patch_attr", patch_attr))
 
 
@@ -229,6 +242,15 @@ def _dtypes_of_numpy(dtype_of: Callable[[language.dtype], np.dtype]) -> Callable
         if name not in known:
             known[name] = dtype_of(kind.scalar)
         return known[name]
+    return call
+
+
+def _unwrapping(unwrap: Callable[[object], object]) -> Callable[[object], object]:
+    """The language's values of constants, which it asks of each operand. Most are tensors, which it knows last."""
+    import triton.language as tl
+
+    def call(value: object) -> object:
+        return value if value.__class__ is tl.tensor else unwrap(value)
     return call
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from triton import language
     from triton.language.semantic import TritonSemantic
@@ -34,6 +36,8 @@ class KnownShapes:
         blocks: (a tensor among the numbers, a type's tuple of sizes), by their addresses → the block of that number,
             and the tuple, so that nothing else gets its address.
         scalars: the addresses of the tensors among the numbers.
+        targets: (sizes of a block, of another), by their addresses → those that both get beside each other, and the
+            two, so that nothing else gets their addresses.
         beside: (dtype and sizes of a tensor, an integer beside it in an operation of a kind) → the operand it becomes.
     """
 
@@ -42,11 +46,13 @@ class KnownShapes:
     numbers: dict[tuple[int, str], language.tensor] = field(default_factory=dict)
     blocks: dict[tuple[int, int], tuple[language.tensor, language.tuple]] = field(default_factory=dict)
     scalars: set[int] = field(default_factory=set)
+    targets: dict[tuple[int, int], tuple[language.tuple, ...]] = field(default_factory=dict)
     beside: dict[tuple[object, ...], language.tensor] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Begin a launch, or end one."""
-        for found in (self.types, self.tensors, self.numbers, self.blocks, self.scalars, self.beside):
+        for found in (self.types, self.tensors, self.numbers, self.blocks, self.scalars, self.targets,
+                      self.beside):
             found.clear()
 
     def block_type_init(self, original: Init) -> Init:
@@ -95,21 +101,32 @@ class KnownShapes:
         return constant
 
     def broadcast_impl_value(self, original: Operands) -> Operands:
-        """`TritonSemantic.broadcast_impl_value`: two shapes that are one object, and a number beside a block."""
-        blocks, scalars = self.blocks, self.scalars
+        """`TritonSemantic.broadcast_impl_value`: the shape that two blocks have is looked up, not compared anew."""
+        import triton.language as tl
+        block_type, targets, blocks, scalars = tl.block_type, self.targets, self.blocks, self.scalars
 
         def broadcast(semantic: TritonSemantic, left: language.tensor,
                       right: language.tensor) -> tuple[language.tensor, language.tensor]:
             a, b = left.type, right.type
-            if not a.is_block() or (id(right) not in scalars and not (b.is_block() and a.shape is b.shape)):
-                return original(semantic, left, right)
-            if id(right) not in scalars:
+            if a.__class__ is not block_type:
+                return (left, right) if b.__class__ is not block_type else (_spread(left, b.shape), right)
+            if b.__class__ is not block_type:
+                if id(right) not in scalars:
+                    return left, _spread(right, a.shape)
+                key = id(right), id(a.shape)
+                if key not in blocks:
+                    blocks[key] = _spread(right, a.shape), a.shape
+                return left, blocks[key][0]
+            if a.shape is b.shape:
                 return left, right
-            key = id(right), id(a.shape)
-            if key not in blocks:
-                _, made = original(semantic, left, right)
-                blocks[key] = made, a.shape
-            return left, blocks[key][0]
+            key = id(a.shape), id(b.shape)
+            if key not in targets:
+                left, right = original(semantic, left, right)
+                targets[key] = left.type.shape, a.shape, b.shape
+                return left, right
+            shape = targets[key][0]
+            return (left if a.shape is shape else _spread(left, shape),
+                    right if b.shape is shape else _spread(right, shape))
         return broadcast
 
     def binary_op_type_checking_impl(self, original: Operands) -> Operands:
@@ -143,3 +160,14 @@ class KnownShapes:
                 return same, made
             return original(semantic, left, right, *how)
         return operands
+
+
+def _spread(x: language.tensor, shape: language.tuple) -> language.tensor:
+    """The elements of a tensor along the dimensions that it has not. They are written down: numpy's view of them takes
+    longer to make than kernels' blocks to fill, and to read."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+    data = x.handle.data
+    block = np.empty(tuple(shape.values), data.dtype)
+    block[...] = data
+    return tl.tensor(TensorHandle(block, x.dtype), tl.block_type(x.dtype, shape))

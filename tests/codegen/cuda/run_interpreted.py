@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, define
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
-from genesis.runtime.fake_cuda.interpreter import interpreting
+from genesis.runtime.fake_cuda.interpreter import interpreting, load_source
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -41,9 +41,9 @@ def run_source(kernel: KernelSource, memory: dict[Node, torch.Tensor], most_prog
     spans = [(x.data_ptr(), x.data_ptr() + x.numel() * x.element_size())
              for x in (*(getattr(x, "base", x) for x in arguments), *memory.values())
              if isinstance(x, torch.Tensor) and x.numel()]
+    function = getattr(load_source(kernel.readable), kernel.name)
     with interpreting():
         watch(Accesses(spans, programs))
-        function = define(kernel.readable)[kernel.name]
         call = dict(zip(names, arguments, strict=True)) | dict(kernel.constexprs)
         function.run(**call, grid=kernel.grid, warmup=False)
 
