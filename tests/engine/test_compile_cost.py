@@ -30,6 +30,9 @@ Make = Callable[..., Graph]
 FOURFOLD = 8.0
 """The most that four times the program may cost: linear is 4, quadratic 16, and timing on a shared machine is rough."""
 
+SIZES = 75, 300, 1200
+"""Ops of the programs that are compared."""
+
 EVERYTHING = [chains.pointwise, chains.composites, chains.backward, chains.rows_written, chains.side_by_side,
               chains.readers, chains.training_step]
 
@@ -69,13 +72,13 @@ def assert_about_linear(measure: Callable[[int], float], sizes: tuple[int, ...])
 @pytest.mark.parametrize("make", EVERYTHING, ids=lambda make: make.__name__)
 def test_compiling_for_the_cpu(make: Make) -> None:
     on_cpu(make(64))  # imports and first uses
-    assert_about_linear(lambda size: cost(lambda: on_cpu(make(size))), (100, 400, 1600))
+    assert_about_linear(lambda size: cost(lambda: on_cpu(make(size))), SIZES)
 
 
 @pytest.mark.parametrize("make", EVERYTHING, ids=lambda make: make.__name__)
 def test_compiling_for_cuda(make: Make) -> None:
     for_cuda(make(64, CUDA))
-    assert_about_linear(lambda size: cost(lambda: for_cuda(make(size, CUDA))), (100, 400, 1600))
+    assert_about_linear(lambda size: cost(lambda: for_cuda(make(size, CUDA))), SIZES)
 
 
 def test_recording_and_capturing() -> None:
@@ -86,7 +89,7 @@ def test_recording_and_capturing() -> None:
         x.sum().item()
 
     record(50)
-    assert_about_linear(lambda size: cost(lambda: record(size)), (100, 400, 1600))
+    assert_about_linear(lambda size: cost(lambda: record(size)), SIZES)
 
 
 @pytest.mark.slow

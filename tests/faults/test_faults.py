@@ -57,7 +57,7 @@ are flushed, a step with its backward, a replay, loads, and a step whose weights
 @pytest.mark.parametrize("kind", ["call", "opcode"])
 @pytest.mark.parametrize("program", ON_GPU)
 def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
-    check(count(program, "h200", kind, {"call": 2, "opcode": 797 * ON_GPU[program]}[kind]), False)
+    check(count(program, "h200", kind, {"call": 5, "opcode": 1597 * ON_GPU[program]}[kind]), False)
 
 
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step"])

@@ -155,7 +155,7 @@ class Step:
 def test_training_goes_on_with_another_batch(compiled: list[str]) -> None:
     here, there = Step("cpu"), Step("cuda")
     for at, batch in enumerate((6, 9, 4, 6)):
-        same(there(batch), array(here(batch)), 1e-4, f"step {at}")
+        same(there(batch, 8), array(here(batch, 8)), 1e-4, f"step {at}")
         if at == 0:
             compiled.clear()
     assert not compiled
@@ -274,7 +274,7 @@ def test_programs_over_symbolic_sizes_are_verified_too(cuda: Any, monkeypatch: p
 
 def test_rows_added_at_fewer_places_have_the_kernels_of_their_class(compiled: list[str]) -> None:
     """And no more shares of a row that most places are than these fill."""
-    for count in (31_001, 17_001, 20_003):
+    for count in (31_001, 17_001):
         index = np.random.default_rng(count).integers(0, 40, count)
         index[np.arange(count) % 8 != 0] = 39
         check(lambda x, i: genesis.zeros(40, 3, device=x.device).index_add(0, i, x), numbers(count, 3), index,

@@ -369,7 +369,7 @@ def test_its_cost_grows_about_linearly() -> None:
         return cost(lambda: remat(schedule, fuse, least=0, sparing=True))
 
     seconds(64)
-    assert min(seconds(600) for _ in range(2)) < 8 * min(seconds(150) for _ in range(3))
+    assert min(seconds(400) for _ in range(2)) < 8 * min(seconds(100) for _ in range(3))
 
 
 def test_low_precision_values_are_made_again_as_they_were() -> None:
