@@ -31,10 +31,12 @@ test: install
 # torch's, not commands and runs as processes of their own, not injected faults, not random programs, not every size and
 # every pair of dtypes, not what compiling costs. Under two minutes.
 LONG := array_api checkpointing cli codegen/cuda distributed distributions engine/symbolic engine/test_compile_cost.py \
-	engine/test_limits.py engine/test_odd_loops.py faults func/test_batch_rules.py gpu models mutants nn opinfo ops \
-	optim/test_loading.py passes/remat profiler semantics/test_dtype_promotion.py semantics/test_index_shapes.py \
-	semantics/test_threads.py test_examples.py test_llm_steps.py test_model_steps.py test_pages.py \
-	tracing/test_random_programs.py tracing/test_size_programs.py tracing/test_symbolic_calls.py utils/data
+	engine/test_limits.py engine/test_odd_loops.py faults func/test_batch_rules.py gpu ir/test_types_of_traces.py \
+	models mutants nn opinfo ops optim/test_interrupted_steps.py optim/test_lbfgs.py optim/test_loading.py \
+	passes/fusion/test_fuse_random.py passes/remat profiler semantics/test_dtype_promotion.py \
+	semantics/test_index_shapes.py semantics/test_threads.py test_examples.py test_llm_steps.py test_model_steps.py \
+	test_pages.py tracing/test_random_programs.py tracing/test_size_programs.py tracing/test_slots.py \
+	tracing/test_steps_on_gpu.py tracing/test_symbolic_calls.py tracing/test_symbolic_steps.py utils/data
 
 test-fast: install
 	$(BIN)/python -m pytest -n $(JOBS) $(LONG:%=--ignore=tests/%) $(ARGS)

@@ -248,10 +248,10 @@ def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | No
 def _of_the_whole(draw: _Draw) -> _Draw:
     """The method, which writes to a parameter that is a part of a larger tensor what the whole gets there: ranks with
     the same seed draw different bits, and the same ones whatever their number."""
-    own = bound(draw, "genesis", f"Tensor.{draw.__name__}")  # type: ignore[arg-type]  # tells a wrong keyword
-
     @wraps(draw)
     def drawing(self: Any, *args: Any, **options: Any) -> Tensor:
+        # It tells a wrong keyword; made at the first call, as most programs draw by few of these.
+        own = bound(draw, "genesis", f"Tensor.{draw.__name__}")  # type: ignore[arg-type]
         layout = layout_of(self) if sharded else None
         if layout is None:
             return own(self, *args, **options)  # type: ignore[no-any-return]
