@@ -59,7 +59,7 @@ def went_back(before: Stack, now: Stack) -> int | None:
     return max((depth for depth, (_, _, users) in enumerate(now) if users), default=None)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class UnlikeTurns:
     """The turns of such a loop.
 
