@@ -8,11 +8,11 @@ would read and write the same again.
 from __future__ import annotations
 
 import ctypes
+import linecache
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ def remembered_kernels() -> Iterator[dict[Any, Launches]]:
 
 @cache
 def _reads_unnoted(kernel: Any) -> bool:
-    return _UNNOTED.search(Path(kernel.fn.__code__.co_filename).read_text()) is not None
+    return _UNNOTED.search("".join(linecache.getlines(kernel.fn.__code__.co_filename))) is not None
 
 
 def _read(spans: Spans) -> np.ndarray:
