@@ -66,11 +66,11 @@ class SparseAdam(Optimizer):
 
     def kind(self, parameter: Tensor) -> int:
         """What the numbers depend on: the steps that a parameter has made."""
-        return self.state[parameter]["step"]  # type: ignore[no-any-return]
+        return vars(self)["state"][parameter]["step"]  # type: ignore[no-any-return]
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """New moments and a new parameter for each."""
-        writes, states = self.writes(), [self.state[p] for p in parameters]
+        writes, states = self.writes(), [vars(self)["state"][p] for p in parameters]
         following = NextStep(states, partial(_numbers, group))
         (rate, first, second, eps), counted = upcoming_numbers(following, writes.moved)
         written: list[Tensor] = []
