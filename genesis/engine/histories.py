@@ -45,8 +45,12 @@ def read_on(captured: Captured, constant: Container[Node]) -> list[int]:
 
 
 def end_histories(found: Sequence[Node]) -> None:
-    """Make leaves of those of these nodes without gradients that are in memory; may be interrupted, and done again."""
-    nodes = [node for node in found if computed(node) and node.inputs]
+    """Make leaves of those of these nodes without gradients that are in memory; may be interrupted, and done again.
+
+    A plan has the positions of the first program of its key. Where gradients flow is no part of the key: what has none
+    there, as in a loop's first turn, may have one in another program, and keeps its history then.
+    """
+    nodes = [node for node in found if computed(node) and node.inputs and not node.needs_grad]
     forget_equal(nodes)  # the same op, recorded again, is no leaf
     at_once(changes((), [attributes(nodes, "inputs", repeat(())), attributes(nodes, "op", repeat(leaves.data)),
                          attributes(nodes, "attrs", [(node.type,) for node in nodes])]))

@@ -1,0 +1,38 @@
+"""Reads in the middle of a forward: gradients go on through what equal programs without gradients have made leaves of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+
+TURNS = 4
+MATRIX = np.random.default_rng(0).standard_normal((4, 4))
+
+
+def gradient(T: Any, reads: tuple[int, ...]) -> float:
+    """Of a recurrence whose first turn has no gradients in it, with the values of some turns read on the way."""
+    s = T.tensor(0.3, dtype=T.float64, requires_grad=True)
+    K = s.exp() * T.tensor(MATRIX)
+    f = T.zeros(4, dtype=T.float64)
+    for turn in range(TURNS):
+        p = T.sigmoid(f)
+        A = p * K.sum(0)
+        if turn in reads:
+            A.tolist()
+        b = p * f  # alive during the next turn's read
+        f = K @ (b - A)
+    loss = A.sin().sum() + b.sum()
+    found: float = T.autograd.grad(loss, s)[0].item()
+    return found
+
+
+@pytest.mark.parametrize("reads", [(0, 1), (1, 2), (0, 1, 2), (1, 2, 3), (0, 1, 2, 3)], ids=str)
+def test_a_loop_that_reads_its_values(reads: tuple[int, ...]) -> None:
+    expected = gradient(torch, ())
+    for before in ((0, 1), reads, reads):
+        assert gradient(genesis, before) == pytest.approx(expected, rel=1e-12)
