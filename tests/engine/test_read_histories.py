@@ -1,4 +1,4 @@
-"""Reads in the middle of a forward: gradients go on through what equal programs without gradients have made leaves of."""
+"""Reads in the middle of a forward: gradients go on through what an equal program without gradients has let go of."""
 
 from __future__ import annotations
 

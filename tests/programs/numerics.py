@@ -1,4 +1,4 @@
-"""Programs at numerical corners: weights that stay rotations, tables of few rows, frozen layers, offsets in numpy."""
+"""Programs at numerical corners: matrices that fail, weights that stay rotations, tables of few rows, frozen layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,69 @@ from typing import Any
 import numpy as np
 
 from .lab import Lab, program
+
+
+@program(chaotic=True)
+def laplace_classifier(lab: Lab) -> Any:
+    """A Gaussian process that classifies: Newton's steps, a Cholesky decomposition that is tried with more and more on
+    the diagonal until it succeeds, and the pseudoinverse where a matrix is singular."""
+    T, nn, F = lab.T, lab.nn, lab.F
+
+    class Kernel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_scale, self.log_length = nn.Parameter(T.zeros(())), nn.Parameter(T.tensor(0.5))
+
+        def forward(self, a: Any, b: Any) -> Any:
+            return self.log_scale.exp() * T.exp(-0.5 * T.cdist(a, b).pow(2) / self.log_length.exp() ** 2)
+    kernel, tries = lab.same(Kernel()), []
+
+    def safe_cholesky(A: Any, jitter: float = 1e-3, most: int = 5) -> Any:
+        for number in range(most):
+            try:
+                found = T.linalg.cholesky(A + (jitter * 10**number if number else 0.0) * T.eye(len(A)))
+                tries.append(number)
+                return found
+            except T.linalg.LinAlgError:
+                continue
+        raise RuntimeError(f"not positive definite with {jitter * 10**most} on the diagonal")
+
+    def newton_step(hessian: Any, gradient: Any) -> Any:
+        try:
+            return T.linalg.solve(hessian, gradient)
+        except RuntimeError as error:
+            assert "singular" in str(error)
+            return T.linalg.pinv(hessian) @ gradient
+
+    def mode(K: Any, y: Any) -> Any:
+        f = T.zeros(len(y))
+        for _ in range(4):
+            p = T.sigmoid(f)
+            root = T.sqrt(p * (1 - p))
+            L = safe_cholesky(T.eye(len(y)) + root[:, None] * K * root)
+            b = p * (1 - p) * f + y - p
+            f = K @ (b - root * T.cholesky_solve((root * (K @ b))[:, None], L).squeeze(1))
+        return f, L
+    x = T.cat([lab.normal(9, 2), T.zeros(3, 2)])  # three equal rows: the kernel is singular
+    y = (x[:, 0] + x[:, 1] > 0).to(x.dtype)
+    optimizer = lab.optim.Adam(kernel.parameters(), lr=0.1)
+
+    @lab.step
+    def step(x: Any, y: Any) -> Any:
+        K = kernel(x, x)
+        f, L = mode(K, y)
+        prior = safe_cholesky(K - 0.05 * T.eye(len(y)))  # as if rounding had been that large
+        alpha = T.linalg.solve_triangular(prior, f[:, None], upper=False)
+        loss = 0.5 * alpha.pow(2).sum() + F.softplus((1 - 2 * y) * f).sum() + L.diagonal().log().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        for p in kernel.parameters():
+            p.grad.clamp_(-1.0, 1.0)
+        optimizer.step()
+        return loss.detach(), kernel.log_length.detach().clone()
+    found = [step(x, y) for _ in range(5)]
+    singular = T.tensor([[1.0, 2.0], [2.0, 4.0]])
+    return found, tries, newton_step(singular, T.ones(2)), newton_step(singular + T.eye(2), T.ones(2))
 
 
 @program(chaotic=True)
