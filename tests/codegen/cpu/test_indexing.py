@@ -39,3 +39,30 @@ def test_indices_that_differ_are_all_written() -> None:
     index, source = np.random.default_rng(0).permutation(3000), np.arange(3000 * 20, dtype=np.float32).reshape(3000, 20)
     found = genesis.zeros(3000, 20).index_copy(0, genesis.tensor(index), genesis.tensor(source))
     np.testing.assert_array_equal(found.numpy()[index], source)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("how", ["scatter_add", "in place", "gather", "scatter_reduce"])
+def test_an_expanded_index_of_part_of_a_base_adds_where_it_says(how: str, dtype: str) -> None:
+    """Rows of 93 of 127 elements by one number each, as `index[:, None].expand(-1, 93)`: torch 2.13 itself adds some of
+    them elsewhere."""
+    random = np.random.default_rng(0)
+    index, source = random.integers(0, 33, (5, 1)), random.integers(1, 9, (5, 93)).astype(np.float32)
+    want = np.zeros((33, 127), np.float32)
+    np.add.at(want, (index, np.arange(93)[None]), source)
+    kind = getattr(genesis, dtype)
+    places, added = genesis.tensor(index).expand(5, 93), genesis.tensor(source, dtype=kind)
+    base = genesis.zeros(33, 127, dtype=kind)
+    if how == "gather":
+        x = base.requires_grad_()
+        x.gather(0, places).backward(added)
+        assert x.grad is not None
+        found = x.grad
+    elif how == "in place":
+        base.add_(0).tolist()
+        found = base.scatter_add_(0, places, added)
+    elif how == "scatter_add":
+        found = base.scatter_add(0, places, added)
+    else:
+        found = base.scatter_reduce(0, places, added, "sum")
+    np.testing.assert_array_equal(np.array(found.tolist()), want)

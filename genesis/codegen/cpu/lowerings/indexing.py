@@ -139,17 +139,27 @@ def _gather(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:
     return torch.gather(x, axis, index.long(), out=outs[0])
 
 
+def _repeated(index: Tensor, base: Tensor, axis: int) -> Tensor:
+    """An index that torch adds at as told.
+
+    torch takes one that is expanded for an index of whole rows, also where it has fewer elements than the base along
+    another axis: then sums go to wrong places (2.13, on the CPU). Such an index is written out.
+    """
+    rows = (*index.shape[:axis], *index.shape[axis + 1:]) == (*base.shape[:axis], *base.shape[axis + 1:])
+    return index if rows else index.contiguous()
+
+
 def _scatter_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
-    out = outs[0]
+    out, index = outs[0], _repeated(index.long(), base, axis)
     if out.dtype in _LOW:
-        out.copy_(base.float().scatter_add_(axis, index.long(), source.float()))
+        out.copy_(base.float().scatter_add_(axis, index, source.float()))
         return
     copy_base(out, base)
-    out.scatter_add_(axis, index.long(), source)
+    out.scatter_add_(axis, index, source)
 
 
 def _scatter_add_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
-    out, index = outs[0], _inside(index.long(), base, axis)
+    out, index = outs[0], _repeated(_inside(index.long(), base, axis), base, axis)
     if out.dtype in _LOW:
         return [partial(out.copy_, base.float().scatter_add_(axis, index, source.float()))]
     return [*base_copied(out, base), partial(out.scatter_add_, axis, index, source)]
@@ -170,7 +180,7 @@ def _scatter_reduce(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axi
                     include_self: bool) -> None:
     out = outs[0]
     copy_base(out, base)
-    out.scatter_reduce_(axis, index.long(), source, reduce, include_self=include_self)
+    out.scatter_reduce_(axis, _repeated(index.long(), base, axis), source, reduce, include_self=include_self)
 
 
 def _at_least_float32(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
