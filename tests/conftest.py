@@ -107,8 +107,10 @@ def plans() -> Iterator[list[Any]]:
 def pytest_runtest_teardown() -> None:
     """Give back the locks that a test left held: an exception that an opcode tracer raises between a `with` block and
     its `__exit__` leaves one to the main thread for good, and threads of later tests would wait for it."""
-    threads = sys.modules.get("genesis.frontend.threads")
+    threads, state = (sys.modules.get(f"genesis.frontend.{name}") for name in ("threads", "state"))
+    held = [] if state is None else [state.lock]
     for owner, names in list(threads._with_locks.items()) if threads is not None else ():
-        for lock in (getattr(owner, name) for name in names):
-            while getattr(lock, "_is_owned", bool)():
-                lock.release()
+        held += [getattr(owner, name) for name in names]
+    for lock in held:
+        while getattr(lock, "_is_owned", bool)():
+            lock.release()

@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
 import genesis
+from genesis.frontend.state import lock
 
 _HOME = str(Path(genesis.__file__).parent) + "/"
 _MACHINE = _HOME + "runtime/fake_cuda/"
@@ -166,14 +167,17 @@ class Traced:
             return function()
 
     def interrupt(self, function: Callable[[], Any], at: int) -> None:
-        """Run the function, raising KeyboardInterrupt at instant number `at`. Grad mode may stay off only where a
-        `with` ends unprotected, and is put back there, for what runs next."""
+        """Run the function, raising KeyboardInterrupt at instant number `at`. Grad mode may stay off, and the engine's
+        lock held, only where a `with` ends unprotected, and are put back there, for what runs next."""
         try:
             self.fail(function, at, injected(KeyboardInterrupt))
         finally:
             if not genesis.is_grad_enabled():
                 genesis.set_grad_enabled(True)
                 assert self.last.unprotected, f"grad mode is left off by an interrupt at {self.last.place}"
+            while lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
+                assert self.last.unprotected, f"the engine's lock is left held by an interrupt at {self.last.place}"
 
     @contextmanager
     def _installed(self, each: Callable[[Any], None]) -> Iterator[None]:

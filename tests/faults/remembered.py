@@ -47,8 +47,9 @@ class _Noting(Accesses):
         super().load(program, addresses, mask, nbytes, volatile)
         self._note(self.read, addresses, mask, nbytes)
 
-    def store(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> None:
-        super().store(program, addresses, mask, nbytes)
+    def store(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int,
+              values: np.ndarray | None = None) -> None:
+        super().store(program, addresses, mask, nbytes, values)
         self._note(self.written, addresses, mask, nbytes)
 
     def _note(self, where: np.ndarray, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> None:
