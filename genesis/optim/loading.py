@@ -79,10 +79,16 @@ def _take_over(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[An
         raise
 
 
+def _kept_by(optimizer: Optimizer) -> dict[Any, dict[str, Any]]:
+    """The states, without the look of compiled steps that asking for `optimizer.state` brings."""
+    found: dict[Any, dict[str, Any]] = vars(optimizer)["state"]
+    return found
+
+
 def _as_it_is(optimizer: Optimizer) -> list[Change]:
     """The changes that make groups and states what they are now."""
     found: list[Change] = []
-    for options in (*optimizer.param_groups, *optimizer.state.values(), optimizer.state):
+    for options in (*optimizer.param_groups, *_kept_by(optimizer).values(), _kept_by(optimizer)):
         found += [(options.clear,), (options.update, dict(options))]
     return found
 
@@ -91,16 +97,17 @@ def _commit(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, 
     """Overwrite what the optimizer has, all at once. A compiled step holds its groups, states and tensors: they are
     the same where they can; it is captured anew for those that are new and for options that are part of a program."""
     session.rebound()
-    held = [dict(group) for group in optimizer.param_groups], [dict(state) for state in optimizer.state.values()]
+    there = _kept_by(optimizer)
+    held = [dict(group) for group in optimizer.param_groups], [dict(state) for state in there.values()]
     found: list[Change] = []
     for group, new in zip(optimizer.param_groups, groups, strict=True):
         found += [(group.clear,), (group.update, new)]
-    found += [(optimizer.state.pop, key) for key in optimizer.state if key not in states]
+    found += [(there.pop, key) for key in there if key not in states]
     copied = []
     for key, entries in states.items():
-        state = optimizer.state.get(key, {})
-        if key not in optimizer.state:
-            found.append((optimizer.state.__setitem__, key, state))
+        state = there.get(key, {})
+        if key not in there:
+            found.append((there.__setitem__, key, state))
         found += [(state.pop, name) for name in state if name not in entries]
         for name, entry in entries.items():
             if entry.target is not None and entry.content is not None:
@@ -177,7 +184,7 @@ def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Gro
             raise _refused(optimizer, f"the state of parameter {number!r} is no dictionary")
         values = _values(optimizer, number, parameter, group, given)
         if values:
-            found[parameter] = _entries(values, optimizer.state.get(parameter, {}))
+            found[parameter] = _entries(values, _kept_by(optimizer).get(parameter, {}))
     for key, value in left.items():
         if isinstance(value, Mapping):
             found[key] = {name: _Entry(deepcopy(x)) for name, x in value.items()}

@@ -16,6 +16,7 @@ import genesis
 from genesis import engine
 from genesis.engine import limits, repeated_numbers
 from genesis.engine.repeated_numbers import repeats_numbers
+from genesis.engine.short_read import DEEPEST
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.walk import walk
@@ -305,13 +306,16 @@ def test_bodies_chosen_by_chance_take_a_plan_each(bodies: int, plans: list[Any])
         assert bodies + 1 <= compiled(plans) <= bodies + 4
 
 
+@pytest.mark.parametrize("deep", [False, True], ids=["short read", "long read"])
 @pytest.mark.parametrize("fixed", [False, True], ids=["of any place", "of the first place"])
-def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any], fixed: bool) -> None:
+def test_a_value_that_is_read_holds_nothing_of_the_turns_before(plans: list[Any], fixed: bool, deep: bool) -> None:
     """What stays pending at a read is computed of what was read, with the next one."""
     def turned(lib: Any, n: int) -> Any:
         x, largest = lib.linspace(0, 1, 4), []
         for _ in range(n):
             scores, other = lib.softmax(x * 2, 0), lib.cos(x)
+            for _ in range(DEEPEST if deep else 0):
+                scores = lib.sin(scores)
             largest.append(scores.argmax().item())
             x = scores[0 if fixed else largest[-1]] + other
         return x, largest

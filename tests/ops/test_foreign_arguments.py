@@ -22,8 +22,8 @@ NUMBERS = {"dim": 0, "dim0": 0, "dim1": 1, "k": 1, "n": 1, "p": 2, "r": 1, "size
 NO_TENSOR_FIRST = [
     "as_tensor", "asarray", "bartlett_window", "blackman_window", "broadcast_shapes", "can_cast", "compile", "empty",
     "empty_permuted", "empty_strided", "eye", "from_dlpack", "from_numpy", "frombuffer", "get_autocast_dtype",
-    "hamming_window", "hann_window", "is_tensor", "kaiser_window", "linspace", "load", "logspace", "manual_seed", "ones",
-    "promote_types", "rand", "randint", "randn", "randperm", "save", "set_default_device", "set_default_dtype",
+    "hamming_window", "hann_window", "is_tensor", "kaiser_window", "linspace", "load", "logspace", "manual_seed",
+    "ones", "promote_types", "rand", "randint", "randn", "randperm", "save", "set_default_device", "set_default_dtype",
     "set_default_tensor_type", "set_float32_matmul_precision", "set_flush_denormal", "set_num_interop_threads",
     "set_num_threads", "set_rng_state", "sparse_coo_tensor",
     "tensor", "tril_indices", "triu_indices", "typename", "use_deterministic_algorithms",

@@ -109,7 +109,7 @@ SWITCHES: dict[str, Callable[[], Switching]] = {
     "detect_anomaly": lambda: context(genesis.autograd.detect_anomaly, genesis.autograd.is_anomaly_enabled),
     "printoptions": lambda: context(lambda: genesis.printoptions(precision=2), genesis.get_printoptions),
     "fork_rng": drawing,
-    "cudnn.flags": lambda: context(lambda: cudnn.flags(benchmark=True), lambda: cudnn.benchmark),
+    "cudnn.flags": lambda: context(lambda: cudnn.flags(benchmark=not cudnn.benchmark), lambda: cudnn.benchmark),
     "cached parametrizations": lambda: context(parametrize.cached, lambda: parametrize._caching),
     "set_stance as a decorator": forced,
     "observe": lambda: context(lambda: observe(int), lambda: len(engine_state.observers)),
