@@ -139,10 +139,10 @@ def k_means(lab: Lab) -> Any:
     for _ in range(10):
         new, nearest = step(centres)
         moved = (new - centres).norm()
-        history.append(moved.item())
         centres = new
-        if moved < 1e-6:
+        if moved < 1e-6:  # of sums by atomics, whose order is another in each step, the last bits
             break
+        history.append(moved.item())
     return [history, centres, nearest]
 
 

@@ -194,15 +194,15 @@ def implicit_layer(lab: Lab) -> Any:
     def solved(f: Any, x: Any, kept: int = 3, most: int = 12) -> tuple[Any, int]:
         """Where f(z) = z from x on, and how many turns that took."""
         batch, size = x.shape
-        z, y = T.zeros(batch, kept, size), T.zeros(batch, kept, size)
+        z, y = x.new_zeros(batch, kept, size), x.new_zeros(batch, kept, size)  # torch's hooks run where no default is set
         z[:, 0], y[:, 0] = x, f(x)
         z[:, 1], y[:, 1] = y[:, 0], f(y[:, 0])
-        system, right = T.zeros(batch, kept + 1, kept + 1), T.zeros(batch, kept + 1, 1)
+        system, right = x.new_zeros(batch, kept + 1, kept + 1), x.new_zeros(batch, kept + 1, 1)
         system[:, 0, 1:] = system[:, 1:, 0] = right[:, 0] = 1
         for turn in range(2, most):
             n, at = min(turn, kept), turn % kept
             g = y[:, :n] - z[:, :n]
-            system[:, 1:n + 1, 1:n + 1] = T.bmm(g, g.transpose(1, 2)) + 1e-6 * T.eye(n)[None]
+            system[:, 1:n + 1, 1:n + 1] = T.bmm(g, g.transpose(1, 2)) + 1e-6 * T.eye(n, device=x.device)[None]
             share = T.linalg.solve(system[:, :n + 1, :n + 1], right[:, :n + 1])[:, 1:, 0]
             z[:, at] = (share[:, None] @ y[:, :n])[:, 0]
             y[:, at] = f(z[:, at])

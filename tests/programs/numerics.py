@@ -143,7 +143,7 @@ def graph_walks(lab: Lab) -> Any:
             for _ in range(3):
                 walk.append(int(lab.draws.choice(neighbours[walk[-1]])))
         negative = np.concatenate([np.asarray(nodes)[:, None], lab.draws.integers(0, 12, (len(nodes), 3))], 1)
-        return T.tensor(walks), T.from_numpy(negative)
+        return T.tensor(walks), T.tensor(negative)
 
     @lab.step
     def step(positive: Any, negative: Any) -> Any:

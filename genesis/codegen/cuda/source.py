@@ -133,6 +133,11 @@ class KernelSource:
     eights: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what no compiler takes: an interpreter, which has no warps, would run it."""
+        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1):
+            raise ValueError(f"{self.name}: {self.num_warps} warps are no power of two")
+
     @property
     def readable(self) -> str:
         """The text that an interpreter can run."""

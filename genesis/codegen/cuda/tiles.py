@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import Blocks, about, block_of, enough_programs, power_of_two, reach_of, room_for
+from genesis.codegen.cuda.block_sizes import (
+    Blocks,
+    about,
+    between,
+    block_of,
+    enough_programs,
+    power_of_two,
+    reach_of,
+    room_for,
+)
 from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
 from genesis.codegen.cuda.build_kernel import over
 from genesis.codegen.cuda.gpu_model import GpuModel
@@ -81,7 +90,7 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
         r_block = min(side * side // x_block, power_of_two(columns))
         few = size <= MOST_FEW * gpu.multiprocessors * x_block * r_block
         each = 512 if few else 1024
-        warps = max(4, min(max(1, loads // 2) * x_block * r_block // each, 8))
+        warps = between(4, power_of_two(max(1, loads // 2) * x_block * r_block // each), 8)
         blocks = Blocks(x_block, r_block, False, warps, tiled=True)
     else:
         columns = _row_of(kernel)

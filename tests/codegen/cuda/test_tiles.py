@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import sub
+
 import pytest
 
 from genesis.codegen.cuda.block_sizes import block_of
@@ -151,3 +154,16 @@ def test_few_tiles_are_small_or_have_more_warps(side: int, tile_side: int, warps
     found = tile(group, build(group), H200)
     assert found is not None
     assert (found[1].x, found[1].r, found[1].num_warps) == (tile_side, tile_side, warps)
+
+
+@pytest.mark.parametrize("operands", range(1, 12))
+@pytest.mark.parametrize("columns", [9, 22, 64])
+def test_transposing_tiles_have_a_power_of_two_of_warps(operands: int, columns: int) -> None:
+    """Six operands over rows of 9 had six warps, which no compiler takes and no interpreter notices."""
+    xs = inputs(*[(3, columns, 64)] * operands)
+    total = reduce(sub, xs)
+    group, = fuse(Graph(tuple(xs), (movement.permute(total, axes=(0, 2, 1)),))).groups
+    source = emit(group)
+    assert "RBLOCK" in source.constexprs and source.num_warps.bit_count() == 1
+    if operands == 6:
+        compile_cubin(source)
