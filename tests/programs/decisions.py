@@ -194,7 +194,7 @@ def implicit_layer(lab: Lab) -> Any:
     def solved(f: Any, x: Any, kept: int = 3, most: int = 12) -> tuple[Any, int]:
         """Where f(z) = z from x on, and how many turns that took."""
         batch, size = x.shape
-        z, y = x.new_zeros(batch, kept, size), x.new_zeros(batch, kept, size)  # torch's hooks run where no default is set
+        z, y = x.new_zeros(batch, kept, size), x.new_zeros(batch, kept, size)  # torch's hooks know no default
         z[:, 0], y[:, 0] = x, f(x)
         z[:, 1], y[:, 1] = y[:, 0], f(y[:, 0])
         system, right = x.new_zeros(batch, kept + 1, kept + 1), x.new_zeros(batch, kept + 1, 1)
