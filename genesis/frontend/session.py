@@ -145,6 +145,11 @@ def rebound() -> None:
     state.rebound += 1
 
 
+def states_shown() -> None:
+    """An optimizer's states were handed to somebody who may put other tensors into them, or have been changed."""
+    state.states_shown += 1
+
+
 def active() -> Session | None:
     """The session of the capture that runs in this thread, or None."""
     found = state.session

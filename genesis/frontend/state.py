@@ -77,11 +77,14 @@ class FrontendState:
             nothing can be computed.
         released: nodes whose graphs a backward without `retain_graph` has let go of, the last ones of those that live.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
+        states_shown: how often the states of any optimizer were asked for by a user, or replaced: tensors that were in
+            them at one time are there while this stays.
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
                  "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released", "renewals",
-                 "rewriting", "session", "touched", "tracked_writes", "turned", "undo", "volatile", "watched")
+                 "rewriting", "session", "states_shown", "touched", "tracked_writes", "turned", "undo", "volatile",
+                 "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -101,6 +104,7 @@ class FrontendState:
         self.session: Session | None = None
         self.fresh_bytes = self.bytes_mark = self.look_at = self.pieces = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
+        self.states_shown = 0
 
 
     def live_released(self) -> list[Node]:

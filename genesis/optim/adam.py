@@ -78,12 +78,12 @@ class Adam(Optimizer):
 
     def kind(self, parameter: Tensor) -> int:
         """The number of steps that a parameter has made: bias correction depends on it."""
-        steps: int = vars(self)["state"][parameter]["step"]
+        steps: int = self._states[parameter]["step"]
         return steps
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """One `adamw` op for all of them."""
-        states = [vars(self)["state"][p] for p in parameters]
+        states = [self._states[p] for p in parameters]
         held = [state[name] for name in _moments(group) for state in states]
         op, numbers = (amsgrad_op, self._amsgrad_numbers) if group.get("amsgrad") else (adamw, self._numbers)
         self.record(op, (len(parameters), self.decoupled), NextStep(states, partial(numbers, group)),

@@ -52,12 +52,12 @@ class ComposedOptimizer(Optimizer):
 
     def kind(self, parameter: Tensor) -> Hashable:
         """What the numbers depend on: the number of steps that a parameter has made."""
-        state = vars(self)["state"][parameter]
+        state = self._states[parameter]
         return tuple([state[name] for name in self.counted])
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """The rule, as one op."""
-        states = [vars(self)["state"][p] for p in parameters]
+        states = [self._states[p] for p in parameters]
         held = [state[name] for name in self.tensors(group) for state in states]
         attributes = len(parameters), bool(group.get("decoupled_weight_decay")), *self.attributes(group)
         self.record(self.op, attributes, _NextStep(self, group, states), [*parameters, *gradients, *held],

@@ -72,7 +72,7 @@ class LBFGS(Optimizer):
         """
         if closure is None:
             raise failure("LBFGS.step", "it needs a closure, which computes the loss anew", hint="step(closure)")
-        memory = vars(self)["state"][self._params[0]]
+        memory = self._states[self._params[0]]
         kept = {name: list(value) if isinstance(value, list) else value for name, value in memory.items()}
         start = [p.clone() for p in self._params]
         try:

@@ -74,21 +74,15 @@ def _take_over(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[An
             for storage in targets:
                 if not storage.settled:  # what failed came before the plan, and has not dropped it
                     storage.fail(error)
-            session.rebound()
+            session.states_shown()
             at_once(changes((), before))
         raise
-
-
-def _kept_by(optimizer: Optimizer) -> dict[Any, dict[str, Any]]:
-    """The states, without the look of compiled steps that asking for `optimizer.state` brings."""
-    found: dict[Any, dict[str, Any]] = vars(optimizer)["state"]
-    return found
 
 
 def _as_it_is(optimizer: Optimizer) -> list[Change]:
     """The changes that make groups and states what they are now."""
     found: list[Change] = []
-    for options in (*optimizer.param_groups, *_kept_by(optimizer).values(), _kept_by(optimizer)):
+    for options in (*optimizer.param_groups, *optimizer._states.values(), optimizer._states):
         found += [(options.clear,), (options.update, dict(options))]
     return found
 
@@ -96,8 +90,8 @@ def _as_it_is(optimizer: Optimizer) -> list[Change]:
 def _commit(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, Mapping[Any, _Entry]]) -> None:
     """Overwrite what the optimizer has, all at once. A compiled step holds its groups, states and tensors: they are
     the same where they can; it is captured anew for those that are new and for options that are part of a program."""
-    session.rebound()
-    there = _kept_by(optimizer)
+    session.states_shown()
+    there = optimizer._states
     held = [dict(group) for group in optimizer.param_groups], [dict(state) for state in there.values()]
     found: list[Change] = []
     for group, new in zip(optimizer.param_groups, groups, strict=True):
@@ -184,7 +178,7 @@ def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Gro
             raise _refused(optimizer, f"the state of parameter {number!r} is no dictionary")
         values = _values(optimizer, number, parameter, group, given)
         if values:
-            found[parameter] = _entries(values, _kept_by(optimizer).get(parameter, {}))
+            found[parameter] = _entries(values, optimizer._states.get(parameter, {}))
     for key, value in left.items():
         if isinstance(value, Mapping):
             found[key] = {name: _Entry(deepcopy(x)) for name, x in value.items()}

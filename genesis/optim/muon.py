@@ -96,7 +96,7 @@ class Muon(Optimizer):
             return 1 - lr * float(group["weight_decay"]), lr, momentum, 1 - momentum
         given, counted = upcoming_numbers(numbers, writes.moved)
         kept, lr, momentum, rest = given
-        buffers = [vars(self)["state"][p]["momentum_buffer"] for p in parameters]
+        buffers = [self._states[p]["momentum_buffer"] for p in parameters]
         made: list[Node] = []
         for parameter, gradient, buffer in zip(parameters, gradients, buffers, strict=True):
             p, g, b = read(parameter), upcast(read(gradient)), upcast(read(buffer))

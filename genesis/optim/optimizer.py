@@ -117,14 +117,19 @@ class Optimizer:
     @property
     def state(self) -> defaultdict[Any, dict[str, Any]]:
         """The state of each parameter, by name. Whoever asks may put another tensor into it: compiled steps look then,
-        and need not at each call. Genesis' own optimizers read `vars(self)["state"]`."""
-        session.rebound()
-        return vars(self)["state"]  # type: ignore[no-any-return]
+        and need not at each call."""
+        session.states_shown()
+        return self._states
 
     @state.setter
     def state(self, state: defaultdict[Any, dict[str, Any]]) -> None:
-        session.rebound()
+        session.states_shown()
         vars(self)["state"] = state
+
+    @property
+    def _states(self) -> defaultdict[Any, dict[str, Any]]:
+        """The state, for optimizers of Genesis' own, which keep its tensors: no compiled step has to look."""
+        return vars(self)["state"]  # type: ignore[no-any-return]
 
     # The part that a subclass defines
 
@@ -161,7 +166,7 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        states = vars(self)["state"]
+        states = self._states
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter._grad is not None and not states.get(parameter):
@@ -226,7 +231,7 @@ class Optimizer:
         for parameter in group["params"]:
             state = self.initial_state(parameter, group)
             if state:
-                vars(self)["state"][parameter] = state
+                self._states[parameter] = state
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 
@@ -236,8 +241,8 @@ class Optimizer:
         initial = self.initial_state(parameter, group)
         if not initial:  # as of plain gradient descent
             return {}
-        session.rebound()  # a compiled step holds the states that it knew
-        state = vars(self)["state"][parameter]
+        session.states_shown()  # a compiled step holds the states that it knew
+        state = self._states[parameter]
         state.update(initial)
         held = [x for x in state.values() if isinstance(x, Tensor)]
         if held:
@@ -254,7 +259,7 @@ class Optimizer:
         numbers = {id(p): i for i, p in enumerate(self._parameters())}
         state = {
             "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
-                      for key, state in vars(self)["state"].items()},
+                      for key, state in self._states.items()},
             "param_groups": [{**{name: value for name, value in group.items() if name != "params"},
                               "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups],
         }
@@ -288,7 +293,7 @@ class Optimizer:
             given = given if changed is None else changed
         load(self, given)
         if type(self).__setstate__ is not Optimizer.__setstate__:  # where programs give groups of old what they lack
-            self.__setstate__({"state": vars(self)["state"], "param_groups": self.param_groups})
+            self.__setstate__({"state": self._states, "param_groups": self.param_groups})
         for hook in hooks.of(self, "load_post"):
             hook(self)
 

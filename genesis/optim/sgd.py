@@ -61,12 +61,12 @@ class SGD(Optimizer):
 
     def kind(self, parameter: Tensor) -> bool:
         """Whether the buffer holds a direction yet: the first gradient enters it undampened."""
-        return bool(vars(self)["state"].get(parameter, {}).get("step"))
+        return bool(self._states.get(parameter, {}).get("step"))
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """One `sgd` op for all of them."""
         momentum = bool(group["momentum"])
-        states = [vars(self)["state"][p] for p in parameters] if momentum else []
+        states = [self._states[p] for p in parameters] if momentum else []
         buffers = [state["momentum_buffer"] for state in states]
         self.record(sgd, (len(parameters), momentum, bool(group["nesterov"])),
                     NextStep(states, partial(self._numbers, group)),

@@ -66,11 +66,12 @@ class SparseAdam(Optimizer):
 
     def kind(self, parameter: Tensor) -> int:
         """What the numbers depend on: the steps that a parameter has made."""
-        return vars(self)["state"][parameter]["step"]  # type: ignore[no-any-return]
+        steps: int = self._states[parameter]["step"]
+        return steps
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """New moments and a new parameter for each."""
-        writes, states = self.writes(), [vars(self)["state"][p] for p in parameters]
+        writes, states = self.writes(), [self._states[p] for p in parameters]
         following = NextStep(states, partial(_numbers, group))
         (rate, first, second, eps), counted = upcoming_numbers(following, writes.moved)
         written: list[Tensor] = []

@@ -71,7 +71,7 @@ class Checks:
         self._tensors: list[tuple[Any, tuple]] = []
         self._states: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
-        self._module_epoch = self._tensor_epoch = -1
+        self._module_epoch = self._tensor_epoch = self._states_epoch = -1
 
     # Filling
 
@@ -261,9 +261,12 @@ class Checks:
             if not all(all(map(is_, tensor_identity(x)[:3], known[:3])) and tensor_identity(x)[3:] == known[3:]
                        for x, known in self._tensors):
                 return False
-            if not all(all(map(is_, map(state.get, known), known.values())) for state, known in self._states):
-                return False
             self._tensor_epoch = at
+        if self._states_epoch != state.states_shown:
+            at = state.states_shown
+            if not all(all(map(is_, map(now.get, known), known.values())) for now, known in self._states):
+                return False
+            self._states_epoch = at
         return True
 
     def difference(self) -> str | None:
