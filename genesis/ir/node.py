@@ -69,13 +69,15 @@ class Op:
             others `autocast` may be stated, and `weight` where one costs more than an addition an element.
         opaque: what fusion knows of an op with a kernel of its own; None: it is a line of a loop.
         associative: of a reduction: the result is the same reduction of the results of parts.
+        raises: classes of what computing it raises where its operands have no result, such as singular matrices; where
+            the user's program would catch one of these it is computed as it is recorded.
         differentiable: a gradient can flow through: the op has a vjp, or a decomposition to
             differentiate instead.
     """
 
     __slots__ = ("associative", "attrs", "autocast", "commutative", "decompose", "defaults", "differentiable", "doc",
-                 "in_place", "infer", "kind", "name", "number", "opaque", "reference", "rounds", "samples", "ulp",
-                 "vjp", "weight")
+                 "in_place", "infer", "kind", "name", "number", "opaque", "raises", "reference", "rounds", "samples",
+                 "ulp", "vjp", "weight")
 
     def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
                  defaults: Mapping[str, Attr] | None = None, vjp: Callable | None = None,
@@ -83,7 +85,8 @@ class Op:
                  reference: Callable | None = None, ulp: float = 1.0, commutative: bool = False,
                  differentiable: bool | None = None, weight: int | None = None, number: Callable | None = None,
                  rounds: bool = False, autocast: Autocast | None = None, in_place: bool = False,
-                 opaque: Opaque | None = None, associative: bool = False):
+                 opaque: Opaque | None = None, associative: bool = False,
+                 raises: tuple[type[Exception], ...] = ()):
         self.name, self.kind, self.infer, self.attrs = name, kind, infer, attrs
         self.defaults, self.vjp, self.decompose = defaults or {}, vjp, decompose
         self.doc, self.samples, self.reference, self.ulp = doc, samples, reference, ulp
@@ -92,7 +95,7 @@ class Op:
         self.weight = 1 if weight is None else weight
         self.commutative, self.number = commutative, number
         self.rounds, self.autocast, self.in_place = rounds, autocast, in_place
-        self.opaque, self.associative = opaque, associative
+        self.opaque, self.associative, self.raises = opaque, associative, raises
         self.differentiable = (vjp is not None or decompose is not None) if differentiable is None else differentiable
         if name in OPS:
             raise ValueError(f"op {name!r} is registered twice")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
@@ -14,16 +14,13 @@ from genesis.frontend.recording import TensorBase, emit, misplaced, operand, rea
 from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.memos import counted
-from genesis.ir.node import Node, make, number
+from genesis.ir.node import Node, Op, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
 from genesis.ir.ops.require_all import require_all
 from genesis.ir.sym_int import RUNNING, as_size
 from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, has_sym_int, promote_types, tensor_type
-
-if TYPE_CHECKING:
-    pass
 
 _KIND = {bool: "bool", int: "int", float: "float"}
 _RANKS = {kind: CATEGORIES[name] for kind, name in _KIND.items()}
@@ -278,10 +275,15 @@ def required(name: str, x: Any, condition: Any, problem: str) -> Any:
     What is computed from the result raises RuntimeError otherwise, on the CPU: at once where the user's program would
     catch it, and elsewhere nothing is read now.
     """
-    found = wrap(emit(require_all, (read(x), read(condition)), (name, problem)))
-    from genesis.frontend.caught import is_caught  # most programs never ask
-    if is_caught(RuntimeError, ValueError):
-        engine.materialize([found])
+    return or_raised(require_all, wrap(emit(require_all, (read(x), read(condition)), (name, problem))))
+
+
+def or_raised(op: Op, found: Any) -> Any:
+    """The results of an op: computed now where the user's program would catch what their values raise."""
+    if op.raises:
+        from genesis.frontend.caught import is_caught  # most programs never ask
+        if is_caught(*op.raises):
+            engine.materialize([found] if isinstance(found, TensorBase) else found)
     return found
 
 

@@ -9,22 +9,17 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
 from genesis.ir.types import Device, cpu, float32, float64, int64
 from genesis.ops import return_types
-from genesis.ops.common import broadcast_shapes
+from genesis.ops.common import broadcast_shapes, or_raised
 from genesis.ops.out import into
 from genesis.ops.shape import expand, reshape, transpose, unsqueeze
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
-
-
-_FAIL = {"inv", "solve", "cholesky", "svd", "eigh", "pinv"}
-"""Ops that raise where a matrix is singular, not positive definite or not finite."""
 
 _EPS = {float32: 2.0**-23, float64: 2.0**-52}
 
@@ -46,10 +41,7 @@ def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
     except RuntimeError as error:
         named = [(f"operand {i}", x) for i, x in enumerate(tensors)]
         raise failure(f"linalg.{op.name}", str(error), named) from None
-    if op.name in _FAIL:
-        from genesis.frontend.caught import is_caught  # most programs never ask
-        if is_caught(RuntimeError):
-            engine.materialize([found] if isinstance(found, TensorBase) else found)
+    or_raised(op, found)
     if device is cpu:
         return found
     return tuple(x.to(device) for x in found) if isinstance(found, tuple) else found.to(device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import genesis
 from genesis.codegen.cpu.lowerings import LOWERINGS
@@ -58,6 +59,22 @@ def _parts(node: Node, given: set[Node], seen: set[Node]) -> int:
     if node.op.decompose is not None and node.op.name not in CUDA and node.op.kind == "pointwise":
         return _parts(node.op.decompose(*node.inputs, **node.attributes), given, seen)
     return weight(node) + sum(_parts(x, given, seen) for x in node.inputs if not node.type.weak)
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.kind == "linalg" and name != "pivots_to_rows"])
+def test_a_decomposition_says_whether_a_matrix_may_have_none(name: str) -> None:
+    """By what its call does with matrices that are singular, not positive definite, or not finite."""
+    call, names = LOWERINGS[name].function, OPS[name].attrs
+    attributes = {"upper": True, "unitriangular": False, "full_matrices": True, "complete": True, "rtol": -1.0,
+                  "hermitian": False}
+    raised = set()
+    for matrix in (torch.zeros(3, 3), -torch.eye(3), torch.full((3, 3), float("nan"))):
+        try:
+            call(matrix, *[matrix] * ("solve" in name), **{each: attributes[each] for each in names})
+        except Exception as error:
+            raised.add(type(error))
+    assert bool(raised) is bool(OPS[name].raises)
+    assert all(issubclass(error, OPS[name].raises) for error in raised)
 
 
 @pytest.mark.parametrize("name", ENTRIES)

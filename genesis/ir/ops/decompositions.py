@@ -7,7 +7,7 @@ float32 and float64 operands.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -19,6 +19,10 @@ from genesis.ir.types import TensorType, float32, float64, int64, tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+NO_SOLUTION: Final = (RuntimeError,)
+"""What is raised of a matrix that is singular, not positive definite or not finite: a `LinAlgError`."""
 
 
 def matrices(name: str, *types: TensorType, square: bool = False) -> None:
@@ -88,7 +92,7 @@ def _or_zeros(g: Node | None, like: Node) -> Node:
 
 # Inverse, solutions, determinants
 
-inv: Op = Op("inv", "linalg", _square("inv"), ulp=64, doc="Inverse of square matrices.",
+inv: Op = Op("inv", "linalg", _square("inv"), ulp=64, raises=NO_SOLUTION, doc="Inverse of square matrices.",
              vjp=lambda g, a, y: (-matmul(matmul(swap_last(y), g), swap_last(y)),))
 
 
@@ -105,7 +109,8 @@ def _solve_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node, Node]:
     return -matmul(to_b, swap_last(y)), to_b
 
 
-solve: Op = Op("solve", "linalg", _solve_type, vjp=_solve_vjp, ulp=64, doc="X with A @ X = B, for square matrices A.")
+solve: Op = Op("solve", "linalg", _solve_type, vjp=_solve_vjp, ulp=64, raises=NO_SOLUTION,
+               doc="X with A @ X = B, for square matrices A.")
 
 
 def _triangular_type(a: TensorType, b: TensorType, upper: bool, unitriangular: bool) -> TensorType:
@@ -157,7 +162,7 @@ def _cholesky_vjp(g: Node, a: Node, y: Node, upper: bool) -> tuple[Node]:
 
 
 cholesky: Op = Op("cholesky", "linalg", lambda a, upper: _square("cholesky")(a), attrs=("upper",),
-                  defaults={"upper": False}, vjp=_cholesky_vjp, ulp=64,
+                  defaults={"upper": False}, vjp=_cholesky_vjp, ulp=64, raises=NO_SOLUTION,
                   doc="L with L @ Lᵀ = A, lower triangular (or with `upper` Lᵀ), for positive definite matrices.")
 
 
@@ -222,6 +227,7 @@ def _eigh_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node, upper: bool)
 
 
 eigh: Op = Op("eigh", "linalg", _eigh_type, attrs=("upper",), defaults={"upper": False}, vjp=_eigh_vjp, ulp=256,
+              raises=NO_SOLUTION,
               doc="(eigenvalues in ascending order, eigenvectors as columns) of symmetric matrices, of which one "
                   "triangle is read.")
 
@@ -265,7 +271,8 @@ def _svd_vjp(g: tuple[Node | None, Node | None, Node | None], a: Node, y: Node, 
 
 
 svd: Op = Op("svd", "linalg", _svd_type, attrs=("full_matrices",), defaults={"full_matrices": True}, vjp=_svd_vjp,
-             ulp=256, doc="(U, S, Vᵀ) with U @ diag(S) @ Vᵀ = A: singular values in descending order.")
+             ulp=256, raises=NO_SOLUTION,
+             doc="(U, S, Vᵀ) with U @ diag(S) @ Vᵀ = A: singular values in descending order.")
 
 
 def _pinv_type(a: TensorType, rtol: float, hermitian: bool) -> TensorType:
@@ -283,7 +290,7 @@ def _pinv_vjp(g: Node, a: Node, y: Node, rtol: float, hermitian: bool) -> tuple[
 
 
 pinv: Op = Op("pinv", "linalg", _pinv_type, attrs=("rtol", "hermitian"), defaults={"rtol": -1.0, "hermitian": False},
-              vjp=_pinv_vjp, ulp=256,
+              vjp=_pinv_vjp, ulp=256, raises=NO_SOLUTION,
               doc="Moore and Penrose's inverse; singular values up to rtol times the largest count as 0 (negative: the "
                   "larger of rows and columns times eps).")
 

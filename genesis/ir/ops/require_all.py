@@ -15,7 +15,7 @@ def _type(x: TensorType, condition: TensorType, name: str, problem: str) -> Tens
 
 require_all = Op("require_all", "index", _type, attrs=("name", "problem"),
                  decompose=lambda x, condition, name, problem: x,
-                 vjp=lambda g, x, condition, y, name, problem: (g, None),
+                 vjp=lambda g, x, condition, y, name, problem: (g, None), raises=(RuntimeError, ValueError),
                  doc="x. The CPU raises RuntimeError unless the condition, a tensor of any shape, is true everywhere: "
                      "`name` (the op that wants it) and `problem`. A GPU does not look.",
                  samples=cases(case(reals().of(3, 4), chosen(2).of(2), name="op", problem="it is false"),
