@@ -245,6 +245,30 @@ def test_a_plain_import_reads_few_files() -> None:
     assert MODULES_OF_A_PLAIN_IMPORT - 15 < len(found.split()) <= MODULES_OF_A_PLAIN_IMPORT
 
 
+def test_the_collector_does_not_go_through_what_an_import_makes() -> None:
+    """Neither while it comes nor behind it: tens of thousands of objects that stay are old at once."""
+    found = in_fresh_python("""import gc
+looked = []
+gc.callbacks.append(lambda phase, at: phase == "start" and looked.append(sum(
+    len(gc.get_objects(generation)) for generation in range(at["generation"] + 1))))
+before = len(gc.get_objects())
+import genesis
+kept = [[] for _ in range(1000)]
+print(len(gc.get_objects()) - before, max(looked), gc.isenabled(), gc.get_freeze_count())""")
+    made, most, on, frozen = found.split()
+    assert int(made) > 20_000 and int(most) < 2_000 and (on, frozen) == ("True", "0")
+
+
+def test_an_import_leaves_what_a_program_has_frozen_and_a_collector_that_is_off() -> None:
+    found = in_fresh_python("""import gc
+gc.disable()
+gc.freeze()
+before = gc.get_freeze_count()
+import genesis
+print(gc.get_freeze_count() > before // 2 > 0, gc.isenabled())""")  # a few of them die
+    assert found.split() == ["True", "False"]
+
+
 def test_functions_are_bound_when_they_are_asked_for() -> None:
     """An import binds none of the hundreds, but for three methods of tensors that are written down as such; each stands
     in its place from then on. `x.hypot` is `hypot` itself."""

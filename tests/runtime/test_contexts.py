@@ -17,7 +17,7 @@ import genesis
 from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.session import Session, running
 from genesis.frontend.state import state
-from genesis.runtime.contexts import Attempt, uncollected
+from genesis.runtime.contexts import Attempt, importing, uncollected
 from genesis.tracing import stance
 from genesis.tracing.tracer import Tracer
 from tests.faults.events import Traced, injected, was_injected
@@ -25,7 +25,8 @@ from tests.faults.events import Traced, injected, was_injected
 LOCK = threading.RLock()
 
 CONTEXTS: dict[str, Callable[[], Any]] = {
-    "no_grad": no_grad, "uncollected": lambda: uncollected, "an attempt": lambda: Attempt(LOCK),
+    "no_grad": no_grad, "uncollected": lambda: uncollected, "importing": lambda: importing,
+    "an attempt": lambda: Attempt(LOCK),
     "a session": lambda: running(Session()), "inside": stance.inside, "nothing compiled": stance.nothing_compiled,
     "a tracer": lambda: Tracer(lambda code, names: None, lambda reason: None),
 }
