@@ -6,6 +6,7 @@ refusal.
 | file | what it does |
 |---|---|
 | `fuse.py`, `cluster.py`, `cluster_graph.py`, `finish_groups.py` | merges clusters of nodes, and makes groups of them |
+| `one_loop.py` | whether one loop can compute two clusters, and is worth it |
 | `group_per_op.py` | the CPU's grouping: an op a group |
 | `materialize.py`, `turned_rows.py` | which values must be in memory, and which are copied there first |
 | `index_map.py`, `views.py`, `loop_reads.py`, `operand_view.py`, `other_points.py` | which element a point reads |

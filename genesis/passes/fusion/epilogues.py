@@ -97,7 +97,7 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
     if sum(2 * hint(x.type.numel) >= hint(second.size) for x in read) > MOST_READS:
         raise Refused("the product's tile would be held while several other values are loaded")
     at = coordinates(((second.size, "x"),)).element
-    if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):
+    if any(x in known and e != at for node in second.levels for x, e in fuser.one_loop.reads_at(node, at)):
         raise Refused("it reads other elements of the product than it computes")
 
 

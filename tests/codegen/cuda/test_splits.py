@@ -21,7 +21,8 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import bfloat16, bool_, float16, float32, int8
-from genesis.passes.fusion.fuse import TOGETHER, fuse
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.one_loop import TOGETHER
 from genesis.passes.graph import split_reductions as split
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.canonicalize import canonicalize

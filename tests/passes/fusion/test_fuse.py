@@ -21,8 +21,9 @@ from genesis.ir.ops.indexing import take
 from genesis.ir.types import bfloat16, float32, int64
 from genesis.passes.fusion.cluster_graph import ClusterGraph, Refused
 from genesis.passes.fusion.finish_groups import LONGEST
-from genesis.passes.fusion.fuse import MOST_WEIGHT, fuse
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.materialize import CHECKED_TWICE, _checked_by_readers, weight
+from genesis.passes.fusion.one_loop import MOST_WEIGHT
 from genesis.passes.graph.split_reductions import split_reductions
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
