@@ -4,6 +4,7 @@ The script runs as usual, with the arguments after `--`; what it prints goes to 
 compiled meanwhile is a plan, numbered from 1; the last one is shown unless --plan or --all says otherwise.
 
     genesis dump train.py --stage groups
+    genesis dump train.py --stage autodiff            # a pass, for what comes out of it
     genesis dump train.py --stage triton --target cuda --plan 2 -- --steps 1
     genesis dump train.py --stage triton --target cuda --kernel softmax
     genesis dump train.py --stage triton --target l4
@@ -25,7 +26,6 @@ from genesis.ir.suggest import did_you_mean
 HELP = "run a script and print a stage of its compilation"
 
 
-
 def targets() -> tuple[str, ...]:
     """What programs can be compiled for: registered device types, and GPUs by name."""
     from genesis.codegen.cuda.gpu_model import MODELS
@@ -43,10 +43,13 @@ def about_targets() -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     from genesis.cli.stages import STAGES
+    from genesis.passes.pipeline import PASSES
     parser.add_argument("script", help="the Python file to run")
     parser.set_defaults(rest=[])  # the script's own arguments, after --
-    parser.add_argument("--stage", choices=[stage.name for stage in STAGES], default="groups",
-                        help="; ".join(f"{stage.name}: {stage.doc}" for stage in STAGES) + " (default: %(default)s)")
+    stages = {row.name: row.stage for row in PASSES}
+    parser.add_argument("--stage", type=lambda name: stages.get(name, name), choices=[stage.name for stage in STAGES],
+                        default="groups", help="; ".join(f"{stage.name}: {stage.doc}" for stage in STAGES)
+                        + "; or a pass, for the stage that comes out of it (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a JSON list, one object a plan")
     add_target(parser)
     parser.add_argument("--kernel", metavar="NAME", help="of the groups and kernels only those with this in their name")
@@ -82,15 +85,20 @@ def run(arguments: argparse.Namespace) -> int:
 def _shown(compiled: Any, number: int, count: int, stage: Any, arguments: argparse.Namespace) -> tuple[str, Any]:
     """A plan's stage as text, or as data; beside a plan of calls, the one that CUDA would get."""
     from genesis.cli.beside import beside, beside_data, beside_text
+    from genesis.cli.pass_rows import row_text, stage_row
     found = program(compiled, arguments.target)
     also = beside(found) if stage.name == "groups" and arguments.target is None else None
     if arguments.kernel is not None:
         found = with_kernels(found, arguments.kernel)
-    target = arguments.target or found.target
+    target, made_by = arguments.target or found.target, stage_row(found, stage.name)
     if arguments.json:
-        data = {"plan": number, "of": count, "target": target, "stage": stage.name, "value": stage.data(found)}
+        data = {"plan": number, "of": count, "target": target, "stage": stage.name, "pass": made_by,
+                "value": stage.data(found)}
         return "", data if also is None else {**data, "beside": beside_data(also)}
-    text = f"# plan {number} of {count}, for {target}: {stage.name}, {stage.doc}\n{stage.text(found)}"
+    about = [f"plan {number} of {count}, for {target}: {stage.name}, {stage.doc}"]
+    if made_by is not None:
+        about.append(row_text(made_by, target))
+    text = "\n".join([*(f"# {line}" for line in about), stage.text(found)])
     return text if also is None else f"{text}\n\n{beside_text(also)}", None
 
 

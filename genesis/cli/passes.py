@@ -15,8 +15,7 @@ import json
 from typing import Any
 
 from genesis.cli.dump import Nothing, add_target, add_which_plans, chosen_plans, program, refuse
-from genesis.cli.inspect import Program
-from genesis.passes.pipeline import PASSES, Pass, PassReport
+from genesis.cli.pass_rows import pass_rows, size_text
 
 HELP = "run a script and say what each pass did, and how long it took"
 
@@ -43,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = program(plans[number - 1], arguments.target)
         if not found.ran:  # its passes ran just now, and imported what they need: the second time is the passes' own
             found = program(plans[number - 1], arguments.target)
-        target, rows = arguments.target or found.target, rows_of(found)
+        target, rows = arguments.target or found.target, pass_rows(found)
         if arguments.json:
             shown.append({"plan": number, "of": len(plans), "target": target, "passes": rows})
         else:
@@ -54,46 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def rows_of(found: Program) -> list[dict[str, Any]]:
-    """A row for each time that a pass ran, and one for each that did not, in the order of the list."""
-    backends, reports = wanted_by(), list(found.reports)
-    rows, unit = [], "nodes"
-    position = {row.name: at for at, row in enumerate(PASSES)}
-    reached = 0  # the first row of the list that is not told yet
-    for report in reports:
-        for row in PASSES[reached:position[report.name]]:
-            rows.append(_row(row, backends, None, unit))
-        reached = max(reached, position[report.name] + 1)
-        rows.append(_row(PASSES[position[report.name]], backends, report, unit))
-        unit = report.unit
-    return rows + [_row(row, backends, None, unit) for row in PASSES[reached:]]
-
-
-def wanted_by() -> dict[str, list[str]]:
-    """Pass → the registered backends that it runs for; none named: all."""
-    from genesis.engine.backends import backend_named
-    from genesis.ir.types import device_types
-    passes = {name: backend_named(name).passes for name in device_types()}
-    return {row.name: [name for name, wanted in passes.items() if row.name in wanted] if row.optional else []
-            for row in PASSES}
-
-
-def _row(row: Pass, backends: dict[str, list[str]], report: PassReport | None, unit: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": row.name, "stage": row.stage, "backends": backends[row.name] or "all"}
-    if report is None:
-        return found | dict.fromkeys(("ms", "before", "after", "units"))
-    return found | {"ms": report.seconds * 1e3, "before": report.before, "after": report.after,
-                    "units": [unit, report.unit]}
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows under their headings. A pass that did not run has dashes."""
-    def size(row: dict[str, Any], which: str, unit: int) -> str:
-        return "-" if row["units"] is None else f"{row[which]} {row['units'][unit]}"
     cells = [HEADINGS] + [(row["name"], row["stage"],
                            row["backends"] if row["backends"] == "all" else ", ".join(row["backends"]),
-                           "-" if row["ms"] is None else f"{row['ms']:.2f}", size(row, "before", 0),
-                           size(row, "after", 1)) for row in rows]
+                           "-" if row["ms"] is None else f"{row['ms']:.2f}", size_text(row, "before"),
+                           size_text(row, "after")) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(cell.rjust(width) if at > 2 else cell.ljust(width)
                                for at, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_stages_as_text_and_json(script: str, stage: str, expected: str, capsys:
 
 def test_graph_text_parses_back(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     from genesis.ir.parser import parse
-    text = dump(capsys, script, "--stage", "canonical", "--plan", "1").split("\n", 1)[1]
+    text = dump(capsys, script, "--stage", "canonical", "--plan", "1").split("\n", 2)[2]
     assert str(parse(text)) == text.rstrip("\n")
 
 
@@ -142,9 +143,19 @@ def test_a_program_that_cuda_cannot_run_says_so_beside(tmp_path: Path, capsys: p
 def test_every_row_of_the_pass_list_is_a_stage(script: str, row: Pass, target: str,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     words = (script, "--stage", row.stage, "--target", target, "--plan", "1")
-    assert dump(capsys, *words).startswith(f"# plan 1 of 2, for {target}: {row.stage}, {row.doc}\n")
+    first, second, *_ = dump(capsys, *words).splitlines()
+    assert first == f"# plan 1 of 2, for {target}: {row.stage}, {row.doc}"
+    assert second.startswith(f"# the pass {row.name}")
     found, = json.loads(dump(capsys, *words, "--json"))
-    assert found["value"]
+    assert found["value"] and found["pass"]["name"] == row.name
+
+
+def test_a_stage_is_asked_for_by_the_pass_that_it_comes_out_of(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = dump(capsys, script, "--stage", "autodiff", "--plan", "1").splitlines()
+    assert shown[0].endswith(": grad, with its derivatives")
+    size = re.fullmatch(r"# the pass autodiff: (\d+) nodes → (\d+) nodes, \d+\.\d\d ms", shown[1])
+    assert size is not None and int(size[1]) < int(size[2])
+    assert "# the pass split_k did not run for cpu" in dump(capsys, script, "--stage", "split_k", "--plan", "1")
 
 
 def test_the_code_of_the_cpu_is_calls_over_places(script: str, capsys: pytest.CaptureFixture[str]) -> None:
