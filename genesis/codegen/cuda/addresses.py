@@ -1,0 +1,150 @@
+"""Where the elements of a block are, as Triton text: its shape, addresses of loads and stores, and masks.
+
+A kernel without r has blocks [XBLOCK]. With r they are [XBLOCK, RBLOCK], and a value that does not depend on a
+coordinate has size 1 there, so that arithmetic broadcasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from genesis.codegen.cuda import lowerings, row_edges, shifted
+from genesis.codegen.cuda.block_sizes import Blocks
+from genesis.codegen.cuda.expressions import expression
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store, vars_of
+from genesis.ir.sym_int import constant_term, literal_value, most, rounds
+from genesis.ir.types import int32, int64
+from genesis.passes.fusion.index_map import Bound, Expr
+
+
+class Addresses:
+    """The coordinates of a kernel's blocks.
+
+    Attributes:
+        flat: the kernel has no r.
+        index_type: the dtype of coordinates.
+        length: how many elements are reduced; None where that is the argument `r_size`.
+        r_size: the same as text.
+        ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
+        tiles: how many programs share the r of one block of x.
+        first: where the block begins along its last axis, as text; given for an x that is not the program's own.
+        r_axis: the axis of a block that r lies along.
+        shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
+    """
+
+    def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
+        self.kernel, self.blocks = kernel, blocks
+        self.flat = not kernel.has_r
+        self.index_type = int64 if index64 else int32
+        self.length = None if kernel.has_r and kernel.reduces_batch else literal_value(kernel.r_size)
+        self.r_size = "r_size" if self.length is None else str(self.length)
+        self.ragged_x = True
+        self.ragged_r = self.length is None or self.reaches_past(self.length)
+        self.r_axis = 0 if blocks.across else 1
+        self.tiles = self._tiles() if blocks.tiled else 1
+        program = "tl.program_id(0).to(tl.int64)" if index64 else "tl.program_id(0)"
+        self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
+                      else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
+        self.shift = 0
+
+    def reaches_past(self, length: int) -> bool:
+        """Whether the last block of a row this long reaches past its end."""
+        whole = self.blocks.looped or self.blocks.tiled
+        return length % self.blocks.r != 0 if whole else length != self.blocks.r
+
+    def _tiles(self) -> int:
+        """How many blocks a row has; of long rows a number, as dividing by an argument takes long."""
+        row = self.kernel.r_size
+        return rounds(row, self.blocks.r) if most(row) > row_edges.LONG_ROW else -(-row // self.blocks.r)
+
+    def inside_row(self) -> str:
+        """Which elements of a block lie in the row."""
+        whole = not self.kernel.r_leads and self.tiles == 1
+        return row_edges.before_end(self.kernel.r_size, self.r_size, self.blocks.r if whole else 0)
+
+    def text(self, e: Expr) -> str:
+        """An index expression as text."""
+        return expression(e)
+
+    def at(self, e: Expr, vars: str, block: bool = False) -> str:
+        """An index expression in the shape of `vars`; a scalar when it has none and `block` is not asked."""
+        text, own = self.text(e), self.vars_of(e)
+        if own == vars and not (block and not vars):
+            return text if e.is_atom else f"({text})"
+        shape = self.shape(vars)
+        if e.is_constant:
+            return f"tl.full({shape}, {text}, {lowerings.triton_type(self.index_type)})"
+        return f"tl.broadcast_to({text}, {shape})"
+
+    def shape(self, vars: str) -> str:
+        """The block's shape for a value that depends on `vars`."""
+        if self.flat:
+            return "[XBLOCK]" if vars else "[1]"
+        sizes = ["XBLOCK" if "x" in vars else "1", "RBLOCK" if "r" in vars else "1"]
+        return f"[{', '.join(reversed(sizes) if self.blocks.across else sizes)}]"
+
+    def masks(self, vars: str, bounds: tuple[Bound, ...]) -> str:
+        """The mask of a load or store, '' when every lane is inside."""
+        parts = ["x_mask"] if "x" in vars and self.ragged_x else []
+        if "r" in vars and self.ragged_r:
+            parts.append("r_mask")
+        if bounds:
+            parts.append(self.conditions(bounds))
+        return " & ".join(parts)
+
+    def conditions(self, bounds: Iterable[Bound]) -> str:
+        """The conjunction of bounds; what the range proves is left out."""
+        parts = []
+        for bound in bounds:
+            low, high = bound.e.range
+            if bound.e.is_constant:
+                holds = bound.low <= bound.e.constant < bound.high
+                parts += [] if holds else ["(tl.full((), 0, tl.int32) != 0)"]
+                continue
+            text = self.text(bound.e)
+            text = text if bound.e.is_atom else f"({text})"
+            if low < bound.low:
+                parts.append(f"({text} >= {bound.low})")
+            if high >= bound.high:
+                parts.append(f"({text} < {bound.high})")
+        return " & ".join(dict.fromkeys(parts)) or "(tl.full((), 1, tl.int32) != 0)"
+
+    def range(self, axis: str) -> str:
+        return f"tl.arange(0, {axis}BLOCK)"
+
+    def vars_of(self, *expressions: Expr) -> str:
+        """The variables that expressions depend on, through loaded indices too."""
+        return vars_of(self.kernel.indices, expressions)
+
+    def pointer(self, s: Load | Store, vars: str, block: bool = False) -> str:
+        """Where a load or store of this shape finds its elements.
+
+        Where a program has one row and its length is an argument, the row's start is added first: neighbours then
+        differ by numbers, and need no registers for addresses of their own.
+        """
+        if shifted.is_shifted(self.shift) and shifted.is_run(s):
+            return f"{s.argument} + (near + {shifted.from_vector(s, self.shift)})"
+        steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
+        one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
+        if not one_row or literal_value(steps["x"]) is not None:
+            if self.kernel.folds and s.address.terms:  # taps differ by what an instruction adds
+                step = constant_term(s.address.constant)
+                first = Expr(s.address.constant - step, s.address.terms)
+                return f"{s.argument} + {self.at(first, vars, block)}{f' + ({step})' if step else ''}"
+            return f"{s.argument} + {self.at(s.address, vars, block)}"
+        in_row = Expr(s.address.constant, tuple([term for term in s.address.terms if term[0].name != "x"]))
+        return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"
+
+    def counters(self, e: Expr, by: int) -> str:
+        """e // by, one for each group of `by` numbers that e runs through."""
+        axis = "x" if self.flat else "r"
+        start = expression(Expr(e.constant, tuple(term for term in e.terms if term[0].name != axis)))
+        lanes = f"tl.arange(0, {axis.upper()}BLOCK // {by})" + ("" if self.flat else "[None, :]")
+        return f"({start} + {self.first}) // {by} + {lanes}"
+
+    def counts_up(self, e: Expr, by: int) -> bool:
+        """Does e run through whole aligned groups of `by` numbers along the block's last axis?"""
+        axis, block = ("x", self.blocks.x) if self.flat else ("r", self.blocks.r)
+        along = [(atom, k) for atom, k in e.terms if axis in self.vars_of(Expr(0, ((atom, k),)))]
+        return (by > 1 and block % by == 0 and len(along) == 1 and along[0][0].kind == "var" and along[0][1] == 1
+                and e.constant % by == 0 and all(k % by == 0 for atom, k in e.terms if atom is not along[0][0]))
