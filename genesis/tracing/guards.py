@@ -50,8 +50,8 @@ _COPYING = frozenset({"copy", "deepcopy", "asdict", "astuple", "replace", "repr"
 _PLAIN = frozenset({bool, int, float, str, bytes, complex, type(None), list, dict, set, tuple, frozenset, range, slice})
 """Classes whose objects have no attributes of their own."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
-_RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate"})
-"""Methods by which a program looks at a schedule."""
+_RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate", "param_groups"})
+"""Names by which a program looks at a schedule, or at the rates that it writes into the optimizer's groups."""
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__",
          "_abc_impl")
 

@@ -602,6 +602,23 @@ def test_the_rates_that_a_schedule_gives() -> None:
     both(make)
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("before", [False, True])
+def test_the_rates_in_the_optimizer_s_groups(name: str, before: bool) -> None:
+    """They are read in the same call in which the schedule changes them now and then."""
+    def make() -> Any:
+        trainer = trained()()
+        schedule = SCHEDULES[name](genesis.optim.lr_scheduler, trainer.optimizer)
+
+        def step(x: Any) -> Any:
+            loss = trainer.step(x)
+            rate = trainer.optimizer.param_groups[0]["lr"]
+            schedule.step()
+            return loss, rate if before else trainer.optimizer.param_groups[0]["lr"]
+        return step, lambda: (trainer.weight, schedule.last_epoch)
+    both(make)
+
+
 def test_a_schedule_whose_step_fails_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trained()()
     schedule = genesis.optim.lr_scheduler.ExponentialLR(trainer.optimizer, 0.5)
