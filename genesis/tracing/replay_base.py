@@ -42,6 +42,21 @@ class Replay(ABC):
         """The places that it writes to, with what it puts there."""
         return self._slots
 
+    @property
+    @abstractmethod
+    def writes_arguments(self) -> bool:
+        """Whether it writes to tensors among its arguments."""
+
+    @property
+    @abstractmethod
+    def updated(self) -> list[Storage]:
+        """The storages that it writes to, but for arguments'."""
+
+    @property
+    @abstractmethod
+    def changes_state(self) -> bool:
+        """Whether it writes to what stays, or draws random numbers: a second run of the function leaves traces."""
+
     @abstractmethod
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if gradients and optimizers are as they were at the captured call's start."""

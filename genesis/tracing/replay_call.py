@@ -13,14 +13,13 @@ from genesis.frontend.recording import FREED, entered, operand, wrap
 from genesis.frontend.session import Session
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
-from genesis.frontend.traced_number import alike
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
 from genesis.tracing.replay_base import Replay
 from genesis.tracing.replay_parts import CallPart, Operand, parts_of
-from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, sources_of
+from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, same_numbers, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable
@@ -93,7 +92,7 @@ class CallReplay(Replay):
     def same_as(self, other: Any) -> bool:
         return other.__class__ is CallReplay and self._shape.same_as(other._shape) and (
             len(self._parts) == len(other._parts) and all(map(_same_part, self._parts, other._parts))
-            and all(map(alike, self.numbers, other.numbers)) and len(self.numbers) == len(other.numbers)
+            and same_numbers((self.numbers, self._live), (other.numbers, other._live))
             and all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
             and self._leaves_by_place() == other._leaves_by_place())
 
@@ -104,6 +103,18 @@ class CallReplay(Replay):
         return [[(x.memory, x.value, of.get(x.leaf)) for x in self._operands],
                 [(i, of.get(leaf, leaf)) for i, leaf, _ in self._watched],
                 [(at, source, of.get(leaf, leaf)) for at, source, leaf in self._given]]
+
+    @property
+    def writes_arguments(self) -> bool:
+        return any(target.__class__ is int for target, *_ in self._targets)
+
+    @property
+    def updated(self) -> list[Any]:
+        return [target for target, *_ in self._targets if target.__class__ is not int]
+
+    @property
+    def changes_state(self) -> bool:
+        return bool(self._targets or self._live)
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if the gradients that it looked at are the same, meet no hooks, and flow through no more than before."""
@@ -203,7 +214,7 @@ class CallReplay(Replay):
         return node if not state.regions or tensor is None else entered(tensor.storage, node)
 
 
-_COMPARED = ("_copied", "_made_at", "_fixed", "_targets", "_live", "_entry_grads")
+_COMPARED = ("_copied", "_made_at", "_fixed", "_targets", "_entry_grads")
 """What two replays that do the same have in common, beside their parts and leaves."""
 
 

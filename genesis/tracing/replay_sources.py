@@ -9,6 +9,7 @@ from genesis.engine.capture import Captured
 from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.session import Session, ahead_of
 from genesis.frontend.storage import Storage
+from genesis.frontend.traced_number import alike
 from genesis.ir.node import Node
 from genesis.tracing.snapshot import NotReplayable, Unsettled
 
@@ -43,7 +44,11 @@ def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]
     return found
 
 
-def live_positions(effects: Session, nodes: Sequence[Node]) -> list[tuple[Any, list[list[int]]]]:
+Live = list[tuple[Any, list[list[int]]]]
+"""What `live_positions` gives."""
+
+
+def live_positions(effects: Session, nodes: Sequence[Node]) -> Live:
     """(again, positions of each of its numbers) for numbers that a replay asks for anew."""
     at: dict[Node, list[int]] = {}
     for position, node in enumerate(nodes):
@@ -51,8 +56,16 @@ def live_positions(effects: Session, nodes: Sequence[Node]) -> list[tuple[Any, l
     return [(again, [at.get(node, []) for node in made]) for made, again in effects.numbers]
 
 
-def look_ahead(numbers: list[Any], live: list[tuple[Any, list[list[int]]]]) -> tuple[
-        list[Change], list[Expected]]:
+def same_numbers(a: tuple[Sequence[Any], Live], b: tuple[Sequence[Any], Live]) -> bool:
+    """Whether two replays have the same numbers, and ask for the same ones anew."""
+    (numbers, live), (others, live_there) = a, b
+    asked = {place for _, positions in live for places in positions for place in places}
+    return (len(numbers) == len(others)
+            and [(type(again), where) for again, where in live] == [(type(again), where) for again, where in live_there]
+            and all(at in asked or alike(x, y) for at, (x, y) in enumerate(zip(numbers, others, strict=True))))
+
+
+def look_ahead(numbers: list[Any], live: Live) -> tuple[list[Change], list[Expected]]:
     """Put the numbers of the next call where they belong. Returns the changes that make them given, and what these
     expect to find (`frontend.at_once`): a call that does not come to its end has asked for none."""
     moved: dict[Any, Any] = {}

@@ -24,13 +24,12 @@ from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others, others_record
-from genesis.frontend.traced_number import alike
 from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import Memories, Rewritten
 from genesis.runtime.references import HELD_AND_NAMED
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_base import Replay
-from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
+from genesis.tracing.replay_sources import Live, live_positions, look_ahead, same_numbers, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable, Unsettled
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
 
 _grad_of, _node_of, _memory_of = attrgetter("_grad"), attrgetter("_node"), attrgetter("cell.memory")
-Live = list[tuple[Any, list[list[int]]]]
-"""What `live_positions` gives."""
 _SAME = ("_entry_tensors", "_entry_grads", "_cleared", "_graded")
 """Lists of tensors that two replays that do the same have in common."""
 _LEAKED = "a tensor that it makes stays alive elsewhere"
@@ -138,13 +135,15 @@ class StepReplay(Replay):
 
     @property
     def writes_arguments(self) -> bool:
-        """Whether it writes to tensors among its arguments."""
         return bool(self._written_arguments)
 
     @property
     def updated(self) -> list[Any]:
-        """The storages that it writes to, in order, but for arguments'."""
         return self._updated
+
+    @property
+    def changes_state(self) -> bool:
+        return True
 
     @property
     def set_gradients(self) -> tuple[list[Any], list[Any]]:
@@ -201,17 +200,9 @@ class StepReplay(Replay):
             and (self._at, self._fixed, self._given) == (other._at, other._fixed, other._given)
             and (self._written_arguments, self._updated) == (other._written_arguments, other._updated)
             and all(are_same(getattr(self, name), getattr(other, name)) for name in _SAME)
-            and self._grad_positions == other._grad_positions and self._same_numbers(other)
+            and self._grad_positions == other._grad_positions
+            and same_numbers((self._numbers, self._live), (other._numbers, other._live))
             and self._hooks.same_as(other._hooks))
-
-    def _same_numbers(self, other: StepReplay) -> bool:
-        """Whether both have the same numbers, and ask for the same ones anew."""
-        asked = {place for _, positions in self._live for places in positions for place in places}
-        return (len(self._numbers) == len(other._numbers)
-                and [(type(again), where) for again, where in self._live] == [
-                    (type(again), where) for again, where in other._live]
-                and all(at in asked or alike(a, b)
-                        for at, (a, b) in enumerate(zip(self._numbers, other._numbers, strict=True))))
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if gradients are as they were at the captured call's start, meet no hooks, and no region is entered."""

@@ -80,16 +80,16 @@ class SymbolicCall:
             with uncollected, default_generator.standing():
                 self._take_over(capture, function)
         finally:
-            _give_up_pending(first, _step_of(kept) is not None)
+            _give_up_pending(first, kept.replay.changes_state)
             forget_sizes_of(symbols.trace.sizes)
 
     def _take_over(self, capture: Any, function: Callable[..., Any]) -> None:
         """Run the function on stand-ins, and make its replay."""
         _check(capture, self.kept, self._symbols)
         stand_ins, slots, step = StandIns(self._symbols), self.kept.slots, _step_of(self.kept)
-        trial = None if step is None else Trial(step.updated, list(chain(*step.set_gradients)))
+        trial = _trial_of(self.kept.replay)
         effects, values = trial or Session(), LastValues(_entrance)
-        if trial is not None:
+        if trial is not None and step is not None:
             trial.last_values = values.stand_in
         contents = capture.entered.contents.union(
             [node for x in capture.entered.world.tensors if (node := x.storage._node) is not None])
@@ -106,17 +106,18 @@ class SymbolicCall:
                 except Exception as error:  # of the user's function, which may raise anything where it expects values
                     raise NotReplayable(
                         effects.refusal or f"on stand-ins it raises {type(error).__name__}") from None
-                if effects.refusal is None and step is not None and trial is not None:
+                if effects.refusal is None and trial is not None:
                     with self._symbols.trace:
                         shape = self._shape_of(capture, stand_ins, result, after, values)
-                        self._replay: SymbolicStep | CallReplay = SymbolicStep(
-                            step, capture.effects.ended, trial, shape, stand_ins.tensors,
-                            capture.entered.world.tensors, contents)
+                        self._replay: SymbolicStep | CallReplay = (
+                            self._call(capture, trial, stand_ins, shape) if step is None else SymbolicStep(
+                                step, capture.effects.ended, trial, shape, stand_ins.tensors,
+                                capture.entered.world.tensors, contents))
             if not self.kept.guards.hold() or (slots is not None and not slots.numbers_are(given)):
                 raise NotReplayable("it writes to a place what was there in the captured call, and is not in others")
-        if effects.refusal or (step is None and (effects.numbers or effects.grads or effects.ended)):
-            raise NotReplayable(effects.refusal or "on stand-ins it does something else")
-        if step is None:
+        if effects.refusal:
+            raise NotReplayable(effects.refusal)
+        if trial is None:
             with self._symbols.trace:
                 shape = self._shape_of(capture, stand_ins, result, after, values)
                 self._replay = self._call(capture, effects, stand_ins, shape)
@@ -131,14 +132,16 @@ class SymbolicCall:
         return Result(made, tensors, lambda x: guards.knows(x) or x in entered.world, values.of)
 
     def _call(self, capture: Any, effects: Session, stand_ins: StandIns, shape: Result) -> CallReplay:
-        """The symbolic replay of a call that only computed on stand-ins."""
+        """The symbolic replay of a call that ended no step on stand-ins, and wrote to what the captured one did."""
         tensors, entered = stand_ins.tensors, capture.entered
+        effects.forget_made({id(x) for x in (*tensors, *entered.world.tensors)})
         own = {x.storage for x in tensors}
         allowed = own.union([x.storage for x in entered.world.tensors], session.own_storages)
-        if any(s.cell is not None for s in effects.writes):
-            raise NotReplayable("it writes to what stays")
+        written = [s for s in effects.writes if s.cell is not None]
+        if effects.grads or effects.entry_grads or effects.ended or set(written) != set(self.kept.replay.updated):
+            raise NotReplayable("on stand-ins it does something else")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
-        with computing_anew([s.node for s in shape.fresh], entered.contents):
+        with computing_anew([s.node for s in (*shape.fresh, *written)], entered.contents):
             return CallReplay(effects, shape, tensors, allowed, known, self.kept.slots)
 
     def same_as(self, call: Erased, kept: Any) -> bool:
@@ -206,17 +209,25 @@ def _step_of(kept: Any) -> StepReplay | None:
     return kept.replay if kept.replay.__class__ is StepReplay else None
 
 
+def _trial_of(replay: Any) -> Trial | None:
+    """The trial of a call that changes what stays; None for one that only computes."""
+    if not replay.changes_state:
+        return None
+    gradients = chain(*replay.set_gradients) if replay.__class__ is StepReplay else ()
+    return Trial(replay.updated, list(gradients))
+
+
 def _check(capture: Any, kept: Any, symbols: Symbols) -> None:
     """Raise NotReplayable if the function cannot run once more without an effect that stays."""
     effects, slots, step = capture.effects, kept.slots, _step_of(kept)
-    if step is not None:
-        if step.writes_arguments:
-            raise NotReplayable("it writes to an argument")
-        if any(symbols.number_names):
-            raise NotReplayable("a number of a step changes")
+    if kept.replay.writes_arguments:
+        raise NotReplayable("it writes to an argument")
+    if step is not None and any(symbols.number_names):
+        raise NotReplayable("a number of a step changes")
+    if step is None and (effects.grads or effects.entry_grads):
+        raise NotReplayable("it looks at gradients, or sets them, and ends no step")
+    if kept.replay.changes_state:
         check_alone()
-    elif effects.numbers or effects.grads or effects.entry_grads or any(s.cell is not None for s in effects.writes):
-        raise NotReplayable("it draws, or writes to tensors that stay")
     if kept.guards.checks.has_caches:
         raise NotReplayable("it calls a function that keeps its results")
     if any(map(kept.guards.knows, (type, id))) or any(

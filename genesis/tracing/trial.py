@@ -76,10 +76,12 @@ class Trial(Session):
 class AsBefore(Context):
     """A context after which these storages have the contents, and these tensors the gradients, of before.
 
-    What is replaced then lives as long as the context: the end of an object may be a line of Python.
+    Inside, what is not computed yet is not written yet: a call that the trial is made beside has written it, and the
+    trial finds what that found. What is replaced then lives as long as the context: the end of an object may be a line
+    of Python.
     """
 
-    __slots__ = ("_puts", "_replaced")
+    __slots__ = ("_begin", "_puts", "_replaced")
 
     def __init__(self, storages: Sequence[Storage], tensors: Sequence[Any]):
         self._replaced: list[Any] = []
@@ -88,9 +90,10 @@ class AsBefore(Context):
             (self._replaced.extend, map(getattr, tensors, repeat("_grad")))]
         self._puts += [attributes(storages, name, [getattr(x, name) for x in storages]) for name in _OF_CONTENTS]
         self._puts.append(attributes(tensors, "_grad", [x._grad for x in tensors]))
+        self._begin = [attributes([x for x in storages if not x.settled], "_node", repeat(None))]
 
     def _entering(self) -> Callable[[], object]:
-        return partial(len, self._puts)
+        return partial(in_order, starmap(call, self._begin))
 
     def _leaving(self) -> Callable[..., object]:
         return leaving((in_order, starmap(call, self._puts)))

@@ -510,11 +510,9 @@ def test_gradients_flow_through_replays_of_other_sizes() -> None:
 
 
 def test_explain_says_what_serves_other_sizes_and_why_nothing_does() -> None:
-    buffer = ramp(3)
-
     def writes(x: Any) -> Any:
-        buffer.add_(1)
-        return x + buffer.sum()
+        x.add_(1)
+        return x * 2
     pure, writing = genesis.compile(lambda x: x * 2), genesis.compile(writes)
     for length in (4, 5, 6):
         pure(ramp(length))
@@ -522,7 +520,7 @@ def test_explain_says_what_serves_other_sizes_and_why_nothing_does() -> None:
     explained = genesis.explain(pure)
     assert "other sizes and numbers are replayed in 1 way" in explained and not explained.single
     explained = genesis.explain(writing)
-    assert explained.captures == 3 and "writes to tensors that stay" in explained.single[0]
+    assert explained.captures == 3 and "writes to an argument" in explained.single[0]
 
 
 # Views as arguments

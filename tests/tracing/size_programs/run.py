@@ -66,7 +66,8 @@ class World:
             except Exception as error:
                 seen.append(type(error).__name__)
         kept = [(name, read(vars(net)[name])) for name in ("k", "rate", "cache", "last", "text", "seen", "training")]
-        return [seen, read([x, y]), kept, [read(self.space[name]) for name in ("D", "L", "G", "b")]]
+        held = [read(self.space[name]) for name in ("D", "L", "G", "b")]
+        return [seen, read([x, y]), kept, held, read(list(net.norm.buffers())), read(genesis.get_rng_state())]
 
 
 def read(value: Any) -> Any:

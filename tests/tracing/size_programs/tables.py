@@ -224,6 +224,11 @@ T.abs().sqrt()
 T.add(T, alpha=N)
 genesis.lerp(T, T * 2, N)
 T.clone().add_(N)
+F.dropout(T.float(), 0.3)
+T + genesis.rand(T.shape[0], 1)
+T * genesis.randint(1, 4, (4,))
+s.norm(T.float())
+s.norm(T.float())
 T.clone().mul_(2).fill_(N)
 T.clone().zero_().add_(T)
 put(T, N)
@@ -300,6 +305,10 @@ G = small(N)
 c = small(N)
 c = c + 1
 x.add_(N)
+b.add_(N)
+b.mul_(0.5).add_(T.detach().sum(0).clamp(-9, 9))
+b[:, 1] = 3
+with genesis.no_grad(): b[:4].lerp_(s.w.detach(), 0.5)
 x[:N] = 0
 y.mul_(2)
 b[:x.shape[0]] = x[:8]
