@@ -33,6 +33,8 @@ class Session:
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
         differentiated: leaf tensors that a backward, or a gradient that was asked for, arrived at.
         freed: values whose backward let go of what it had kept.
+        options: what an optimizer's groups held when a step asked for it: (group, content); and what a schedule, which
+            replays step themselves, found and left there: (group, before, after).
         ended: an optimizer ended a step.
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
         refused: called when there is a refusal: nothing needs to be followed from then on.
@@ -54,6 +56,7 @@ class Session:
         self.entry_grads: dict[int, tuple[Any, Any]] = {}
         self.differentiated: list[Any] = []
         self.freed: list[Node] = []
+        self.options: list[tuple[dict[str, Any], ...]] = []
         self.ended = False
         self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
@@ -93,6 +96,10 @@ class Session:
     def note_grad_written(self, tensor: Any) -> None:
         """`.grad` is about to be set."""
         self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+
+    def note_options(self, groups: Iterable[dict[str, Any]]) -> None:
+        """A step asks for what these groups of an optimizer hold."""
+        self.options += [(group, dict(group)) for group in groups]
 
     def forget_made(self, known: Collection[int]) -> None:
         """Let go of tensors that the call made, of which nobody but the session knows any more: their gradients are

@@ -366,6 +366,9 @@ class Optimizer:
         """
         if self._writes is None:
             raise failure(f"{type(self).__name__}.update", "it is called outside of step()", hint="call step()")
+        running = session.active()
+        if running is not None:
+            running.note_options(self.param_groups)
         return self._writes
 
     def _parameters(self) -> Iterable[Tensor]:

@@ -14,7 +14,7 @@ from genesis.frontend import session
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
 from genesis.runtime.contexts import uncollected
-from genesis.tracing.checks import Difference
+from genesis.tracing.checks import Difference, same
 from genesis.tracing.find_slots import find_slots, results_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
@@ -149,6 +149,20 @@ class CallCapture:
             raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
         if any(_differs(attributes[id(x)], set_by_the_user(x)) for x in self.entered.world.tensors):
             raise NotReplayable("it sets an attribute of a tensor")
+        if not self._steps_by_options_of_before():
+            raise NotReplayable("it sets an option of an optimizer before its step")
+
+    def _steps_by_options_of_before(self) -> bool:
+        """Whether its optimizers' steps found in their groups what was there before the call, or what a schedule has
+        left there: a replay asks for the numbers of its steps before it writes to the groups."""
+        world, found = self.entered.world, dict[int, dict[str, Any]]()
+        for group, before, *after in self.effects.options:
+            if group in world:
+                expected = found.setdefault(id(group), world.of(group))
+                if expected.keys() != before.keys() or not all(same(before[k], x) for k, x in expected.items()):
+                    return False
+                found[id(group)] = after[0] if after else before
+        return True
 
     def _guards(self) -> tuple[Guards, Slots | None]:
         """The guards of the call, which hold, and the places that it writes to."""

@@ -619,6 +619,33 @@ def test_the_rates_in_the_optimizer_s_groups(name: str, before: bool) -> None:
     both(make)
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_rate_that_the_function_sets(first: bool, scheduled: bool) -> None:
+    """A step reads what the function has put into the optimizer's groups, not what was there before the call."""
+    losses = []
+    for compiled in (False, True):
+        weight = nn.Parameter(ramp(3))
+        optimizer = genesis.optim.SGD([weight], lr=0.1)
+        schedule = genesis.optim.lr_scheduler.StepLR(optimizer, 2)
+
+        def step(rate: float, weight: Any = weight, optimizer: Any = optimizer, schedule: Any = schedule) -> Any:
+            if first:
+                optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            loss = weight.square().sum()
+            loss.backward()
+            optimizer.step()
+            if not first:
+                optimizer.param_groups[0]["lr"] = rate
+            if scheduled:
+                schedule.step()
+            return loss
+        function = genesis.compile(step) if compiled else step
+        losses.append([values(function((0.1, 0.02)[turn // 2 % 2])) for turn in range(12)])
+    assert losses[0] == losses[1]
+
+
 def test_a_schedule_whose_step_fails_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trained()()
     schedule = genesis.optim.lr_scheduler.ExponentialLR(trainer.optimizer, 0.5)

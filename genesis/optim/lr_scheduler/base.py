@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from genesis.frontend.at_once import at_once, changes
-from genesis.frontend.session import repeated
+from genesis.frontend.session import active, repeated
 from genesis.ir.errors import failure
 from genesis.ir.suggest import check_keywords
 from genesis.optim.optimizer import Optimizer
@@ -197,7 +197,12 @@ def _at_each_call(step: Callable[..., None]) -> Callable[..., None]:
             except BaseException:
                 _restore(kept)
                 raise
+        running = active()
+        notes = running is not None and not running.repeating  # not of a part that another schedule steps
         repeated(action, lambda: _restore(kept))
+        if notes and kept:
+            groups = kept[-len(self.optimizer.param_groups):]
+            running.options += [(group, before, dict(group)) for group, before in groups]  # type: ignore[union-attr]
     return stepping
 
 
