@@ -100,6 +100,7 @@ class StepReplay(Replay):
             raise Unsettled(_LEAKED)
         self._take_over(flush, sources, graded, tensors)
         self._numbers = list(captured.numbers)
+        self._number_places: list[list[int]] = []  # of the function's numbers, where these change
         self._live = live_positions(effects, captured.number_nodes)
 
     def _read_from(self, sources: list[Any]) -> None:
@@ -167,6 +168,11 @@ class StepReplay(Replay):
             there[id(x)] is grad for x, grad in zip(tensors, gradients, strict=True))
 
     @property
+    def shape_and_slots(self) -> tuple[Result, Slots | None]:
+        """The structure of its result, and the places that it writes to."""
+        return self._shape, self._slots
+
+    @property
     def device(self) -> Device:
         """Where it runs."""
         return self._compiled.plan.device
@@ -178,16 +184,17 @@ class StepReplay(Replay):
         at |= dict(zip(self._grad_positions, [x._grad.storage for x in self._graded], strict=True))
         return [at[position] for position in sorted(at)], self._asked
 
-    def of_other_sizes(self, compiled: Compiled, sources: list[Any], numbers: list[Any], live: Live, shape: Result,
-                       kinds: Sequence[TensorType]) -> StepReplay:
+    def of_other_sizes(self, compiled: Compiled, sources: list[Any], numbers: list[Any], places: list[list[int]],
+                       live: Live, shape: Result, kinds: Sequence[TensorType]) -> StepReplay:
         """The replay of another call, whose plan over these memories does the same for other sizes.
 
         Args:
+            places: where among the numbers each of the function's is.
             live: see `live_positions`.
             kinds: the types of what it makes for its result.
         """
         found = self._of_another_call(shape)
-        found._compiled, found._numbers, found._live = compiled, numbers, live
+        found._compiled, found._numbers, found._number_places, found._live = compiled, numbers, places, live
         found._read_from(sources)
         found._results = [(position, kind) for (position, _), kind in zip(self._results, kinds, strict=True)]
         found._rewritten, found._touched, found._looks = None, -1, -1
@@ -209,9 +216,20 @@ class StepReplay(Replay):
         return (not state.regions and self._hooks.absent(tensors)
                 and all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads)))
 
+    def with_numbers(self, numbers: Sequence[Any], shape: Result | None = None) -> NumberedStep:
+        """The same replay with other numbers, those of the function in order, and other results if these differ."""
+        found = self._numbers.copy()
+        for places, value in zip(self._number_places, numbers, strict=True):
+            for at in places:
+                found[at] = value
+        return NumberedStep(self, found, shape)
+
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
-        call = StepCall(self, tensors)
+        return self.run_call(StepCall(self, tensors, self._numbers, self._shape, self._slots))
+
+    def run_call(self, call: StepCall) -> Any:
+        """Run the plan for a call; returns the function's result over new memory."""
         with lock:
             record = engine_state.record
             if record is None or left_behind(record):
@@ -220,7 +238,7 @@ class StepReplay(Replay):
                 with beside(record):
                     call.complete()
         made: Any = call.made
-        return self._returned(made)
+        return call.shape.value(made) if call.slots is None else call.slots.result(call.shape, made)
 
     def run_once(self, call: StepCall) -> None:
         """Run the plan for a call, which is done then.
@@ -239,7 +257,7 @@ class StepReplay(Replay):
         call.untouched = self._touched == state.touched
         if not call.untouched:
             self._refresh_memories()
-        call.counted, call.expected = look_ahead(self._numbers, self._live)
+        call.counted, call.expected = look_ahead(call.numbers, self._live)
         unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
         call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
         memories.rewritten = call.rewritten = self._rewritten if unseen else None
@@ -247,7 +265,7 @@ class StepReplay(Replay):
         try:
             if rewrites and call.rewritten is None:
                 at_once(starmap(operate, [attributes(self._given_last.cells, "memory", repeat(None))]))
-            replay(call, self._compiled, memories, self._numbers)
+            replay(call, self._compiled, memories, call.numbers)
         except BaseException:
             if not call.done:
                 take_back(again for again, _ in self._live)
@@ -275,9 +293,9 @@ class StepReplay(Replay):
         if self._graded:
             found += self._gradients(call, outputs, held)
         fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
-        made = self._shape.tensors(fresh, call.tensors)
-        if self._slots is not None:
-            held += self._slots.changes(self._shape, made, found, expected)
+        made = call.shape.tensors(fresh, call.tensors)
+        if call.slots is not None:
+            held += call.slots.changes(call.shape, made, found, expected)
         found += [(setattr, self, "_touched", touched), (setattr, self, "_looks", looks),
                   (setattr, call, "made", made)]
         return found, expected, touched
@@ -354,6 +372,28 @@ class StepReplay(Replay):
         return [attributes(self._graded, "_grad", made), (setattr, before, "tensors", made),
                 (setattr, before, "storages", storages), (setattr, before, "cells", cells),
                 (setattr, self, "_rewritten", rewritten)]
+
+
+class NumberedStep:
+    """A step's replay with other numbers. What it knows of its memories, it knows for all of them.
+
+    Attributes:
+        slots: the places that it writes to, with what it puts there.
+    """
+
+    def __init__(self, step: StepReplay, numbers: list[Any], shape: Result | None):
+        self._step, self._numbers = step, numbers
+        own, slots = step.shape_and_slots
+        self._shape = own if shape is None else shape
+        self.slots = slots if slots is None or shape is None else slots.filled(shape)
+
+    def ready(self, tensors: Sequence[Any]) -> bool:
+        """See `StepReplay.ready`."""
+        return self._step.ready(tensors)
+
+    def run(self, tensors: Sequence[Any]) -> Any:
+        """Run the plan; returns the function's result over new memory."""
+        return self._step.run_call(StepCall(self._step, tensors, self._numbers, self._shape, self.slots))
 
 
 def _compute_before(live: list[Storage]) -> None:

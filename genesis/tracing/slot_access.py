@@ -34,6 +34,11 @@ def putting_back(x: Difference) -> Change:
     return putting(replace(x, now=x.before), x.before)
 
 
+def cut_off(items: list[Any]) -> Change:
+    """What takes away all that is appended to the list from now on."""
+    return items.__delitem__, slice(len(items), None)
+
+
 def putting(x: Difference, value: Any) -> Change:
     """What puts a value into the place."""
     owner, key = x.owner, x.key

@@ -31,7 +31,7 @@ from genesis.tracing.checks import APPENDED, Difference, same
 from genesis.tracing.explanation import value_text
 from genesis.tracing.results import Result, reads
 from genesis.tracing.signature import describe
-from genesis.tracing.slot_access import is_put_by_c, looking, now_in, putting
+from genesis.tracing.slot_access import cut_off, is_put_by_c, looking, now_in, putting
 from genesis.tracing.snapshot import SIMPLE, NotReplayable
 
 
@@ -60,7 +60,6 @@ class Slots:
         self._made = made
         self._puts: list[tuple[Difference, Any]] = []
         self._later: list[tuple[Difference, Any]] = []
-        self._kinds = frozenset(kinds)
         self._in_modules = any(x.slowly for x in (*made, *counted))
         self._numbers_in_modules = any(x.slowly for x in self.numbers)
         self.reasons = reasons
@@ -106,7 +105,7 @@ class Slots:
     def can_run_twice(self) -> bool:
         """Whether what the call does to the places is undone by putting back what was there. A dictionary keeps the
         key that was first, which may be a stand-in."""
-        return self._kinds <= {"given", "stored", "fixed", "number", "counted"} and not self._later and all(
+        return all(is_put_by_c(x) for x, _ in self._later) and all(
             not isinstance(x.owner, dict) or isinstance(x.key, str)
             for x in (*self._made, *[x for x, _ in self._counted]))
 
@@ -119,15 +118,21 @@ class Slots:
         """What was in the given places before the captured call."""
         return [x.before for x in self._givens]
 
-    def values_now(self) -> list[Any]:
-        """What is in the places now that a replay makes something for."""
-        return [now_in(x.owner, x.key) for x in self._made]
+    def lengths(self) -> list[int]:
+        """How long the lists are that the call appends to."""
+        return [len(x.owner) for x in self._made if x.key is APPENDED]
+
+    def values_now(self, lengths: Iterable[int]) -> list[Any]:
+        """What is in the places now that a replay makes something for; of lists, what is behind these lengths."""
+        ends = iter(lengths)
+        return [tuple(x.owner[next(ends):]) if x.key is APPENDED else now_in(x.owner, x.key) for x in self._made]
 
     def put(self, given: Sequence[Any]) -> None:
         """Put these values into the given places, and into the others what was there before the captured call."""
         values = {id(x): value for x, value in zip(self._givens, given, strict=True)}
         for x in (*self._made, *self.numbers):
-            self._put(x, values.get(id(x), x.before))
+            if x.key is not APPENDED:
+                self._put(x, values.get(id(x), x.before))
 
     def numbers_are(self, given: Sequence[Any]) -> bool:
         """Whether the places of numbers, of which a replay writes to none, hold what `put` put there."""
@@ -136,8 +141,9 @@ class Slots:
 
     def kept(self) -> Context:
         """A context after which there is in all places what was there before it."""
-        counted = [x for x, _ in self._counted]
-        return _AsBefore([(x, now_in(x.owner, x.key)) for x in (*self._made, *counted, *self.numbers)])
+        places = (*self._made, *[x for x, _ in self._counted], *self.numbers)
+        return _AsBefore([cut_off(x.owner) if x.key is APPENDED else
+                          putting(replace(x, now=now_in(x.owner, x.key)), now_in(x.owner, x.key)) for x in places])
 
     def _put(self, x: Difference, value: Any) -> None:
         call(*putting(replace(x, now=value), value))
@@ -190,12 +196,12 @@ class Slots:
 
 
 class _AsBefore(Context):
-    """A context after which these places hold these values. C puts them there, so that no exception comes between."""
+    """A context after which these changes are made. C makes them, so that no exception comes between."""
 
     __slots__ = ("_puts",)
 
-    def __init__(self, before: Sequence[tuple[Difference, Any]]):
-        self._puts = [putting(replace(x, now=value), value) for x, value in before]
+    def __init__(self, puts: Sequence[Change]):
+        self._puts = puts
 
     def _entering(self) -> Callable[[], object]:
         return partial(len, self._puts)

@@ -12,6 +12,8 @@ from genesis.runtime.plan import Rewritten
 
 if TYPE_CHECKING:
     from genesis.tracing.replay_step import StepReplay
+    from genesis.tracing.results import Result
+    from genesis.tracing.slots import Slots
 
 
 class StepCall:
@@ -19,6 +21,8 @@ class StepCall:
 
     Attributes:
         tensors: its arguments.
+        numbers: those of its program.
+        shape, slots: the structure of its result, and the places that it writes to.
         made: the tensors of the function's result; None before it is done.
         untouched: no storage was looked at since the last call.
         ours: gradients are those of the last call, and nobody else looks at them.
@@ -27,10 +31,12 @@ class StepCall:
         held: what the changes replace, until they are made.
     """
 
-    __slots__ = ("counted", "expected", "held", "made", "ours", "replay", "rewritten", "tensors", "untouched")
+    __slots__ = ("counted", "expected", "held", "made", "numbers", "ours", "replay", "rewritten", "shape", "slots",
+                 "tensors", "untouched")
 
-    def __init__(self, replay: StepReplay, tensors: Sequence[Any]):
-        self.replay, self.tensors = replay, tensors
+    def __init__(self, replay: StepReplay, tensors: Sequence[Any], numbers: list[Any], shape: Result,
+                 slots: Slots | None):
+        self.replay, self.tensors, self.numbers, self.shape, self.slots = replay, tensors, numbers, shape, slots
         self.made: list[Any] | None = None
         self.untouched = self.ours = False
         self.rewritten: Rewritten | None = None

@@ -84,13 +84,16 @@ class StepProgram:
         cells = [_cell(source) for source in self.sources]
         made: list[Node] = []
         live: dict[Node, tuple[int, int]] = {}
+        numbered: dict[Node, int] = {}
         for at, x in enumerate(self._records):
             made.append(self._made(x, made, cells, number))
             if at in self._live:
                 live[made[-1]] = self._live[at]
+            elif x.op is leaves.number:
+                numbered[made[-1]] = len(numbered)
         outputs, contents = [made[at] for at in self._outputs], [made[at] for at in self._contents]
         return CallProgram(outputs, self._asked, contents, [cells[at] for at in self._updated],
-                           dict(zip(cells, self.sources, strict=True)), live)
+                           dict(zip(cells, self.sources, strict=True)), live, numbered)
 
     @staticmethod
     def _made(x: _Record, made: Sequence[Node], cells: Sequence[Cell], number: Callable[[Any], Any]) -> Node:
@@ -112,11 +115,13 @@ class CallProgram:
     Attributes:
         roots: the values that it computes, and those that it writes.
         live: see `StepProgram`.
+        numbered: nodes of its other numbers → which of `StepProgram.numbers` each is.
     """
 
     def __init__(self, outputs: Sequence[Node], asked: int, contents: Sequence[Node],
-                 updated: Sequence[Cell], sources: Mapping[Cell, Any], live: Mapping[Node, tuple[int, int]]):
-        self.roots, self.live = [*outputs, *contents], live
+                 updated: Sequence[Cell], sources: Mapping[Cell, Any], live: Mapping[Node, tuple[int, int]],
+                 numbered: Mapping[Node, int]):
+        self.roots, self.live, self.numbered = [*outputs, *contents], live, numbered
         self._outputs, self._asked, self._contents = outputs, asked, contents
         self._updated, self._source_of = updated, sources
 

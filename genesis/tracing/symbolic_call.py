@@ -101,8 +101,9 @@ class SymbolicCall:
                     with session.running(effects), on_stand_ins, self._symbols.trace:
                         if slots is not None:
                             slots.put(given)
+                        lengths = None if slots is None else slots.lengths()
                         result = function(*args, **kwargs)
-                        after = None if slots is None else slots.values_now()
+                        after = None if slots is None else slots.values_now(lengths)
                 except Exception as error:  # of the user's function, which may raise anything where it expects values
                     raise NotReplayable(
                         effects.refusal or f"on stand-ins it raises {type(error).__name__}") from None
@@ -222,8 +223,6 @@ def _check(capture: Any, kept: Any, symbols: Symbols) -> None:
     effects, slots, step = capture.effects, kept.slots, _step_of(kept)
     if kept.replay.writes_arguments:
         raise NotReplayable("it writes to an argument")
-    if step is not None and any(symbols.number_names):
-        raise NotReplayable("a number of a step changes")
     if step is None and (effects.grads or effects.entry_grads):
         raise NotReplayable("it looks at gradients, or sets them, and ends no step")
     if kept.replay.changes_state:

@@ -72,8 +72,12 @@ class SymbolicStep:
                 sources = call.sources(captured)
                 compiled = plan_for(captured, replay.device, moves=True)
         kinds = [kind.with_shape(tuple(map(number, kind.shape))) for kind in self._kinds]
-        return replay.of_other_sizes(compiled, sources, list(captured.numbers), self._live(call, captured), shape,
-                                     kinds)
+        places: list[list[int]] = [[] for _ in self.numbers]
+        for at, node in enumerate(captured.number_nodes):
+            if node in call.numbered:
+                places[call.numbered[node]].append(at)
+        return replay.of_other_sizes(compiled, sources, list(captured.numbers), places, self._live(call, captured),
+                                     shape, kinds)
 
     def _live(self, call: CallProgram, captured: Captured) -> list[tuple[Any, list[list[int]]]]:
         """What `live_positions` gives of a captured call."""

@@ -252,6 +252,84 @@ def test_what_changes_between_calls_is_the_next_call_s() -> None:
         beside.same(ramp(rows, 4) / 20)
 
 
+def numbered(does: Callable[..., Any], all_kept: list[Any]) -> Callable[[], Made]:
+    """A step over rows with what else `does` does of the turn, given what it keeps, which is noted."""
+    def make() -> Made:
+        net, optimizer, _ = made(Rows, adamw)
+        kept = SimpleNamespace(seen=0, rate=1.0, losses=[], last=None)
+        all_kept.append(kept)
+
+        def step(x: Any, turn: int) -> Any:
+            loss = does(kept, net(x), x, turn)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            kept.last = turn
+            return loss.detach(), kept.seen, kept.rate
+        return net, optimizer, step
+    return make
+
+
+def _index(kept: Any, loss: Any, x: Any, turn: int) -> Any:
+    return loss / (turn + 1) + turn
+
+
+def _rows_seen(kept: Any, loss: Any, x: Any, turn: int) -> Any:
+    kept.seen += x.numel()
+    return loss * (1 - 1 / kept.seen)
+
+
+def _rate_that_falls(kept: Any, loss: Any, x: Any, turn: int) -> Any:
+    kept.rate *= 0.9
+    return loss * kept.rate
+
+
+def _losses_in_a_list(kept: Any, loss: Any, x: Any, turn: int) -> Any:
+    kept.losses.append(loss.detach())
+    return loss
+
+
+def _values_in_a_list(kept: Any, loss: Any, x: Any, turn: int) -> Any:
+    kept.losses.append(turn)
+    return loss
+
+
+@pytest.mark.parametrize("does", [_index, _rows_seen, _rate_that_falls, _losses_in_a_list, _values_in_a_list])
+@pytest.mark.parametrize("lengths", [(7,) * 14, (7, 9, 12, 5, 31, 8, 6, 7, 9, 40, 33, 7, 4, 3)])
+def test_numbers_of_a_step_that_change(does: Callable[..., Any], lengths: tuple[int, ...]) -> None:
+    kept: list[Any] = []
+    beside = Beside(numbered(does, kept))
+    for turn, rows in enumerate(lengths):
+        beside.same(ramp(rows, 4) / 20, turn)
+        assert values([vars(kept[0])]) == values([vars(kept[1])])
+    assert beside.captures <= 6 and beside.compiled.hits >= 8, genesis.explain(beside.compiled)
+
+
+def test_a_replay_of_a_number_may_follow_that_of_another_in_its_midst() -> None:
+    """As where a signal handler calls the step with another number once a replay was chosen."""
+    net, optimizer, step = numbered(_index, [])()
+    own_net, own_optimizer, own = numbered(_index, [])()
+    compiled, x = genesis.compile(own), ramp(7, 4) / 20
+    for turn in range(6):
+        step(x, turn)
+        compiled(x, turn)
+    assert counts(compiled)[1] >= 3
+
+    first, second = compiled._candidates, [True]
+
+    def between(key: Any, tensors: list[Any]) -> Any:
+        for found in first(key, tensors):
+            if second.pop() if second else False:
+                compiled(x, 20)
+            yield found
+    compiled._candidates = between
+    compiled(x, 6)
+    del compiled._candidates
+    step(x, 20)
+    step(x, 6)
+    assert trained(own_net, own_optimizer) == trained(net, optimizer)
+
+
 # What a run on stand-ins leaves
 
 def test_nothing_is_left_of_a_run_on_stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
