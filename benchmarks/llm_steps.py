@@ -3,13 +3,16 @@
     python benchmarks/llm_steps.py --out
     python benchmarks/llm_steps.py --rows prefill,full
     python benchmarks/llm_steps.py --rows full --sides torch --seconds 400    # compiles for minutes at first
+    python benchmarks/llm_steps.py --rows full,lora --parts                   # torch compiles a block once
     python benchmarks/llm_steps.py --tiny              # on the CPU: does the script work?
 
 `prefill` reads 2,048 tokens into a fixed cache with a Qwen3 of 0.6B in bfloat16, to the first token; `full` is a step
 of AdamW on all weights of that model, float32 with bfloat16 autocast, on 8 rows of 2,048; `lora` one on low-rank
 layers (rank 16) beside a Llama of 8B in bfloat16, on 2 rows. Each library runs in a process of its own; a time is the
 median of the rounds' means, the device waited for at the ends of a round. Memory is the most that a step has
-allocated, beyond weights and the optimizer's state.
+allocated, beyond weights and the optimizer's state. With `--parts` torch compiles each block, and the head with the
+loss, apart (torchtitan's way of training), not the whole model. `--mode reduce-overhead` replays torch's prompt as a
+CUDA graph, whose memory is not in torch's count.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -107,14 +111,14 @@ def genesis_side(row: str, tiny: bool) -> tuple[Any, Callable[[], Any], int]:
     return genesis, genesis.compile(step), bytes_of(model) + 8 * sum(p.numel() for p in learnt)
 
 
-def torch_side(row: str, tiny: bool) -> tuple[Any, Callable[[], Any], int]:
-    """The same in torch, compiled."""
+def torch_side(row: str, tiny: bool, parts: bool, mode: str) -> tuple[Any, Callable[[], Any], int]:
+    """The same in torch, compiled in this mode: whole, or the parts of a step apart."""
     import torch
     from torch_llm import Model, with_low_rank
     fields, batch, length = shape_of(row, tiny)
     device = "cpu" if tiny else "cuda"
     torch.manual_seed(0)
-    compiled = (lambda f: f) if tiny else torch.compile
+    compiled = (lambda f: f) if tiny else partial(torch.compile, mode=mode)
     ids = torch.randint(0, fields["vocab_size"], (batch, length), device=device)
     with torch.device(device):
         model = Model(fields, row != "lora")
@@ -123,6 +127,8 @@ def torch_side(row: str, tiny: bool) -> tuple[Any, Callable[[], Any], int]:
             slots = batch, fields["num_key_value_heads"], length + 8, fields["head_dim"]
             caches = [(torch.zeros(slots, dtype=torch.bfloat16), torch.zeros(slots, dtype=torch.bfloat16))
                       for _ in range(fields["num_hidden_layers"])]
+            for x in (x for pair in caches for x in pair):  # a graph writes to these themselves
+                torch._dynamo.mark_static_address(x)
             following = compiled(model.eval().following)
 
             def read() -> Any:
@@ -133,7 +139,9 @@ def torch_side(row: str, tiny: bool) -> tuple[Any, Callable[[], Any], int]:
             with_low_rank(model, RANK)
     learnt = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learnt, lr=1e-5, fused=True)
-    forward = compiled(model.train())
+    forward = model.train() if parts else compiled(model.train())
+    if parts and not tiny:
+        model.compile_parts(mode=mode)
 
     def step() -> Any:
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -150,9 +158,9 @@ def bytes_of(model: Any) -> int:
     return sum(p.numel() * p.element_size() for p in {id(p): p for p in model.parameters()}.values())
 
 
-def side(name: str, row: str, tiny: bool, count: int) -> dict[str, Any]:
+def side(name: str, row: str, tiny: bool, parts: bool, mode: str, count: int) -> dict[str, Any]:
     """What one library takes for a row."""
-    library, run, held = (genesis_side if name == "genesis" else torch_side)(row, tiny)
+    library, run, held = genesis_side(row, tiny) if name == "genesis" else torch_side(row, tiny, parts, mode)
     cuda = None if tiny else library.cuda
     ms, first = rounds(run, (lambda: None) if cuda is None else cuda.synchronize, count, 1 if tiny else 5)
     above = 0.0
@@ -185,19 +193,21 @@ def main() -> None:
     parser.add_argument("--sides", default="genesis,torch", help="comma-separated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=240, help="that a library may take for a row")
+    parser.add_argument("--mode", default="default", help="of torch.compile")
+    parser.add_argument("--parts", action="store_true", help="torch compiles each block and the loss apart")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU")
     parser.add_argument("--as", dest="name", help=argparse.SUPPRESS)
     record.add_out(parser)
     args = parser.parse_args()
     if args.name:
-        print(json.dumps(side(args.name, args.rows, args.tiny, args.rounds)))
+        print(json.dumps(side(args.name, args.rows, args.tiny, args.parts, args.mode, args.rounds)))
         return
     found = []
     for row in args.rows.split(","):
-        result: dict[str, Any] = {"row": row}
+        result: dict[str, Any] = {"row": row, "mode": args.mode, "parts": args.parts}
         for name in args.sides.split(","):
             command = [sys.executable, str(Path(__file__)), "--as", name, "--rows", row, "--rounds", str(args.rounds),
-                       *(["--tiny"] if args.tiny else [])]
+                       "--mode", args.mode, *(["--tiny"] if args.tiny else []), *(["--parts"] if args.parts else [])]
             result[name] = answered(command, args.seconds)
             print(f"{row:8}{name:8}{json.dumps(result[name])}", flush=True)
         ours, theirs = result.get("genesis", {}), result.get("torch", {})

@@ -57,6 +57,29 @@ def test_both_have_the_loss_and_gradients_of_the_same_weights(row: str, llm_step
             assert torch.allclose(found, parameter.grad, rtol=1e-3, atol=1e-5), name
 
 
+@pytest.mark.parametrize(("row", "blocks"), [("full", 1), ("lora", 2)])
+def test_parts_compute_what_the_whole_does_and_a_block_is_compiled_once(row: str, blocks: int, llm_steps: Any) -> None:
+    """Once for each kind of input: low-rank layers learn from the second block's input on."""
+    import torch_llm
+    torch._dynamo.reset()
+    fields, batch, length = llm_steps.shape_of(row, True)
+    torch.manual_seed(0)
+    model = torch_llm.Model({**fields, "num_hidden_layers": 12}, row != "lora").train()
+    if row == "lora":
+        torch_llm.with_low_rank(model, llm_steps.RANK)
+    ids = torch.randint(0, fields["vocab_size"], (batch, length))
+    wanted = torch.autograd.grad(model(ids), learnt := [p for p in model.parameters() if p.requires_grad])
+    programs: list[Any] = []
+
+    def noted(program: Any, inputs: Any) -> Any:
+        programs.append(program)
+        return program.forward
+    model.compile_parts(backend=noted)
+    for found, gradient in zip(torch.autograd.grad(model(ids), learnt), wanted, strict=True):
+        assert torch.allclose(found, gradient, atol=1e-6)
+    assert len(programs) == blocks + 1
+
+
 def test_a_tiny_run(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(BENCHMARKS / "llm_steps.py"), "--tiny", "--rows", "prefill", "--rounds", "1",
                     "--out", str(tmp_path)], check=True, capture_output=True)
@@ -68,4 +91,4 @@ def test_a_side_that_takes_too_long_is_told(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(BENCHMARKS / "llm_steps.py"), "--tiny", "--rows", "prefill", "--sides", "torch",
                     "--seconds", "0.1", "--out", str(tmp_path)], check=True, capture_output=True)
     [row] = json.loads((tmp_path / "llm_steps.json").read_text())["rows"]
-    assert row == {"row": "prefill", "torch": {"failed": "it took more than 0.1 s"}}
+    assert row == {"row": "prefill", "mode": "default", "parts": False, "torch": {"failed": "it took more than 0.1 s"}}
