@@ -386,6 +386,21 @@ def test_a_schedule_goes_on_as_torchs_does(name: str) -> None:
     assert rates[0] == pytest.approx(rates[1], rel=1e-9)
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.filterwarnings("ignore")
+def test_a_schedule_goes_on_from_torchs_own_state(name: str) -> None:
+    theirs, peer = with_schedule(name, torch)
+    ours, optimizer = with_schedule(name, steps=0)
+    optimizer.load_state_dict(peer.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    for _ in range(4):
+        rates, wanted = ([group["lr"] for group in one.param_groups] for one in (optimizer, peer))
+        assert rates == pytest.approx(wanted, rel=1e-9)
+        for one, schedule in ((optimizer, ours), (peer, theirs)):
+            one.step()
+            schedule.step(*([1.0] if name == "plateau" else []))
+
+
 def test_a_schedules_numbers_are_the_saved_ones_as_in_torch() -> None:
     found = []
     for library in (genesis, torch):

@@ -33,6 +33,17 @@ def take_parts(scheduler: LRScheduler, state: dict[str, Any]) -> None:
             part.take_values(its)
 
 
+def epoch_of(state: dict[str, Any]) -> Any:
+    """The epoch that a state is of; torch's chained schedules leave it to their parts.
+
+    Raises:
+        KeyError: neither it nor its first part says.
+    """
+    if "last_epoch" in state or not states_of(state):
+        return state["last_epoch"]
+    return epoch_of(states_of(state)[0])
+
+
 def step_back(scheduler: LRScheduler) -> None:
     """Take the first step of a schedule back, or of its parts."""
     for part in scheduler.parts():
@@ -116,6 +127,10 @@ class ChainedScheduler(_Combined):
         for scheduler in self.schedulers:
             scheduler.step(epoch)
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def take_values(self, state: dict[str, Any]) -> None:
+        """Set what is in a state dict, and the epoch of its parts where it has none of its own, as torch's."""
+        super().take_values({"last_epoch": epoch_of(state), **state})
 
     def take(self, state: dict[str, Any]) -> None:
         """The epoch, then each schedule's own state; together they set the rates."""

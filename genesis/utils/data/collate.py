@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, 
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from genesis.frontend.default_dtypes import get_default_dtype
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.tensor import Tensor
 from genesis.ops.creation import as_tensor
+from genesis.ops.parts import stack
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +29,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     >>> default_collate([{"x": [1.0, 2.0], "name": "a"}, {"x": [3.0, 4.0], "name": "b"}])
     {'x': [tensor([1., 3.], dtype=genesis.float64), tensor([2., 4.], dtype=genesis.float64)], 'name': ['a', 'b']}
     """
-    return mapped(stacked(batch), as_tensor)
+    return mapped(stacked(batch, True), as_tensor)
 
 
 def default_convert(data: Any) -> Any:
@@ -41,11 +43,18 @@ def converted(data: Any, make: Callable[[Any], Tensor]) -> Any:
     return mapped(data, lambda x: x if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else make(x))
 
 
-def stacked(batch: Sequence[Any]) -> Any:
-    """`default_collate`, with numpy arrays."""
+def stacked(batch: Sequence[Any], learnt: bool = False) -> Any:
+    """`default_collate`, with numpy arrays.
+
+    Args:
+        batch: the samples.
+        learnt: tensors that require gradients are stacked as tensors, through which gradients flow.
+    """
     import numpy as np
     first = batch[0]
     if isinstance(first, Tensor):
+        if learnt and any(tensor.requires_grad for tensor in batch):
+            return stack(list(batch))
         return _stack([_elements(tensor) for tensor in batch])
     if isinstance(first, np.ndarray):
         if first.dtype.kind in "SUO":
@@ -55,16 +64,17 @@ def stacked(batch: Sequence[Any]) -> Any:
         return np.array(batch)
     if isinstance(first, float):
         return np.array(batch, np.float64)
-    if isinstance(first, (bool, int)):
-        return np.array(batch)
+    if isinstance(first, (bool, int)):  # as torch.tensor of the numbers, so that floats among them are of its default
+        numbers = np.array(batch)
+        return numbers.astype(get_default_dtype().numpy) if numbers.dtype.kind == "f" else numbers
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        return _mapping_like(first, {key: stacked([sample[key] for sample in batch]) for key in first})
+        return _mapping_like(first, {key: stacked([sample[key] for sample in batch], learnt) for key in first})
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("default_collate: each element in list of batch should be of equal size")
-        parts = [stacked(part) for part in zip(*batch, strict=True)]
+        parts = [stacked(part, learnt) for part in zip(*batch, strict=True)]
         if hasattr(first, "_fields"):
             return type(first)(*parts)
         return parts if isinstance(first, tuple) else _sequence_like(first, parts)  # a list for tuples, as torch's

@@ -14,7 +14,14 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import Suggesting
 from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, as_tensor, device_from
-from genesis.utils.data.collate import as_arrays, as_tensors, converted, stacked
+from genesis.utils.data.collate import (
+    as_arrays,
+    as_tensors,
+    converted,
+    default_collate,
+    default_convert,
+    stacked,
+)
 from genesis.utils.data.dataset import IterableDataset, Sample
 from genesis.utils.data.passes import Pass, Place, Raised, Standing, each
 from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, kept_seed
@@ -30,7 +37,7 @@ class DataLoader(Suggesting, Generic[Sample]):
         shuffle: in another random order in each pass.
         sampler, batch_sampler: which indices come, instead of `shuffle`; lists of them, instead of `batch_size` too.
         num_workers: processes that make batches meanwhile; 0 makes them here, when they are asked for.
-        collate_fn: samples → a batch; `default_collate` by default.
+        collate_fn: samples → a batch; `default_collate` by default, and `default_convert` of samples themselves.
         pin_memory: batches lie in page-locked memory, where there is a GPU.
         pin_memory_device: taken for torch's sake: page-locked memory is so for all GPUs.
         drop_last: leave the last batch out if it is smaller.
@@ -74,9 +81,11 @@ class DataLoader(Suggesting, Generic[Sample]):
         self.multiprocessing_context = multiprocessing_context
         self.dataset, self.num_workers, self.pin_memory, self.drop_last = dataset, num_workers, pin_memory, drop_last
         self.timeout, self.worker_init_fn, self.generator = timeout, worker_init_fn, generator
-        self.prefetch_factor, self.persistent_workers = prefetch_factor or 2, persistent_workers
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.persistent_workers = persistent_workers
         self.batch_size = None if batch_sampler is not None else batch_size
-        self.collate_fn = collate_fn
+        self.collate_fn: Callable[[Any], Any] = collate_fn if collate_fn is not None else (
+            default_convert if self.batch_size is None and batch_sampler is None else default_collate)
         self.pin_memory_device = pin_memory_device
         self.prefetch_device = None if prefetch_device is None else device_from(prefetch_device)
         self._shuffles = bool(shuffle)
@@ -192,9 +201,9 @@ class DataLoader(Suggesting, Generic[Sample]):
             raise RuntimeError(f"DataLoader: the dataset or collate_fn raised StopIteration at {indices}") from error
 
     def _collated(self, samples: Any, single: bool = False) -> Any:
-        if self.collate_fn is None and not single:
-            return _Stacked(stacked(samples))
-        found = samples if self.collate_fn is None else self.collate_fn(samples)
+        if self.collate_fn is default_collate and not single:
+            return _Stacked(stacked(samples, self._stays_here))
+        found = samples if self.collate_fn is default_convert else self.collate_fn(samples)
         return found if self._stays_here else as_arrays(found)
 
     @property
@@ -207,7 +216,7 @@ class DataLoader(Suggesting, Generic[Sample]):
         if isinstance(batch, _Stacked):
             return converted(batch.data, make)
         found = batch if self._stays_here else as_tensors(batch, make)
-        return found if self.collate_fn is not None else converted(found, make)
+        return converted(found, make) if self.collate_fn is default_convert else found
 
     def _made_here(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
         source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
@@ -257,7 +266,7 @@ class DataLoader(Suggesting, Generic[Sample]):
             else:
                 return
             asked += 1
-        for _ in range(len(workers) * self.prefetch_factor):
+        for _ in range(len(workers) * (self.prefetch_factor or 1)):
             ask()
         while wanted < asked and len(over) < len(workers):
             while wanted not in here:

@@ -31,6 +31,9 @@ class Point(NamedTuple):
 SAMPLES: dict[str, Any] = {
     "numbers": [1, 2, 3, 4, 5],
     "floats": [0.5, 1.5, 2.5, 3.5, 4.5],
+    "integers before floats": [1, 2.5, 3, 4, 5],
+    "floats before integers": [1.5, 2, 3, 4, 5],
+    "booleans before integers": [True, 2, False, True, 5],
     "bools": [True, False, True, True, False],
     "texts": ["a", "bc", "d", "e", "f"],
     "arrays": [np.full((2, 3), i, np.float32) for i in range(5)],
@@ -309,6 +312,29 @@ def test_what_a_collate_function_makes_here_is_the_batch() -> None:
     batch = next(iter(GD.DataLoader(range(4), 2, collate_fn=lambda found: weight * genesis.tensor(found))))
     batch.sum().backward()
     assert weight.grad is not None and weight.grad.tolist() == [0, 1]
+
+
+def test_gradients_go_through_batches_that_are_made_here() -> None:
+    """A dataset of what is learnt, such as a vector for each sample."""
+    for library, module in ((torch, TD), (genesis, GD)):
+        learnt = library.ones(3, 2, requires_grad=True)
+        for (batch,) in module.DataLoader(module.TensorDataset(learnt), 2):
+            (batch * library.tensor([1.0, 2.0])).sum().backward()
+        module.default_collate([learnt[0], learnt[2]]).sum().backward()
+        assert learnt.grad.tolist() == [[2, 3], [1, 2], [2, 3]]
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"num_workers": 1}, {"batch_size": None}, {"num_workers": 1, "prefetch_factor": 4},
+    {"batch_sampler": [[0, 1]]}], ids=str)
+def test_what_a_loader_says_of_itself_is_torchs(options: dict[str, Any]) -> None:
+    """Libraries make a loader anew from these."""
+    ours, theirs = GD.DataLoader(range(4), **options), TD.DataLoader(range(4), **options)
+    for name in ("batch_size", "num_workers", "prefetch_factor", "drop_last", "timeout", "persistent_workers"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.collate_fn.__name__ == theirs.collate_fn.__name__
+    again = GD.DataLoader(range(4), **options, collate_fn=ours.collate_fn)
+    assert [plain(x) for x in again] == [plain(x) for x in ours] == [plain(x) for x in theirs]
 
 
 def test_batches_come_where_shared_memory_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
