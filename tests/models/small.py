@@ -71,6 +71,9 @@ def pair(name: str, folder: Path, dtype: torch.dtype = torch.float32, shard: str
     torch.manual_seed(0)
     kind = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
     theirs = getattr(transformers, kind)(getattr(transformers, f"{family}Config")(**fields)).to(dtype).eval()
+    with torch.no_grad():  # which begin as 0 and 1, where one that is left out would not be missed
+        for vector in (p for p in theirs.parameters() if p.ndim == 1):
+            vector.add_(torch.randn_like(vector) * 0.2)
     theirs.save_pretrained(folder, max_shard_size=shard)
     return Pair(theirs, AutoModelForCausalLM.from_pretrained(folder), folder)
 
