@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 BLOCKS: Final = (1024, 2048, 4096)
-"""Positions of a block: as few as leave no more than `MOST_BLOCKS`, so that many programs share the sorting."""
+"""Positions of a block: as few as leave no more than `FEW_BLOCKS`, so that many programs share the sorting."""
 
-MOST_BLOCKS: Final = 64
-"""Maximum blocks: whoever adds up a bin reads of each of them where the bin lies there."""
+FEW_BLOCKS: Final = 64
+"""Blocks up to which they are shorter than the longest: whoever adds up a bin reads of each of them where the bin lies
+there, and looks for each of its words among them."""
+
+MOST_BLOCKS: Final = 512
+"""Maximum blocks, all of them as long as can be."""
 
 LOW_BITS: Final = 12
 """Maximum bits of a row's number within its bin, for tables of up to a million rows: each of a bin's programs looks
@@ -43,10 +47,12 @@ through all of the bin's words, and has a flag for each share of them."""
 def block_of(count: int) -> int:
     """Positions of a block of an index of so many; 0 where blocks would be too many.
 
-    >>> block_of(100), block_of(100_000), block_of(262_145)
-    (1024, 2048, 0)
+    >>> block_of(100), block_of(100_000), block_of(1_000_000), block_of(2_097_153)
+    (1024, 2048, 4096, 0)
     """
-    return next((block for block in BLOCKS if most(count) <= block * MOST_BLOCKS), 0)
+    if most(count) > BLOCKS[-1] * MOST_BLOCKS:
+        return 0
+    return next((block for block in BLOCKS if most(count) <= block * FEW_BLOCKS), BLOCKS[-1])
 
 
 def bin_bits(rows: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import block_sums, block_words, group_sums, long_sort, row_sums
+from genesis.codegen.cuda.templates import block_sums, block_words, long_sort, ordered_hits, row_sums
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
@@ -24,13 +24,15 @@ from tests.sweeping import sweep_but
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indices of some hundred positions have several blocks, and bins several shares."""
+    """Indices of some hundred positions have several blocks, bins several shares, and programs several lists of
+    hits, one after another."""
     monkeypatch.setattr(structural_memo, "_closed", {})
     monkeypatch.setattr(row_sums, "LONGEST", 0)
     monkeypatch.setattr(block_rows, "BLOCKS", (256, 512))
-    monkeypatch.setattr(block_sums, "ROUNDS", 1)
-    for where in (row_sums, group_sums):
-        monkeypatch.setattr(where, "ENOUGH", 2)
+    monkeypatch.setattr(block_sums, "SHARE", 64)
+    monkeypatch.setattr(ordered_hits, "ENOUGH", 2)
+    monkeypatch.setattr(ordered_hits, "STEP", 256)
+    monkeypatch.setattr(ordered_hits, "LISTED_AT_EASE", 32)
     for where in (block_rows, block_words, long_sort):
         monkeypatch.setattr(where, "DIGIT", 4)
     monkeypatch.setattr(block_words, "BINS", 16)
@@ -134,7 +136,7 @@ def test_programs_for_shares_leave_all_flags_0() -> None:
 
 
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
-    ((20439, 32), 100_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
+    ((20_000, 32), 500_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
     pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow), ((150_000, 32), 30_000, "float32")])
 def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], count: int,
                                            dtype: str) -> None:
@@ -155,16 +157,6 @@ def test_sums_by_blocks_of_any_number_compile(monkeypatch: pytest.MonkeyPatch) -
         assert all(compile_cubin(kernel) for kernel in kernels)
 
 
-def test_programs_that_would_take_two_turns_have_fewer_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of 32 KB leave room for 660 of the 831 programs, of 16 KB for all; if none has room, so many stay."""
-    monkeypatch.undo()
-    last = scheduled((20_439, 32), 0, 100_000, "bfloat16", True).groups[-1]
-    assert emit(last).constexprs["GROUPS"] == 4
-    monkeypatch.setattr(block_sums, "RESERVED", 1 << 20)
-    monkeypatch.setattr(structural_memo, "_closed", {})
-    assert emit(last).constexprs["GROUPS"] == 8
-
-
 def test_shares_have_a_flag_each_and_room() -> None:
     for count in (3000, 100_000, 262_144):
         for programs in (1, 8, 100, 400):
@@ -179,6 +171,6 @@ def test_shares_have_a_flag_each_and_room() -> None:
 
 def test_blocks_are_few_and_bins_not_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    index, table = an_input(0, (300_000,), int64), an_input(1, (1, 3 << 20, 4))
+    index, table = an_input(0, (3_000_000,), int64), an_input(1, (1, 3 << 20, 4))
     assert not block_rows.fits_blocks(table, an_input(0, (1000,), int64))
     assert not block_rows.fits_blocks(an_input(1, (1, 9, 4)), index)

@@ -1,7 +1,7 @@
 """Rows added to a table by an index whose blocks are in the order of bins (`ir/ops/block_rows.py`), in one launch.
 
 A program has some rows of a bin. A table tells it where the bin lies in each block; it looks through these pieces, one
-behind the other, for its rows, as `row_sums.py` does through all of an index.
+behind the other, for its rows, puts its hits into the order of the rows and adds these up (`ordered_hits.py`).
 
 A bin that is hit so often that it fills *shares* of the sorted positions is added up by others: programs of lower
 numbers, which find the bin that their share lies in and hand over its sums. The bin's own programs have what is left,
@@ -11,14 +11,12 @@ bit depends on who comes first.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
-from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.source import Exchange, KernelSource
-from genesis.codegen.cuda.templates.group_sums import Words, narrow_tiles
-from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, Tiles, tiles_of
+from genesis.codegen.cuda.templates.ordered_hits import THREADS, OrderedHits, ordered_tiles
+from genesis.codegen.cuda.templates.row_sums import expected_hits
 from genesis.ir.node import Node
 from genesis.ir.ops.sort_steps import DIGIT
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
@@ -26,11 +24,11 @@ from genesis.ir.sym_int import hint, most
 from genesis.ir.types import int32, tensor_type
 from genesis.passes.groups import Group
 
-ROUNDS: Final = 16
-"""Minimum rounds of hits, of 1.2 µs each, that a share takes if all its positions hit one program's rows."""
+SHARE: Final = 4096
+"""Maximum of the positions that a share has at least: a program that all of them hit ranks them in some 5 µs."""
 
-RESERVED: Final = 1024
-"""Bytes of shared memory that each program of a multiprocessor takes beside its own."""
+SHARE_ELEMENTS: Final = 1 << 17
+"""Elements of the source that a share has at least, up to `SHARE`: a program adds them in some 10 µs (reckoned)."""
 
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
@@ -70,7 +68,7 @@ SIXTEENTHS: Final = DIGIT // 2
 """Bits of a bin's number that a step of the search for one tells."""
 
 
-class _BlockSums(Words):
+class _BlockSums(OrderedHits):
     """One kernel.
 
     Attributes:
@@ -79,45 +77,23 @@ class _BlockSums(Words):
         share, shares: positions of a share and how many there may be; 0 where no bin is shared.
     """
 
-    registers = REGISTERS
-
     def __init__(self, group: Group, node: Node):
-        base, words, *_ = node.inputs
+        base, words, self.ends, source = node.inputs
         self.bits, self.block = node["bits"], node["block"]
         outer, rows, inner = (hint(size) for size in base.shape)
-        sizes = outer, rows, inner, hint(words.type.numel), node.dtype.itemsize
-        tiles = narrow_tiles(tiles_of(*sizes), *sizes)
-        self.take(group, node, replace(tiles, rows=min(tiles.rows, 1 << self.bits)))
-        if (fewer := self.in_one_turn()) is not None:
-            self.take(group, node, fewer)
-
-    def take(self, group: Group, node: Node, tiles: Tiles) -> None:
-        """Share the work out in these tiles."""
-        base, words, self.ends, source = node.inputs
-        super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
+        count = hint(words.type.numel)
+        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize, 1 << self.bits)
+        super().__init__(group, node, base, words, source, tiles, expected_hits(tiles.rows, rows, count))
         self.many = "many"
         self.pieces = power_of_two(most(self.ends.shape[1]))
         self.several = (1 << self.bits) // self.tiles.rows
-        count = most(words.type.numel)
         beside = self.several * most(self.outer) * -(-most(self.inner) // self.tiles.columns)
         bins = -(-most(self.length) // (1 << self.bits))
-        self.share = share_of(count, bins, beside, self.tiles.rows * self.tiles.columns * self.size,
-                              ROUNDS * self.tiles.groups * BESIDE[1])
-        self.shares = count // self.share if self.share else 0
+        self.share = share_of(most(words.type.numel), bins, beside, self.tiles.rows * self.tiles.columns * self.size,
+                              min(SHARE, SHARE_ELEMENTS // self.tiles.columns))
+        self.shares = most(words.type.numel) // self.share if self.share else 0
         self.pieces_at = self.sums
         self.sums += max(8 * self.pieces, 16)
-
-    def in_one_turn(self) -> Tiles | None:
-        """Tiles with half as many groups, whose sums take half of the shared memory, where all programs run at once
-        with these and do not with more: a program waits for loads most of its time."""
-        tiles = self.tiles
-        programs = hint(self.programs) * hint(self.outer) * -(-hint(self.inner) // tiles.columns)
-        sums = tiles.groups * tiles.rows * tiles.columns * self.size
-        at_once, then = (H200.multiprocessors * (H200.shared_memory // (self.sums + nbytes + RESERVED))
-                         for nbytes in (sums, sums // 2))
-        if tiles.groups <= max(WARPS * 32 // tiles.columns, 1) or not at_once < programs <= then:
-            return None
-        return replace(tiles, groups=tiles.groups // 2)
 
     @property
     def helpers(self) -> int:
@@ -210,27 +186,31 @@ class _BlockSums(Words):
         found = super().place()
         return [*found, "inside &= ~helps"] if self.share else found
 
-    def more(self) -> list[str]:
-        """What the programs for shares of the bin have added up, in their order. All have begun before this one."""
+    def waited(self) -> list[str]:
+        """Wait for the programs for shares of the bin: all have begun before this one."""
         if not self.share:
             return []
-        unrolled = min(4, max(1, 64 * 32 * self.tiles.warps // (self.tiles.rows * self.tiles.columns)))  # registers
         return ["shares = tl.where(helps, 0, chunk_1 - chunk_0)",
+                f"next_share = {self.several} * tl.num_programs(1)",
+                f"tile = (row_0 // ROWS % {self.several}).to(tl.int32)",
+                f"number = {self.number(f'tl.where(helps, program, chunk_0 * {self.several} + tile)')}",
                 "if shares > 0:",
                 *(f"    {line}" for line in (
-                    f"tile = (row_0 // ROWS % {self.several}).to(tl.int32)",
-                    f"number = {self.number(f'chunk_0 * {self.several} + tile')}",
-                    f"next_share = {self.several} * tl.num_programs(1)",
-                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * WARPS)})",  # an element for every thread
+                    f"each = tl.arange(0, {max(power_of_two(self.shares), THREADS)})",  # an element for every thread
                     "flag = flags + (number + each * next_share)",
                     "ready = tl.full((), 0, tl.int32)",
                     "while ready < shares:",
                     '    seen = tl.atomic_add(flag, 0, mask=each < shares, sem="acquire", scope="gpu")',
                     "    ready = tl.sum(tl.where(each < shares, seen, 0))",
                     "tl.debug_barrier()",
-                    'tl.atomic_xchg(flag, 0, mask=each < shares, sem="relaxed", scope="gpu")',
-                    f"for s in tl.range(0, shares, loop_unroll_factor={unrolled}):",
-                    f"    total += tl.load({self.part('(number + s * next_share)')}, volatile=True)"))]
+                    'tl.atomic_xchg(flag, 0, mask=each < shares, sem="relaxed", scope="gpu")'))]
+
+    def more(self) -> list[str]:
+        """What the programs for shares of the bin have added up, in their order."""
+        if not self.share:
+            return []
+        return ["for s in tl.range(0, shares, loop_unroll_factor=4):",
+                f"    total += tl.load({self.part('(number + s * next_share)')}, volatile=True)"]
 
     def number(self, program: str) -> str:
         """The number of a program for a share, of this one's outer size and columns, among all."""
@@ -241,13 +221,17 @@ class _BlockSums(Words):
         """Where the sums of the program for a share with this number are."""
         return f"parts + ({number} * (ROWS * COLUMNS) + row_near * COLUMNS + near)"
 
+    def handed_over(self) -> list[str]:
+        """The sums of a share are for the program that waits for them."""
+        if not self.share:
+            return []
+        return [f"tl.store({self.part('number')}, total, mask=helps & (row_near >= 0) & (near >= 0))"]
+
     def ended(self) -> list[str]:
         """The sums go to memory, those of a share to the program that waits for them."""
         if not self.share:
             return super().ended()
         return [*super().ended(),
                 "if helps:",
-                f"    number = {self.number('program')}",
-                f"    tl.store({self.part('number')}, total)",
                 "    tl.debug_barrier()",
                 '    tl.atomic_xchg(flags + number, 1, sem="release", scope="gpu")']

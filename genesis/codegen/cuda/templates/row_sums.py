@@ -169,13 +169,16 @@ class RowSums:
         length: rows of the result.
         many: how many positions a program looks through, as text.
         step: positions that it compares at a time.
+        at_ease: hits that a warp may have listed before another step.
         listed: most hits of a warp's list.
         beside: rows that each group of lanes loads at once.
         vector: neighbouring elements of a row that a thread loads at once.
         registers: most of a thread; 0: no bound.
+        rarely_plus: whether most warps have nothing to add where they might.
     """
 
     registers = REGISTERS
+    rarely_plus = False
 
     def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles,
                  step: int = LONGEST_STEP):
@@ -189,7 +192,8 @@ class RowSums:
         self.to_int64 = ".to(tl.int64)" if any_needs_int64(node.type.numel, self.added.type.numel) else ""
         count, warps, itemsize = hint(index.type.numel), tiles.warps, added.dtype.itemsize
         self.step = min(max(power_of_two(count), STEP), step, 1024 * warps)
-        self.listed = self.step // warps + LISTED_AT_EASE
+        self.at_ease = LISTED_AT_EASE
+        self.listed = self.step // warps + self.at_ease
         self.sums = -(-warps * (self.listed + 1) * 4 // 16) * 16
         self.vector = tiles.vector(itemsize)
         hits = expected_hits(tiles.rows, hint(self.length), count)
@@ -198,17 +202,31 @@ class RowSums:
     def source(self) -> KernelSource:
         """The finished kernel."""
         tiles = self.tiles
-        helpers = "\n".join((words_helper(self.sums + tiles.groups * tiles.rows * tiles.columns * self.size),
-                             *(helper(kind) for kind in sorted({"s32", self.kind})
-                               for helper in (put_helper, get_helper)), plus_helper(self.kind, self.vector),
-                             listed_helper(self.listed, tiles.warps)))
+        helpers = "\n".join((words_helper(self.sums + self.sums_bytes), *self.helpers_used))
         text = ["words = g_words()", f"blocks = {self.programs}", *self.owned(), *self.begun(), *self.listed_hits(),
                 *self.ended()]
-        found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]},
-                                 {"XBLOCK": 1, "RBLOCK": self.step, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
-                                  "GROUPS": tiles.groups}, self.programs * self.outer, tiles.warps, helpers,
-                                 inputs=self.exchanged)
+        sizes = {"XBLOCK": 1, "RBLOCK": self.step, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
+                 "GROUPS": tiles.groups, **self.sizes}
+        found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]}, sizes,
+                                 self.programs * self.outer, tiles.warps, helpers, inputs=self.exchanged)
         return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1), registers=self.registers)
+
+    @property
+    def sums_bytes(self) -> int:
+        """Bytes of shared memory for sums: those of each group of lanes."""
+        return self.tiles.groups * self.tiles.rows * self.tiles.columns * self.size
+
+    @property
+    def helpers_used(self) -> tuple[str, ...]:
+        """The functions of assembly that the kernel calls, but for that which gives it shared memory."""
+        kinds = sorted({"s32", self.kind})
+        return (*(helper(kind) for kind in kinds for helper in (put_helper, get_helper)),
+                plus_helper(self.kind, self.vector, self.rarely_plus), listed_helper(self.listed, self.tiles.warps))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Further sizes that the kernel's text names."""
+        return {}
 
     @property
     def programs(self) -> int:
@@ -293,7 +311,7 @@ class RowSums:
             "begin = tl.full((), 0, tl.int32)",
             f"while begin < {self.many}:",
             "    fullest = tl.full((), 0, tl.int32)",
-            f"    while (begin < {self.many}) & (fullest <= {LISTED_AT_EASE}):",
+            f"    while (begin < {self.many}) & (fullest <= {self.at_ease}):",
             *(f"        {line}" for line in (
                 *self.looked_at(),
                 "near_row = row - row_0",
@@ -305,8 +323,7 @@ class RowSums:
                 f"fullest = {fullest}",
                 "tl.debug_barrier()")),  # the numbers have been read before they grow
             f"    found = {' + '.join(f'count_{warp}' for warp in warps)}",
-            f"    for first in tl.range(0, found, GROUPS * {self.beside}):",
-            *(f"        {line}" for line in self.summed()),
+            *(f"    {line}" for line in self.summed()),
             "    g_put_s32(words + list_of, list_of * 0, list_of >= 0)",
             "    tl.debug_barrier()",
         ]
@@ -324,16 +341,18 @@ class RowSums:
             f" * {self.inner} + column)",
             f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)")]
         # Below the barrier no load sinks: without it the compiler has half of them wait for the first sums.
-        return [*loads, "tl.debug_barrier()", *(line for at in range(self.beside) for line in (
+        adds = (line for at in range(self.beside) for line in (
             f"spot = {self.spot('group', f'(word_{at} & (ROWS - 1))')}",
-            f"g_plus_{self.kind}(spot, added_{at}.to({total}), here_{at})"))]
+            f"g_plus_{self.kind}(spot, added_{at}.to({total}), here_{at})"))
+        return [f"for first in tl.range(0, found, GROUPS * {self.beside}):",
+                *(f"    {line}" for line in (*loads, "tl.debug_barrier()", *adds))]
 
-    def begins_at(self) -> str:
-        """What the sums are added to."""
+    def begins_at(self, rows: str = "ROWS") -> str:
+        """What the sums of so many rows at a time are added to."""
         total = triton_type(self.total)
         if self.base is None or self.base.op.name == "const":
             first = literal(self.base["value"] if self.base is not None else 0, self.total)
-            return f"tl.full([ROWS, COLUMNS], {first}, {total})"
+            return f"tl.full([{rows}, COLUMNS], {first}, {total})"
         return f"tl.load({self.memory(self.base)} + at, mask=inside, other=0).to({total})"
 
     def place(self) -> list[str]:

@@ -135,21 +135,26 @@ def g_get_{kind}(place):
 '''
 
 
-def plus_helper(kind: str, vector: int = 1) -> str:
+def plus_helper(kind: str, vector: int = 1, rarely: bool = False) -> str:
     """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for.
 
     `vector` of a thread's elements at a time, as many as it has or a divisor: their words are read before the first is
-    written, so that they wait once.
+    written, so that they wait once. A warp that wants none of them goes past, where that is said to be usual
+    (`rarely`); then all of its lanes take part.
     """
     says, each = "Add values to shared memory: to words that no other thread has.", range(vector)
     places, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each] for operand in range(3))
     lines = [f".reg .pred %wanted<{vector}>;", f".reg .{kind} %sum<{vector}>;",
              *(f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;" for k in each),
+             *((".reg .pred %some;", "mov.pred %some, %wanted0;",
+                *(f"or.pred %some, %some, %wanted{k};" for k in each[1:]), "vote.sync.any.pred %some, %some, -1;",
+                "@!%some bra DONE;") if rarely else ()),
              *(f"@%wanted{k} ld.shared.{kind} %sum{k}, [{places[k]}];" for k in each),
              *(f"@%wanted{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
              *(f"@%wanted{k} st.shared.{kind} [{places[k]}], %sum{k};" for k in each)]
     constraints = ",".join(letter for letter in ("r", _REGISTERS[kind], "r") for _ in each)
-    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", _text(lines), constraints,
+    text = _text(lines) + ("\n    DONE:" if rarely else "")
+    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", text, constraints,
                    "place, value, wanted.to(tl.int32)", vector)
 
 

@@ -1,0 +1,273 @@
+"""Rows added to a table by programs that put their hits into the order of their rows, and add a row up in registers.
+
+A program lists what hits its rows as `row_sums.py` does. Then its warps rank what they have listed by row, as a step of
+a sort does by a digit, and `groups` of lanes have equal stretches of the ordered hits: whatever the index, each has as
+much to do as any other. A group loads the source's rows one after another and adds them in registers as long as the row
+of the table is the same; what it has then goes to shared memory, where each row has one sum.
+
+A row whose hits lie in several stretches is the group's in which they begin. The others leave what they have of it
+beside the sums, each in a place of its own, and that group adds these in the order of the groups. So no sum is written
+by two groups, and every bit is the same in each run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.codegen.cuda.block_sizes import power_of_two
+from genesis.codegen.cuda.lowerings import triton_type
+from genesis.codegen.cuda.templates.group_sums import Words
+from genesis.codegen.cuda.templates.row_sums import (
+    BESIDE,
+    ENOUGH,
+    LISTED_AT_EASE,
+    MOST_PROGRAMS,
+    REGISTERS,
+    STEP,
+    WARPS,
+    WIDEST,
+    Tiles,
+    expected_hits,
+)
+from genesis.codegen.cuda.templates.segments import columns_of
+from genesis.codegen.cuda.templates.shared_words import ranked_helper
+from genesis.ir.node import Node
+from genesis.passes.groups import Group
+
+THREADS: Final = 32 * WARPS
+"""Threads of a program."""
+
+MOST_ROWS: Final = 256
+"""Maximum rows of a program: each warp counts its hits by row."""
+
+SUMS_BYTES: Final = 16 << 10
+"""Bytes of shared memory for the sums of a program: with its lists six programs are on a multiprocessor."""
+
+RARELY: Final = 64
+"""Hits of a program up to which it may have twice as many rows, in twice as many bytes: to find its hits takes it
+longer than to add them."""
+
+MANY_HITS: Final = 1024
+"""Hits of a program above which rows are shared out to more programs, up to `MOST_PROGRAMS`."""
+
+FEWEST_LISTED: Final = 32
+"""Hits that a warp may have listed before another step where few are expected."""
+
+LOADED: Final = 64
+"""Bytes of the source's rows that a thread has asked for at once: more of them spill."""
+
+EACH: Final = 16
+"""Elements of the sums that a thread takes at a time where they begin and end."""
+
+
+@dataclass(frozen=True)
+class OrderedTiles(Tiles):
+    """How programs share the work, where all have the same number of warps."""
+
+    @property
+    def warps(self) -> int:
+        return WARPS
+
+    def vector(self, itemsize: int) -> int:
+        return self.groups * self.columns // THREADS
+
+
+def ordered_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int, most: int) -> OrderedTiles:
+    """Blocks for a table of these sizes with elements of so many bytes, `count` positions, `most` rows a program.
+
+    >>> ordered_tiles(1, 20_000, 32, 500_000, 2, 128), ordered_tiles(1, 900_000, 32, 262_144, 4, 4096)
+    (OrderedTiles(rows=32, columns=32, groups=16), OrderedTiles(rows=256, columns=32, groups=16))
+    """
+    columns, size = min(columns_of(inner), WIDEST), max(itemsize, 4)
+    vector = min(16 // size, columns)
+    beside = -(-inner // columns) * outer
+    block = min(power_of_two(rows), MOST_ROWS, most)
+    rarely = expected_hits(max(SUMS_BYTES // (columns * size), 1), rows, count) <= RARELY
+    while block > 1 and block * columns * size > (2 * SUMS_BYTES if rarely else SUMS_BYTES):
+        block //= 2
+    while block > 1 and -(-rows // block) * beside < ENOUGH:
+        block //= 2
+    while (block > 1 and expected_hits(block, rows, count) > MANY_HITS
+           and 2 * -(-rows // block) * beside <= MOST_PROGRAMS):
+        block //= 2
+    return OrderedTiles(block, columns, THREADS * vector // columns)
+
+
+class OrderedHits(Words):
+    """A kernel whose programs add their hits up in the order of their rows.
+
+    Attributes:
+        at_ease: hits that a warp may have listed before another step.
+        ordered_at: where the hits lie in order, in shared memory.
+        counters_at: where each warp counts the hits of each row; a counter more is for lanes without one.
+    """
+
+    registers = REGISTERS
+    rarely_plus = True
+
+    def __init__(self, group: Group, node: Node, base: Node | None, words: Node, source: Node, tiles: Tiles,
+                 hits: int):
+        super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
+        warps = tiles.warps
+        self.at_ease = min(max(power_of_two(hits // warps), FEWEST_LISTED), LISTED_AT_EASE)
+        self.listed = self.step // warps + self.at_ease
+        loaded = self.vector * source.dtype.itemsize
+        self.beside = min(max(power_of_two(2 * hits // tiles.groups), BESIDE[0]), BESIDE[1], LOADED // loaded)
+        self.ordered_at = warps * (self.listed + 1) * 4
+        self.counters_at = self.ordered_at + warps * self.listed * 4
+        self.sums = -(-(self.counters_at + warps * (tiles.rows + 1) * 4) // 16) * 16
+
+    @property
+    def sums_bytes(self) -> int:
+        """A sum for each row, and what each group has of a row that began before its hits."""
+        return (self.tiles.rows + self.tiles.groups) * self.tiles.columns * self.size
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"THREADS": THREADS}
+
+    @property
+    def helpers_used(self) -> tuple[str, ...]:
+        return *super().helpers_used, ranked_helper(self.tiles.rows.bit_length())
+
+    def spot_of(self, slot: str) -> str:
+        """Where the sum of a row, or behind all rows what a group has beside, of the program's columns is.
+
+        A thread's neighbouring columns lie as many words apart as there are threads to a row, so that what a warp reads
+        at a time lies in different banks; and so do those of neighbouring slots.
+        """
+        vector, lanes = self.vector, self.tiles.columns // self.vector
+        at = (f"(({slot}) * COLUMNS + ({slot}) % {vector} * {lanes} + near // {vector} ^ near % {vector} * {lanes})"
+              if vector > 1 else f"(({slot}) * COLUMNS + near)")
+        return f"words + {self.sums} + {at} * {self.size}"
+
+    @property
+    def slice(self) -> int:
+        """Rows whose sums are in registers at a time where they begin and end."""
+        return max(1, min(self.tiles.rows, EACH * THREADS // self.tiles.columns))
+
+    def begun(self) -> list[str]:
+        """Which columns a program has; its sums are 0."""
+        total = triton_type(self.total)
+        return [
+            f"outer = tl.program_id(0){self.to_int64} // blocks",
+            "near = tl.arange(0, COLUMNS)[None, :]",
+            f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
+            "group = tl.arange(0, GROUPS)[:, None]",
+            "lane = tl.arange(0, THREADS)[None, :]",
+            f"row_of = tl.arange(0, {self.slice})[:, None]",
+            f"for near_0 in tl.range(0, ROWS, {self.slice}):",
+            f"    g_put_{self.kind}({self.spot_of('near_0 + row_of')}, tl.zeros([{self.slice}, COLUMNS], {total}), "
+            f"tl.full([{self.slice}, COLUMNS], 1, tl.int1))",
+            *(f"count_{warp} = tl.full((), 0, tl.int32)" for warp in range(self.tiles.warps)),
+            f"list_of = tl.arange(0, {self.tiles.warps})[None, :] * {4 * (self.listed + 1)}",
+            f"counter = (tl.arange(0, {self.tiles.warps})[:, None] * (ROWS + 1) + tl.arange(0, ROWS)[None, :]) * 4",
+            "g_put_s32(words + list_of, list_of * 0, list_of >= 0)",
+            "tl.debug_barrier()",
+            *self.rows.x_lines("tl.full((), 0, tl.int32)"),
+        ]
+
+    def summed(self) -> list[str]:
+        """Put the listed hits into order, and add their rows."""
+        return [*self.ordered(), *self.added_in_order(), *self.joined()]
+
+    def ordered(self) -> list[str]:
+        """The hits of all lists in the order of their rows: each warp counts its own, and then places them."""
+        counters = f"words + {self.counters_at} + lane // 32 * (4 * (ROWS + 1))"
+        ranked = ["for first in tl.range(0, fullest, 32):",
+                  "    word = g_get_s32(list + 4 * (first + lane % 32))",
+                  "    here = first + lane % 32 < own",
+                  f"    place = g_ranked(tl.where(here, word & (ROWS - 1), ROWS), {counters})"]
+        return [
+            f"g_put_s32(words + {self.counters_at} + counter, counter * 0, counter >= 0)",
+            f"g_put_{self.kind}({self.spot_of('ROWS + group')}, "
+            f"tl.zeros([GROUPS, COLUMNS], {triton_type(self.total)}), tl.full([GROUPS, COLUMNS], 1, tl.int1))",
+            "tl.debug_barrier()",
+            f"own = g_get_s32(words + lane // 32 * {4 * (self.listed + 1)})",
+            f"list = words + 4 + lane // 32 * {4 * (self.listed + 1)}",
+            *ranked,
+            "tl.debug_barrier()",
+            f"times = g_get_s32(words + {self.counters_at} + counter)",
+            "of_row = tl.sum(times, 0)",
+            "starts = (tl.cumsum(of_row, 0) - of_row)[None, :] + tl.cumsum(times, 0) - times",
+            "tl.debug_barrier()",
+            f"g_put_s32(words + {self.counters_at} + counter, starts, counter >= 0)",
+            "tl.debug_barrier()",
+            *ranked,
+            f"    g_put_s32(words + {self.ordered_at} + place * 4, word, here)",
+            "tl.debug_barrier()",
+        ]
+
+    def hit(self, place: str) -> str:
+        """The hit at a place of the order."""
+        return f"g_get_s32(words + {self.ordered_at} + ({place}) * 4)"
+
+    def added_in_order(self) -> list[str]:
+        """Each group adds up its stretch of the hits; what a row has goes to its slot when the next row begins."""
+        total, log = triton_type(self.total), self.tiles.rows.bit_length() - 1
+        source, size = self.memory(self.added), self.rows.size
+        loads = [line for at in range(self.beside) for line in (
+            f"place = begun_at + first + {at}",
+            f"here_{at} = (first + {at} < each) & (place < found)",
+            f"word_{at} = {self.hit('tl.minimum(place, found - 1)')}",
+            f"from_row = {source} + ((outer * {size} + (word_{at}.to(tl.uint32) >> {log}).to(tl.int32))"
+            f" * {self.inner} + column)",
+            f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)")]
+        return [
+            "each = (found + (GROUPS - 1)) // GROUPS",
+            "begun_at = group * each",
+            f"current = {self.hit('tl.minimum(begun_at, found - 1)')} & (ROWS - 1)",
+            f"behind = {self.hit('tl.maximum(tl.minimum(begun_at, found) - 1, 0)')} & (ROWS - 1)",
+            "goes_on = (begun_at >= found) | ((begun_at > 0) & (behind == current))",
+            "slot = tl.where(goes_on, ROWS + group, current)",
+            f"total = tl.zeros([GROUPS, COLUMNS], {total})",
+            f"for first in tl.range(0, each, {self.beside}):",
+            *(f"    {line}" for line in loads),
+            "    tl.debug_barrier()",  # below it no load sinks: half of them would wait for the first sums
+            *(f"    {line}" for at in range(self.beside) for line in (
+                f"row = word_{at} & (ROWS - 1)",
+                f"ends = here_{at} & (row != current)",
+                f"g_plus_{self.kind}({self.spot_of('slot')}, total, ends)",
+                f"total = tl.where(ends, 0, total) + added_{at}.to({total})",
+                "current = tl.where(ends, row, current)",
+                "slot = tl.where(ends, row, slot)")),
+        ]
+
+    def joined(self) -> list[str]:
+        """The last row of each stretch: what began before goes beside the sums, and is added where it began."""
+        return [
+            f"g_plus_{self.kind}({self.spot_of('slot')}, total, slot != current)",
+            "tl.debug_barrier()",
+            "next = tl.arange(0, GROUPS)[None, :]",
+            f"next_row = {self.hit('tl.minimum(next * each, found - 1)')} & (ROWS - 1)",
+            "follows = (next > group) & (next * each < found) & (next_row == current) & (slot == current)",
+            "following = tl.sum(follows.to(tl.int32), 1, keep_dims=True)",
+            "for further in tl.range(1, tl.max(following) + 1):",
+            f"    part = g_get_{self.kind}({self.spot_of('ROWS + tl.minimum(group + further, GROUPS - 1)')})",
+            "    total += tl.where(further <= following, part, 0)",
+            f"g_plus_{self.kind}({self.spot_of('slot')}, total, slot == current)",
+            "tl.debug_barrier()",
+        ]
+
+    def ended(self) -> list[str]:
+        """The sums go to memory, some rows at a time."""
+        return [
+            *self.waited(),
+            f"for near_0 in tl.range(0, ROWS, {self.slice}):",
+            *(f"    {line}" for line in (
+                "row_near = near_0 + row_of",
+                *self.place(),
+                f"total = {self.begins_at(str(self.slice))}",
+                *self.more(),
+                f"total += g_get_{self.kind}({self.spot_of('row_near')})",
+                f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)",
+                *self.handed_over()))]
+
+    def waited(self) -> list[str]:
+        """Wait for what others add."""
+        return []
+
+    def handed_over(self) -> list[str]:
+        """What else is done with `total`, the sums of some rows."""
+        return []
