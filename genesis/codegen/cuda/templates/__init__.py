@@ -13,6 +13,7 @@ In: a group with one op of the kind. Out: a `KernelSource`.
 | `streamed_*_gluon.py`, `streamed_attention_backward_sums.py` | the text of streamed forms, in Gluon |
 | `rows.py`, `scan.py` | whole rows, and scans along them |
 | `sort.py`, `short_sort.py`, `row_digits.py`, `long_sort.py`, `words.py`, `sort_helpers.py` | sorting |
-| `scatter.py`, `row_sums.py`, `line_sums.py`, `block_*.py`, `ordered_hits.py`, `group_sums.py`, `segments.py` | writes through an index |
+| `scatter.py`, `row_sums.py`, `line_sums.py`, `group_sums.py`, `segments.py` | writes through an index |
+| `block_*.py`, `ordered_hits.py` | rows added by a long index |
 | `shared_words.py`, `checked_index.py` | words at computed places of shared memory; indices that are checked |
 """
