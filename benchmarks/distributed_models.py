@@ -4,8 +4,8 @@ write together, and one whose parameters are sharded; torch beside.
 Parts, each in processes of their own, one a GPU:
   variants   ms a step of GPT-2 124M, 16 × 1024 a GPU, bf16, under DistributedDataParallel: bucket sizes, what NCCL may
              take of a GPU, and without any reduction, which is what the rest of the step costs;
-  plans      the same with one thing that makes the plan turned off: where updates stand and when they may run, what
-             waits beside a bucket, in which order gradients are made, small last buckets;
+  plans      the same with and without what a bucket needs made first (`reduce_early`);
+  timeline   when the kernels of rank 0's step run, and its reductions, as torch's profiler sees them;
   decode     tokens a second of the 8B shape, batch 1: on one GPU, and as parts on all (`parallelize_module`);
   llama      ms a step and peak memory of the Llama-3.2-1B shape under fully_shard, bf16;
   torch_llama  the same shape, torch.compile a block, FSDP2 (transformers has the model);
@@ -13,7 +13,7 @@ Parts, each in processes of their own, one a GPU:
   torch_eight  torch's, with its checkpoint wrapper around each block.
 
     python benchmarks/distributed_models.py --gpus 2 --parts variants,decode --out
-    python benchmarks/distributed_models.py --gpus 2 --parts plans --limit 300
+    python benchmarks/distributed_models.py --gpus 2 --parts plans,timeline --limit 300
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import kernel_times
 import record
 from decode import SHAPES, measured, model_of
 from distributed import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, _join, _join_torch, batches, run
 from gpu_rounds import gpu_rounds, step_of
 
 VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
-    ("defaults", {}, 25), ("no reduction", {}, 0), ("16 blocks", {"max_ctas": 16}, 25),
-    ("8 blocks", {"max_ctas": 8}, 25),
-    ("first", {"high": True}, 25), ("first and 16 blocks", {"high": True, "max_ctas": 16}, 25),
-    ("buckets of 100 MiB", {}, 100), ("16 blocks and 100 MiB", {"max_ctas": 16}, 100),
-    ("4 blocks", {"max_ctas": 4}, 25),
-    ("buckets of 10 MiB", {}, 10), ("32 blocks", {"min_ctas": 32, "max_ctas": 32}, 25))
-"""(name, what NCCL may take, MiB of a bucket; 0: gradients are not reduced)."""
+    ("defaults", {}, None), ("no reduction", {}, 0), ("buckets of 25 MiB", {}, 25), ("buckets of 50 MiB", {}, 50),
+    ("buckets of 200 MiB", {}, 200), ("defaults again", {}, None), ("16 blocks", {"max_ctas": 16}, None),
+    ("8 blocks", {"max_ctas": 8}, None), ("first", {"high": True}, None),
+    ("first and 16 blocks", {"high": True, "max_ctas": 16}, None), ("4 blocks", {"max_ctas": 4}, None),
+    ("buckets of 10 MiB", {}, 10), ("32 blocks", {"min_ctas": 32, "max_ctas": 32}, None))
+"""(name, what NCCL may take, MiB of a bucket; None: as many as cost least, 0: gradients are not reduced)."""
 
-PLANS: Final = ("defaults", "updates where they were", "updates beside backward", "all beside a bucket",
-                "in the order of results", "last buckets as large", "defaults again")
-"""Variants of a plan (`_planned`): updates of buckets not held to the end; held, but free to run while backward does;
-launches behind a bucket not held until its gradients are made; neither that nor what a bucket needs made first; the
-last buckets of 25 MiB, too."""
+PLANS: Final = ("defaults", "in the order of results", "defaults again")
+"""Variants of a plan (`_planned`): the second is made without the pass `reduce_early`."""
 
 LLAMA: Final[dict[str, Any]] = {
     "vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
@@ -63,6 +62,9 @@ EIGHT: Final[dict[str, Any]] = {
 ROWS, LENGTH = 4, 2048
 """Samples a GPU of the Llamas, and their tokens."""
 
+TRACED: Final = 5
+"""Steps that the part timeline looks at."""
+
 
 def main() -> None:
     """Run the parts, print what they found."""
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=0, help="of the 8B shape and the Llama: a few fill caches")
     parser.add_argument("--variants", default=",".join(name for name, _, _ in VARIANTS), help="comma-separated")
     parser.add_argument("--multiprocessors", type=int, help="that kernels are made for: the others are left to NCCL")
+    parser.add_argument("--trace", help="where the part timeline leaves the first rank's trace")
     record.add_out(parser)
     args = parser.parse_args()
     if args.layers:
@@ -96,6 +99,7 @@ def main() -> None:
             os.environ["GENESIS_PLAN_CACHE"] = "0"
         more = ["--limit", str(args.limit), "--layers", str(args.layers), "--variants", args.variants]
         more += ["--multiprocessors", str(args.multiprocessors)] if args.multiprocessors else []
+        more += ["--trace", args.trace] if args.trace else []
         found = results[name] = run(name, args.gpus, args, __file__, args.limit, more)
         if name == "plans":
             del os.environ["GENESIS_PLAN_CACHE"]
@@ -120,18 +124,16 @@ def variants(args: argparse.Namespace) -> dict[str, Any]:
 
 def plans(args: argparse.Namespace) -> dict[str, Any]:
     """The same for variants of the plan. Run without plans on the disk (`GENESIS_PLAN_CACHE=0`, which `main` sets)."""
-    return _varied(args, [(name, {}, 25) for name in PLANS])
+    return _varied(args, [(name, {}, None) for name in PLANS])
 
 
-def _varied(args: argparse.Namespace, chosen: Sequence[tuple[str, dict[str, Any], float]]) -> dict[str, Any]:
+def _varied(args: argparse.Namespace, chosen: Sequence[tuple[str, dict[str, Any], float | None]]) -> dict[str, Any]:
     import genesis
     from genesis import cuda, nn
     from genesis import distributed as dist
-    from genesis.models import GPT, GPTConfig
-    rank, _ = _join()
+    rank, size = _join()
     begun, found = time.monotonic(), dict[str, Any]()
-    data = [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
-            for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
+    data = _data(args, rank)
     for name, nccl, cap in chosen:
         late = genesis.tensor([time.monotonic() - begun > 0.75 * args.limit], device="cuda").to(genesis.int32)
         dist.all_reduce(late, dist.ReduceOp.MAX)
@@ -140,40 +142,72 @@ def _varied(args: argparse.Namespace, chosen: Sequence[tuple[str, dict[str, Any]
         options = dist.ProcessGroupNCCL.Options(nccl.get("high", False))
         options.config.min_ctas, options.config.max_ctas = nccl.get("min_ctas"), nccl.get("max_ctas")
         group = dist.new_group(pg_options=options)  # of its own, so that no plan of another variant is found
-        genesis.manual_seed(0)
-        model: Any = GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda")
-        if cap:
-            model = nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=cap)
-        optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
-        step = genesis.compile(step_of(genesis, model, optimizer))
+        wrapped = partial(nn.parallel.DistributedDataParallel, process_group=group, bucket_cap_mb=cap)
+        step = _compiled_step(wrapped if cap != 0 else lambda model: model)
         with _planned(name):
             losses = [step(*data[i % len(data)]).item() for i in range(6)]
             times = gpu_rounds(cuda, 6, args.steps // 2, lambda i, step=step: step(*data[i % len(data)]))
-        found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1]}
-        del model, optimizer, step
+        ranks: list[Any] = [None] * size
+        dist.all_gather_object(ranks, median(times))
+        found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1],
+                       "ranks": [round(ms, 2) for ms in ranks]}
+        del step
     dist.destroy_process_group()
     return found
+
+
+def _data(args: argparse.Namespace, rank: int) -> list[tuple[Any, Any]]:
+    import genesis
+    return [(genesis.tensor(x, device="cuda"), genesis.tensor(y, device="cuda"))
+            for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
+
+
+def _compiled_step(wrapped: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A training step of GPT-2 124M, its model wrapped in something."""
+    import genesis
+    from genesis.models import GPT, GPTConfig
+    genesis.manual_seed(0)
+    model = wrapped(GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda"))
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
+    return genesis.compile(step_of(genesis, model, optimizer))
 
 
 @contextmanager
 def _planned(name: str) -> Iterator[None]:
     """Inside, plans are made without one thing (`PLANS`)."""
     from genesis.engine.backends import CUDABackend
-    from genesis.ir.ops import collectives
-    from genesis.runtime import plan_edges
-    before = CUDABackend.passes, plan_edges.stays_behind_collectives, collectives.LEAST_OF_LAST
-    without = {"updates where they were": {"hold_updates"}, "in the order of results": {"reduce_early"}}
-    CUDABackend.passes -= without.get(name, set())
-    if name in ("all beside a bucket", "in the order of results"):
-        plan_edges.stays_behind_collectives = lambda step: False
-    if name == "updates beside backward":
-        plan_edges.stays_behind_collectives = lambda step: before[1](step) and "adamw" not in step.label
-    if name == "last buckets as large":
-        collectives.LEAST_OF_LAST = 25 << 20
+    before = CUDABackend.passes
+    if name == "in the order of results":
+        CUDABackend.passes -= {"reduce_early"}
     try:
         yield
     finally:
-        CUDABackend.passes, plan_edges.stays_behind_collectives, collectives.LEAST_OF_LAST = before  # type: ignore
+        CUDABackend.passes = before
+
+
+def timeline(args: argparse.Namespace) -> dict[str, Any]:
+    """What rank 0's GPU does in a step (`kernel_times.told`): torch's profiler sees all kernels of its process."""
+    os.environ.update(TEARDOWN_CUPTI="0", DISABLE_CUPTI_LAZY_REINIT="1")  # as torch does where it uses CUDA graphs
+    from torch.profiler import ProfilerActivity, profile
+
+    from genesis import cuda, nn
+    from genesis import distributed as dist
+    rank, size = _join()
+    seen: Any = [profile(activities=[ProfilerActivity.CUDA]) if rank == 0 else nullcontext() for _ in range(2)]
+    with seen[0]:  # before there are graphs, so that CUPTI sees their kernels
+        pass
+    data, step = _data(args, rank), _compiled_step(nn.parallel.DistributedDataParallel if size > 1 else lambda x: x)
+    for i in range(10):
+        step(*data[i % len(data)]).item()
+    with seen[1]:
+        gpu_rounds(cuda, 1, TRACED, lambda i: step(*data[i % len(data)]))
+    dist.destroy_process_group()
+    if rank:
+        return {}
+    with TemporaryDirectory() as folder:
+        path = Path(args.trace or Path(folder) / "trace.json")
+        seen[1].export_chrome_trace(str(path))
+        return kernel_times.told(kernel_times.kernels_of(json.loads(path.read_text())), TRACED)
 
 
 def decode(args: argparse.Namespace) -> dict[str, Any]:
@@ -294,8 +328,8 @@ def _torch_sharded(fields: dict[str, Any], recompute: bool) -> dict[str, Any]:
 
 
 PARTS: Final[dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
-    "variants": variants, "plans": plans, "decode": decode, "llama": llama, "torch_llama": torch_llama,
-    "eight": eight, "torch_eight": torch_eight}
+    "variants": variants, "plans": plans, "timeline": timeline, "decode": decode, "llama": llama,
+    "torch_llama": torch_llama, "eight": eight, "torch_eight": torch_eight}
 
 if __name__ == "__main__":
     main()

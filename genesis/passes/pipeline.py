@@ -43,7 +43,6 @@ from genesis.passes.graph.turn_operands import turn_operands
 from genesis.passes.graph.turn_products import turn_products
 from genesis.passes.graph.writes_apart import writes_apart
 from genesis.passes.groups import Group, Late, MissedFusion, Schedule
-from genesis.passes.memory.hold_updates import hold_updates
 from genesis.passes.memory.overlap_collectives import overlap_collectives
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
 from genesis.passes.memory.reduce_early import reduce_early
@@ -210,10 +209,6 @@ def _reduce_early(schedule: Schedule, target: Target) -> Schedule:
     return reduce_early(schedule, config.prefetch_bytes)
 
 
-def _hold_updates(schedule: Schedule, target: Target) -> Schedule:
-    return hold_updates(schedule)
-
-
 def _overlap_collectives(schedule: Schedule, target: Target) -> Schedule:
     assert target.gpu is not None
     return overlap_collectives(schedule, target.gpu, config.prefetch_bytes)
@@ -299,8 +294,6 @@ PASSES: tuple[Pass, ...] = (
          on_schedule(_side_by_side), optional=True, wanted=lambda: config.fuse),
     Pass("reduce_early", "reduced_early", "with what ranks reduce made before what later reductions need",
          on_schedule(_reduce_early), optional=True),
-    Pass("hold_updates", "held", "with updates by what ranks have reduced at the end", on_schedule(_hold_updates),
-         optional=True),
     Pass("overlap_collectives", "overlapped", "with gathers ahead of what reads them",
          on_schedule(_overlap_collectives), optional=True),
     Pass("writes_last", "settled", "with what overwrites memory at the end", on_schedule(_writes_last), optional=True),

@@ -5,12 +5,6 @@ overwrites (write after read, write after write). Memory is compared by ranges o
 gives one part of the arena to many values in turn. What follows from other edges is left out. Steps that write parts
 of one value (`Launch.shared`) do not wait for each other, though all parts have the value's range.
 
-Launches behind a collective wait for what it waits for. Otherwise a GPU may do first what leads to the program's end,
-the gradients of a model's inputs layer by layer, and weights' gradients after that: then the reductions of these begin
-when nothing is left that could hide them (GPT-2 on four H200s: 13 of 14 buckets, 4 ms of 35). The updates of buckets
-stand at the end (`passes/memory/hold_updates.py`), and so run when all gradients are made: beside the last bucket's
-reduction, which has nothing else to hide it, and not beside backward's products, whose time they would add to.
-
     0: a → t        after: ()
     1: b → u               ()          nothing of step 0: they may overlap
     2: t, u → v            (0, 1)
@@ -31,8 +25,6 @@ def edges_of(steps: Sequence[Step]) -> Edges:
     memories: dict[MemoryRef, _Spans] = {}
     earlier: list[int] = []  # for each step the set of steps that are done before it, as bits
     found: list[tuple[int, ...]] = []
-    collectives: set[int] = set()
-    awaited: list[int] = []  # the launches that collectives wait for, without what others of these wait for
     for number, step in enumerate(steps):
         conflicts: set[int] = set()
         shared = set(map(id, step.shared)) if isinstance(step, Launch) else ()
@@ -49,30 +41,14 @@ def edges_of(steps: Sequence[Step]) -> Edges:
                     else:
                         spans.access(place.offset, place.offset + nbytes, number, overwrites, conflicts)
         conflicts.discard(number)
-        if stays_behind_collectives(step):
-            conflicts.update(awaited)
-        kept, covered = _last_of(conflicts, earlier)
+        covered, kept = 0, []
+        for other in sorted(conflicts, reverse=True):
+            if not covered >> other & 1:
+                kept.append(other)
+                covered |= earlier[other] | 1 << other
         earlier.append(covered)
         found.append(tuple(reversed(kept)))
-        if isinstance(step, Collective):
-            awaited, _ = _last_of({*awaited, *(x for x in kept if x not in collectives)}, earlier)
-            collectives.add(number)
     return tuple(found)
-
-
-def stays_behind_collectives(step: Step) -> bool:
-    """Whether a step waits for all that the collectives before it wait for, though not for them."""
-    return isinstance(step, Launch)
-
-
-def _last_of(numbers: set[int], earlier: Sequence[int]) -> tuple[list[int], int]:
-    """(those steps of a set that no other of it waits for, the last first; they and all that they wait for, as bits)"""
-    kept, covered = [], 0
-    for number in sorted(numbers, reverse=True):
-        if not covered >> number & 1:
-            kept.append(number)
-            covered |= earlier[number] | 1 << number
-    return kept, covered
 
 
 def _accesses(step: Step) -> tuple[Iterable[Place], Iterable[Place]]:

@@ -13,7 +13,7 @@ recorded has a place in the order that is the same on all ranks, however much of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Op
 from genesis.ir.opaque import Opaque
@@ -157,33 +157,20 @@ COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all
 
 # Buckets
 
-LEAST_OF_LAST: Final = 8 << 20
-"""Bytes of the smallest of the last buckets: a reduction of fewer is mostly its start (two H200s: 1 MiB 13 µs, 4 MiB
-32, 16 MiB 74)."""
-
-
-def bucketed(sizes: list[int], first: int, cap: int, least: int | None = None) -> list[list[int]]:
+def bucketed(sizes: list[int], first: int, cap: int) -> list[list[int]]:
     """Neighbouring tensors (by their bytes) put together: up to `first` bytes, then up to `cap` a bucket.
-
-    Args:
-        least: the last buckets become smaller, to so many bytes: each has half of what is left at most. Larger tensors
-            than `cap` do not count: each is a bucket of its own anyway.
 
     >>> bucketed([4, 4, 8, 8, 2], 4, 12)
     [[0], [1, 2], [3, 4]]
-    >>> bucketed([4, 4, 4, 4, 2, 2, 2, 40], 4, 12, 2)
-    [[0], [1, 2], [3], [4], [5], [6], [7]]
     """
     found: list[list[int]] = [[]]
     filled, limit = 0, first
-    left = sum(size for size in sizes if size <= cap)
     for at, size in enumerate(sizes):
         if found[-1] and filled + size > limit:
             found.append([])
-            filled, limit = 0, cap if least is None else min(cap, max(least, left // 2))
+            filled, limit = 0, cap
         found[-1].append(at)
         filled += size
-        left -= size if size <= cap else 0
     return found
 
 

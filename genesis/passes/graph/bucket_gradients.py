@@ -1,9 +1,7 @@
 """Buckets of gradients: each is reduced over all processes as soon as its last gradient is there.
 
 Which gradients make a bucket follows from their order and sizes alone. These are the same on all ranks, whose programs
-may differ otherwise (one reads its loss before backward), and so are the buckets. The last ones become smaller:
-backward is over soon after these gradients are made, and what is not reduced by then is waited for (GPT-2 on two H200s:
-the last layer's bucket of 25 MiB began 0.7 ms after the one before had ended, and the table's waited for it).
+may differ otherwise (one reads its loss before backward), and so are the buckets.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ def bucket_gradients(graph: Graph) -> Graph:
 def _reduced(node: Node) -> list[Node]:
     *gradients, order = node.inputs
     found: list[Node] = []
-    buckets = collectives.bucketed([hint(g.type.nbytes) for g in gradients], node["first"], node["cap"],
-                                   collectives.LEAST_OF_LAST)
+    buckets = collectives.bucketed([hint(g.type.nbytes) for g in gradients], node["first"], node["cap"])
     for bucket in buckets if gradients else []:
         call = collectives.all_reduce(*(gradients[at] for at in bucket), order, communicator=node["communicator"],
                                       reduce="avg")

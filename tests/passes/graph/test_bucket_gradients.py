@@ -31,23 +31,6 @@ def test_each_bucket_follows_the_one_before() -> None:
     assert parse(print_graph(graph)) == graph
 
 
-def test_the_last_buckets_are_smaller_but_for_a_tensor_that_is_larger_than_any() -> None:
-    """Eight layers of 8 MiB each, and a table: what is reduced last begins soon after it is made."""
-    count = 9
-    types = ", ".join(["f32[2097152]"] * 8 + ["f32[33554432]"])
-    inputs = ", ".join(f"%{i}: {kind}" for i, kind in enumerate(types.split(", ")))
-    graph = verify(bucket_gradients(parse(f"""\
-graph({inputs}, %9: i32[1]) {{
-  %10: ({types}, i32[1]) = reduce_gradients({", ".join(f"%{i}" for i in range(count))}, %9, communicator="group0",\
-                                 first=1048576, cap=26214400)
-  %11: i32[1] = item(%10, index=9)
-  update %9 = %11
-  return %0
-}}""")))
-    calls = [node for node in graph.nodes if node.op.name == "all_reduce"]
-    assert [len(call.inputs) - 1 for call in calls] == [1, 3, 2, 1, 1, 1]
-
-
 def test_programs_without_gradients_to_reduce_stay() -> None:
     graph = parse("graph(%0: f32[4]) {\n  %1: f32[4] = exp(%0)\n  return %1\n}")
     assert bucket_gradients(graph) is graph
