@@ -32,10 +32,10 @@ from genesis.runtime.contexts import Temporary, items
 __all__ = ["DistributedDataParallel"]
 
 FIRST_BUCKET: Final = 1 << 20
-"""Bytes of the first bucket, which is small so that it begins early; as in torch."""
+"""Bytes of the first bucket where the user says how large the others are, or a hook gets them; as in torch."""
 
-DEFAULT_CAP_MB: Final = 25.0
-"""MiB of the other buckets; as in torch."""
+CAP_OF_HOOKS: Final = 25 << 20
+"""Bytes of the other buckets that hooks get where the user says nothing; as in torch."""
 
 
 class DistributedDataParallel(Module):
@@ -53,7 +53,8 @@ class DistributedDataParallel(Module):
             process' own from the start.
         init_sync: begin with the first process' parameters and buffers.
         process_group: the group; None for all.
-        bucket_cap_mb: MiB of gradients that are reduced by one call.
+        bucket_cap_mb: MiB of gradients that are reduced by one call. None: as many as cost least, by the bytes of all
+            (`passes/graph/bucket_gradients.py`).
         find_unused_parameters: parameters may be left out of a loss, by some or by all processes. Which of them were
             used is asked at each backward, so that the step is no longer one program.
         check_reduction, gradient_as_bucket_view, static_graph: accepted for torch's sake.
@@ -97,8 +98,7 @@ class DistributedDataParallel(Module):
         self.joining: Joining | None = None
         self._expects_backward = False  # of the module, so that the replay of a captured forward sets it, too
         self._buffers_differ = True
-        self._reducer = _Reducer(group, trained, DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb,
-                                 find_unused_parameters)
+        self._reducer = _Reducer(group, trained, bucket_cap_mb, find_unused_parameters)
         observe_backward(self)
         if init_sync:
             self._begin_alike(buffers=broadcast_buffers or forward_sync_buffers is not None)
@@ -199,12 +199,13 @@ class _Reducer:
         hook: reduces buckets, and its state; None: they are one op.
     """
 
-    def __init__(self, group: ProcessGroup, trained: Sequence[tuple[str, Tensor]], cap_mb: float, finds_unused: bool):
+    def __init__(self, group: ProcessGroup, trained: Sequence[tuple[str, Tensor]], cap_mb: float | None,
+                 finds_unused: bool):
         self.hook: tuple[Callable[[Any, Any], Any], Any] | None = None
         self._group, self._finds_unused = group, finds_unused
         self._names = [name for name, _ in reversed(trained)]  # about the order in which backward makes gradients
         self._parameters = [p for _, p in reversed(trained)]
-        self._cap = int(cap_mb * 2**20)
+        self._cap = 0 if cap_mb is None else max(int(cap_mb * 2**20), 1)  # bytes; 0 lets the pass decide
 
     def is_of_one(self, reached: set[int]) -> bool:
         """Whether a parameter is among the tensors (their ids)."""
@@ -243,7 +244,8 @@ class _Reducer:
     def _reduce(self, wanted: Sequence[Tensor], found: Sequence[Tensor], joining: Joining | None) -> None:
         """Let gradients be the means over all ranks."""
         if self.hook is not None:
-            reduce_by_hook(*self.hook, wanted, found, min(FIRST_BUCKET, self._cap), self._cap)
+            cap = self._cap or CAP_OF_HOOKS
+            reduce_by_hook(*self.hook, wanted, found, min(FIRST_BUCKET, cap), cap)
         else:
             self._reduce_together(found)
         scale = None if joining is None else joining.scale()

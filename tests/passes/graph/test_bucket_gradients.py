@@ -31,6 +31,33 @@ def test_each_bucket_follows_the_one_before() -> None:
     assert parse(print_graph(graph)) == graph
 
 
+def buckets(sizes: list[int], first: int, cap: int) -> list[int]:
+    """How many gradients of so many bytes each bucket has."""
+    types = ", ".join(f"f32[{size // 4}]" for size in sizes)
+    order = len(sizes)
+    inputs = ", ".join(f"%{at}: {kind}" for at, kind in enumerate(types.split(", ")))
+    graph = verify(bucket_gradients(parse(f"""\
+graph({inputs}, %{order}: i32[1]) {{
+  %a: ({types}, i32[1]) = reduce_gradients({", ".join(f"%{at}" for at in range(order + 1))}, communicator="group0",\
+                                 first={first}, cap={cap})
+  %b: i32[1] = item(%a, index={order})
+  update %{order} = %b
+  return %0
+}}""")))
+    return [len(node.inputs) - 1 for node in graph.nodes if node.op.name == "all_reduce"]
+
+
+def test_where_nobody_says_how_large_they_are_buckets_grow_with_the_root_of_the_whole() -> None:
+    """8 MiB in all have buckets of 13 MiB, which is one, 64 have buckets of 39, 256 of 78, and 192 of 67: there a table
+    of 128 MiB, larger than any, is a bucket of its own."""
+    layer = 8 << 20
+    assert buckets([layer] * 8, 1 << 20, 25 << 20) == [1, 3, 3, 1], "as the user says"
+    assert buckets([layer // 8] * 8, 0, 0) == [8]
+    assert buckets([layer] * 8, 0, 0) == [4, 4]
+    assert buckets([layer] * 32, 0, 0) == [9, 9, 9, 5]
+    assert buckets([layer] * 8 + [16 * layer], 0, 0) == [8, 1]
+
+
 def test_programs_without_gradients_to_reduce_stay() -> None:
     graph = parse("graph(%0: f32[4]) {\n  %1: f32[4] = exp(%0)\n  return %1\n}")
     assert bucket_gradients(graph) is graph
