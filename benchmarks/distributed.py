@@ -9,6 +9,7 @@ Four parts, each in processes of their own, one a GPU:
     python benchmarks/distributed.py --gpus 2 --out
     python benchmarks/distributed.py --gpus 2 --parts check
     python benchmarks/distributed.py --gpus 4 --parts bandwidth --sizes 1,4 --torch-forms graph
+    NCCL_GRAPH_REGISTER=1 python benchmarks/distributed.py --gpus 4 --parts bandwidth --sizes 1 --contestants genesis
 
 A small collective's time is NCCL's kernel and what is between two of them: `--torch-forms` says whether torch has a
 graph or calls in a row, GENESIS_NCCL_GRAPHS=0 has calls in a row here, and NCCL_GRAPH_REGISTER=1 or 0 tells NCCL in
@@ -38,7 +39,10 @@ SIZES: Final = tuple(1 << shift for shift in (20, 22, 24, 26, 28, 30))
 """Bytes of the larger side of a collective."""
 
 IN_A_ROW: Final = 20
-"""Collectives that are started without waiting in between."""
+"""Collectives of a program, or graph, that waits for nothing in between."""
+
+AT_ONCE: Final = 1 << 30
+"""Bytes that are moved at least between two events: where 80 MiB were, in 1.3 ms, figures differed by 3 %."""
 
 ROUNDS: Final = 5
 
@@ -71,10 +75,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--counts", help="numbers of GPUs that the part gpt runs on (1 and --gpus)")
-    parser.add_argument("--contestants", default="genesis,torch", help="of the part gpt")
+    parser.add_argument("--contestants", default="genesis,torch", help="of the parts bandwidth and gpt")
     parser.add_argument("--sizes", default=",".join(str(size >> 20) for size in SIZES),
                         help="of the part bandwidth, MiB of the larger side")
     parser.add_argument("--torch-forms", default="row,graph", help="of the part bandwidth: the better of these")
+    parser.add_argument("--in-a-row", type=int, default=IN_A_ROW,
+                        help="of the part bandwidth, collectives of a program, or graph")
     record.add_out(parser)
     args = parser.parse_args()
     if args.rank_of:
@@ -144,16 +150,20 @@ def _check(args: argparse.Namespace, results: dict[str, Any]) -> None:
 
 
 def _bandwidth(args: argparse.Namespace, results: dict[str, Any]) -> None:
-    more = ["--sizes", args.sizes, "--torch-forms", args.torch_forms]
-    ours, theirs = (run(name, args.gpus, args, more=more) for name in ("bandwidth", "torch_bandwidth"))
-    results["bandwidth"] = {"genesis": ours, "torch": theirs}
-    if ours is None or theirs is None:
+    more = ["--sizes", args.sizes, "--torch-forms", args.torch_forms, "--in-a-row", str(args.in_a_row)]
+    parts = {"genesis": "bandwidth", "torch": "torch_bandwidth"}
+    found = results["bandwidth"] = {name: run(parts[name], args.gpus, args, more=more)
+                                    for name in args.contestants.split(",")}
+    if any(each is None for each in found.values()):
         return
-    print(f"bus bandwidth in GB/s on {args.gpus} GPUs: genesis, torch.distributed, ratio")
-    for name in ours:
-        for size, value in ours[name].items():
-            other = theirs[name][size]
-            print(f"  {name:16}{int(size) >> 20:6} MiB{value:9.1f}{other:9.1f}{value / other:8.3f}", flush=True)
+    print(f"bus bandwidth in GB/s on {args.gpus} GPUs: {', '.join(found)}{', ratio' if len(found) == 2 else ''}")
+    first = next(iter(found.values()))
+    for name in first:
+        for size in first[name]:
+            values = [each[name][size] for each in found.values()]
+            ratio = f"{values[0] / values[1]:8.3f}" if len(values) == 2 else ""
+            print(f"  {name:16}{int(size) >> 20:6} MiB{''.join(f'{value:9.1f}' for value in values)}{ratio}",
+                  flush=True)
 
 
 def _gpt(args: argparse.Namespace, results: dict[str, Any]) -> None:
@@ -295,25 +305,26 @@ def bandwidth(args: argparse.Namespace) -> dict[str, Any]:
     from genesis import distributed as dist
     _, size = _join()
 
-    def timed(call: Callable[[], None], *targets: Any) -> float:
+    def timed(nbytes: int, call: Callable[[], None], *targets: Any) -> float:
+        times, programs = [], _programs(nbytes, args.in_a_row)
+
         @genesis.compile
         def many() -> None:
-            for _ in range(IN_A_ROW):
+            for _ in range(args.in_a_row):
                 call()
 
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        times = []
         for i in range(ROUNDS + 3):  # the first are launched one by one, the graph is built
             many()
             genesis.eval(*targets)  # does not wait; the GPU works while the host prepares the next
             begin.record()
-            for _ in range(IN_A_ROW // 5):
+            for _ in range(programs):
                 many()
                 genesis.eval(*targets)
             end.record()
             cuda.synchronize()
             if i >= 3:
-                times.append(begin.elapsed_time(end) / 1e3 / (IN_A_ROW // 5 * IN_A_ROW))
+                times.append(begin.elapsed_time(end) / 1e3 / (programs * args.in_a_row))
         return median(times)
 
     def tensors(nbytes: int) -> tuple[Any, Any]:
@@ -333,12 +344,17 @@ def _bandwidths(args: argparse.Namespace, size: int, timed: Callable[..., float]
     for nbytes in (int(mebibytes) << 20 for mebibytes in args.sizes.split(",")):
         whole, part = tensors(nbytes)
         share = (size - 1) / size * nbytes / 1e9
-        found["all_reduce"][nbytes] = 2 * share / timed(lambda whole=whole: all_reduce(whole), whole)
+        found["all_reduce"][nbytes] = 2 * share / timed(nbytes, lambda whole=whole: all_reduce(whole), whole)
         found["reduce_scatter"][nbytes] = share / timed(
-            lambda whole=whole, part=part: reduce_scatter(part, whole), part)
+            nbytes, lambda whole=whole, part=part: reduce_scatter(part, whole), part)
         found["all_gather"][nbytes] = share / timed(
-            lambda whole=whole, part=part: all_gather(whole, part), whole)
+            nbytes, lambda whole=whole, part=part: all_gather(whole, part), whole)
     return found
+
+
+def _programs(nbytes: int, in_a_row: int) -> int:
+    """How many programs of collectives of so many bytes are timed together: the same on all ranks."""
+    return max(4, AT_ONCE // (nbytes * in_a_row))
 
 
 def gpt(args: argparse.Namespace) -> dict[str, Any]:
@@ -399,18 +415,19 @@ def torch_bandwidth(args: argparse.Namespace) -> dict[str, Any]:
     from torch import distributed as dist
     _, size = _join_torch()
 
-    def timed(call: Callable[[], None], *targets: Any) -> float:
+    def timed(nbytes: int, call: Callable[[], None], *targets: Any) -> float:
+        programs = _programs(nbytes, args.in_a_row)
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         for _ in range(3):
             call()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            for _ in range(IN_A_ROW):
+            for _ in range(args.in_a_row):
                 call()
 
         def in_a_row() -> None:
-            for _ in range(IN_A_ROW):
+            for _ in range(args.in_a_row):
                 call()
         best = float("inf")
         for many in [form for name, form in (("row", in_a_row), ("graph", graph.replay)) if name in args.torch_forms]:
@@ -418,12 +435,12 @@ def torch_bandwidth(args: argparse.Namespace) -> dict[str, Any]:
             for i in range(ROUNDS + 2):
                 many()
                 begin.record()
-                for _ in range(IN_A_ROW // 5):
+                for _ in range(programs):
                     many()
                 end.record()
                 torch.cuda.synchronize()
                 if i >= 2:
-                    times.append(begin.elapsed_time(end) / 1e3 / (IN_A_ROW // 5 * IN_A_ROW))
+                    times.append(begin.elapsed_time(end) / 1e3 / (programs * args.in_a_row))
             best = min(best, median(times))
         return best
 
