@@ -265,10 +265,11 @@ class FakeCUDABackend(CUDABackend):
         return trial.taken.candidate.microseconds if self.timer is None else self.timer(trial)
 
     def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
-        """Kernels as the interpreter takes them: their text, and the values of its constants."""
+        """Kernels as the interpreter takes them: their text, its constants' values, and what divides its arguments."""
         from genesis.runtime.plan import KernelImage
         return [KernelImage(source.name, b"", source.num_warps, 0,
-                            f"{source.readable}\n\nCONSTEXPRS = {source.constexprs!r}\n") for source in sources]
+                            f"{source.readable}\n\nCONSTEXPRS = {source.constexprs!r}\n"
+                            f"DIVISORS = {source.divisors!r}\n") for source in sources]
 
     def __enter__(self) -> FakeCUDABackend:
         """Make "cuda" mean the fake GPU from here on. Plans belong to a driver: those that there were are forgotten."""

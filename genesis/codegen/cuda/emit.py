@@ -13,7 +13,14 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
 from genesis.codegen.cuda.side_by_side import emit_side_by_side
-from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, without_waiting
+from genesis.codegen.cuda.source import (
+    Exchange,
+    KernelSource,
+    MatrixMap,
+    TensorTable,
+    along_one_dimension,
+    without_waiting,
+)
 from genesis.codegen.cuda.symbolic_sizes import with_size_arguments
 from genesis.codegen.cuda.templates.attention import emit_attention
 from genesis.codegen.cuda.templates.attention_backward import emit_attention_backward
@@ -78,7 +85,7 @@ def emit_anew(group: Group, gpu: GpuModel, early: frozenset[Node] = frozenset())
     one that is kept."""
     with noting() as taken:
         emitted = _EARLY[group.kind](group, gpu, early) if early else _EMITTERS[group.kind](group, gpu)
-    source = replace(with_size_arguments(emitted), choices=tuple([x.text for x in taken]))
+    source = replace(with_size_arguments(along_one_dimension(emitted)), choices=tuple([x.text for x in taken]))
     return source if gpu.dependent_launch else without_waiting(source)
 
 

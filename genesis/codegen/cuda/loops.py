@@ -27,7 +27,7 @@ from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
 from genesis.codegen.cuda.row_edges import block_lines, start_lines
-from genesis.codegen.cuda.rows_across import rows_across
+from genesis.codegen.cuda.rows_across import reserved_bytes, rows_across
 from genesis.codegen.cuda.rows_across import start_lines as shared_lines
 from genesis.codegen.cuda.shifted import is_shifted, neighbours_of
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
@@ -56,11 +56,13 @@ class LoopParts:
         source: all but the module's text.
         before: the lines that do not wait for the kernels before.
         lines: the others.
+        words: bytes of shared memory that its rows go through (`rows_across.py`).
     """
 
     source: KernelSource
     before: list[str]
     lines: list[str]
+    words: int = 0
 
 
 def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> KernelSource:
@@ -100,7 +102,8 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
         name, "", signature, constexprs, (*(argument.node for argument in kernel.arguments), *sizes.values()),
         tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name,
         eights=tuple(multiples_of_8(bounds)))
-    return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines)
+    words = reserved_bytes(kernel, blocks) if blocks.across else 0
+    return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines, words)
 
 
 def _lines(body: Body) -> list[str]:

@@ -131,14 +131,24 @@ def start_lines(kernel: Kernel, blocks: Blocks, integer: str) -> list[str]:
     """The program's rows on their way to shared memory; `integer` converts to 64 bits where addresses need them."""
     row, length = f"tl.program_id(0){integer} * XBLOCK", _length(kernel)
     starts = _starts(kernel, blocks.x)
-    reserved = next(nbytes for nbytes in RESERVED if nbytes >= starts[END])
-    lines = [f"words = g_words_{reserved}()", f"first = {row} * {length}", f"count = (x_size - {row}) * {length}",
+    lines = [f"words = {words_of(reserved_bytes(kernel, blocks))}", f"first = {row} * {length}",
+             f"count = (x_size - {row}) * {length}",
              "column = tl.arange(0, RBLOCK)[:, None]", f"place = tl.arange(0, XBLOCK)[None, :] * {length} + column"]
     lines += [f"g_rows_to_shared({_at(starts[s.out.name])}, {s.argument} + first, count, {_piece(kernel, blocks)})"
               for s in kernel.loads("xr")]
     lines += [f"g_row_to_shared({_at(starts[s.out.name])}, {s.argument} + {s.address.constant}, {length}, RBLOCK)"
               for s in kernel.loads("r")]
     return [*lines, "tl.debug_barrier()"]
+
+
+def reserved_bytes(kernel: Kernel, blocks: Blocks) -> int:
+    """Bytes of shared memory that a program asks for."""
+    return next(nbytes for nbytes in RESERVED if nbytes >= _starts(kernel, blocks.x)[END])
+
+
+def words_of(nbytes: int, last: bool = False) -> str:
+    """The call that gives so many bytes of shared memory: the program's `last` ones are for whoever asks for them."""
+    return f"g_{'last_' if last else ''}words_{nbytes}()"
 
 
 def _at(start: int) -> str:

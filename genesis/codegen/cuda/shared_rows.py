@@ -7,21 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from genesis.codegen.cuda.templates.shared_words import words_helper
+
 RESERVED: Final = tuple(1024 * n for n in (2, 4, 8, 12, 16, 24, 32, 40))
 """Bytes of shared memory that a program can ask for: assembly says how many, and each is a helper of its own. Of the 48
 KiB that a program has without the driver being asked, reductions over several warps need some, too."""
-
-
-def _words(nbytes: int) -> str:
-    return f'''
-@triton.jit
-def g_words_{nbytes}():
-    """Where {nbytes} bytes of this program's shared memory begin."""
-    return tl.inline_asm_elementwise("""{{ // shared words
-        .shared .align 16 .b8 words[{nbytes}];
-        mov.u32 $0, words;
-        }}""", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-'''
 
 
 def _put(bits: int, register: str) -> str:
@@ -54,7 +44,8 @@ def g_get_{bits}(place, wanted):
 
 
 SHARED_ROWS: Final[dict[str, str]] = {
-    **{f"g_words_{nbytes}": _words(nbytes) for nbytes in RESERVED},
+    **{f"g_words_{nbytes}": words_helper(nbytes, name=f"g_words_{nbytes}") for nbytes in RESERVED},
+    **{f"g_last_words_{nbytes}": words_helper(nbytes, True, f"g_last_words_{nbytes}") for nbytes in RESERVED},
     "g_put_16": _put(16, "h"), "g_put_32": _put(32, "r"), "g_get_16": _get(16, "h"), "g_get_32": _get(32, "r"),
     "g_put_vectors": '''
 @triton.jit

@@ -2,6 +2,9 @@
 
 Each loop is a function of its own, whose text asks for its program's number instead of the launch's. What a program
 does before it waits, it does as a program of its loop, so each function waits for itself.
+
+A program is one of one loop, so that all loops whose rows go through shared memory take the same bytes, the last ones
+of what the kernel is launched with: each with its own, two loops would want more than a kernel may declare.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from genesis.codegen.cuda.early_loads import early_parts
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import LoopParts, parameters_of
 from genesis.codegen.cuda.prelude import prelude_for
+from genesis.codegen.cuda.rows_across import words_of
 from genesis.codegen.cuda.source import HEADER, RELEASE, SIZES, WAIT, KernelSource
 from genesis.ir.node import Node
 from genesis.passes.groups import Group
@@ -28,7 +32,8 @@ def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = fr
 def put_beside(parts: Sequence[LoopParts], name: str) -> KernelSource:
     """The kernel with this name that has the programs of the first loop, then those of the second, ..."""
     names = [f"{part.source.name}_{number}" for number, part in enumerate(parts)]
-    functions = "\n\n".join(_function(name, part) for name, part in zip(names, parts, strict=True))
+    words = max(part.words for part in parts)
+    functions = "\n\n".join(_function(name, part, words) for name, part in zip(names, parts, strict=True))
     signature: dict[str, str] = {}
     args: list[object] = []
     first = 0
@@ -49,7 +54,8 @@ def put_beside(parts: Sequence[LoopParts], name: str) -> KernelSource:
     return KernelSource(
         name, _module(name, signature, calls, functions), signature, constexprs,
         (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
-        (first, 1, 1), max(part.source.num_warps for part in parts), label=name, eights=_of_all(parts, "eights"))
+        (first, 1, 1), max(part.source.num_warps for part in parts), label=name, shared=words,
+        eights=_of_all(parts, "eights"))
 
 
 def _of_all(parts: Sequence[LoopParts], field: str) -> tuple[str, ...]:
@@ -64,10 +70,11 @@ def _module(name: str, signature: dict[str, str], calls: list[str], functions: s
     return "\n\n".join(text.strip("\n") + "\n" for text in (HEADER, prelude_for(functions), functions, kernel) if text)
 
 
-def _function(name: str, part: LoopParts) -> str:
-    """A loop as a function of its program's number."""
+def _function(name: str, part: LoopParts, words: int) -> str:
+    """A loop as a function of its program's number, which has so many bytes of shared memory at the end of all."""
     all_lines = (*part.before, WAIT, RELEASE, *part.lines)
-    lines = "".join(f"    {line.replace(PROGRAM, 'program_id')}\n" for line in all_lines)
+    own, last = words_of(part.words), words_of(words, last=True)
+    lines = "".join(f"    {line.replace(PROGRAM, 'program_id').replace(own, last)}\n" for line in all_lines)
     return f"@triton.jit\ndef {name}(program_id, {SIZES}{parameters_of(part.source.signature)}):\n{lines}"
 
 

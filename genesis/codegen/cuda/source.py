@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import linecache
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.node import Node
-from genesis.ir.sym_int import literal_value
+from genesis.ir.sym_int import literal_value, most
 from genesis.ir.types import TensorType
 from genesis.runtime.plan import EARLY
 
@@ -49,6 +50,19 @@ RELEASE = "cuda.gdc_launch_dependents()"
 """Its second: from when its last programs run, those of the kernels after it may take the places that are left. Before
 the wait it would let a whole chain of small kernels onto the GPU: a token's step takes 4 % longer so (H200,
 2026-11)."""
+
+
+MOST_WARPS: Final = 32
+"""Warps of a program, at most: CUDA has 1024 threads."""
+
+
+def fits(value: int, kind: str) -> bool:
+    """Is a number one of this type of Triton's?
+
+    >>> fits(2**31, "i32"), fits(2**31, "i64"), fits(2**31, "*fp32")
+    (False, True, False)
+    """
+    return kind in ("i32", "i64") and -(1 << int(kind[1:]) - 1) <= value < 1 << int(kind[1:]) - 1
 
 
 @dataclass(frozen=True)
@@ -134,14 +148,35 @@ class KernelSource:
     choices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no compiler takes: an interpreter, which has no warps, would run it."""
-        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1):
-            raise ValueError(f"{self.name}: {self.num_warps} warps are no power of two")
+        """Refuse what no compiler takes, or what it would take for granted though it does not hold: an interpreter,
+        which has no warps and no vectors, would run it.
+
+        Raises:
+            ValueError: saying what is wrong.
+        """
+        if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > MOST_WARPS:
+            raise ValueError(f"{self.name}: {self.num_warps} warps are no power of two up to {MOST_WARPS}")
+        names = [name for name, kind in self.signature.items() if kind != "constexpr"]
+        if len(names) != len(self.args) or len(names) + len(self.constexprs) != len(self.signature):
+            raise ValueError(f"{self.name}: its arguments are not those of its signature")
+        given = dict(zip(names, self.args, strict=True))
+        for name, divisor in self.divisors.items():
+            value = given[name]
+            if value.__class__ is int and value % divisor:  # type: ignore[operator]
+                raise ValueError(f"{self.name}: {name} = {value} is no multiple of {divisor}")
+        for name, value in given.items():
+            if value.__class__ is int and not fits(value, self.signature[name]):  # type: ignore[arg-type]
+                raise ValueError(f"{self.name}: {name} = {value} is no {self.signature[name]}")
 
     @property
     def readable(self) -> str:
         """The text that an interpreter can run."""
         return self.plain or self.source
+
+    @property
+    def divisors(self) -> dict[str, int]:
+        """Parameter → the number that is known to divide it."""
+        return dict.fromkeys(self.aligned, 16) | dict.fromkeys(self.eights, 8)
 
     def key_parts(self) -> dict[str, Any]:
         """What decides the compiled kernel, as plain data: equal parts are one compilation."""
@@ -167,6 +202,30 @@ def letting_next_begin(source: KernelSource, after: KernelSource, gpu: GpuModel)
     if source.plain or not small or not ("g_ask(" in begins or EARLY in after.source):
         return source
     return replace(source, source=source.source.replace(f"    {WAIT}\n    {RELEASE}\n", f"    {RELEASE}\n    {WAIT}\n"))
+
+
+MOST_BESIDE: Final = 65535
+"""Programs along a grid's second and third dimension, at most: CUDA has 2^31 - 1 along the first alone."""
+
+
+def along_one_dimension(source: KernelSource) -> KernelSource:
+    """The kernel with all programs along the grid's first dimension, in the same order, where CUDA has no room for them
+    in the others: of rows of millions of elements each program has a few hundred columns.
+
+        before: tl.program_id(1) * COLUMNS, grid (4, 78125, 1)
+        after:  (tl.program_id(0) // 4) * COLUMNS, grid (312500, 1, 1)
+    """
+    x, y, z = source.grid
+    if most(y) <= MOST_BESIDE and most(z) <= MOST_BESIDE:
+        return source
+    program = "tl.program_id(0)"
+    written = {"tl.program_id(0)": f"({program} % {x})", "tl.program_id(1)": f"({program} // {x} % {y})",
+               "tl.program_id(2)": f"({program} // {x * y})",
+               "tl.num_programs(0)": f"{x}", "tl.num_programs(1)": f"{y}", "tl.num_programs(2)": f"{z}"}
+
+    def along(text: str) -> str:
+        return re.sub("|".join(map(re.escape, written)), lambda match: written[match[0]], text)
+    return replace(source, source=along(source.source), plain=along(source.plain), grid=(x * y * z, 1, 1))
 
 
 def without_waiting(source: KernelSource) -> KernelSource:

@@ -29,6 +29,8 @@ from genesis.runtime.cuda.driver import (
     DriverOutOfMemory,
     GraphNode,
     LaunchArguments,
+    MappedMatrix,
+    Pointer,
     require_capability,
 )
 from genesis.runtime.fake_cuda import interpreter
@@ -39,6 +41,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from triton.runtime.interpreter import InterpretedFunction
+
+MOST_PROGRAMS: Final = 2**31 - 1
+"""Programs along a grid's first dimension, at most."""
+
+MOST_BESIDE: Final = 65535
+"""Programs along a grid's other dimensions, at most."""
 
 ALIGNMENT = 512
 """Bytes that every address is a multiple of, as cuMemAlloc's are."""
@@ -276,10 +284,14 @@ class HostDriver:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
         `tl.constexpr` parameters were fixed when the cubin was made; here they have a default in the source, or a value
-        in a dictionary `CONSTEXPRS` of the source: parameter → value.
+        in a dictionary `CONSTEXPRS` of the source: parameter → value. A dictionary `DIVISORS` says which number the
+        cubin takes for granted to divide a parameter: parameter → number.
         """
         function, module = kernel
-        launch = HostLaunch(image.name, function, grid, arguments, getattr(module, "CONSTEXPRS", {}))
+        if grid[0] > MOST_PROGRAMS or max(grid[1:]) > MOST_BESIDE:
+            raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", f"{image.name}: a grid of {grid}")
+        launch = HostLaunch(image.name, function, grid, arguments, getattr(module, "CONSTEXPRS", {}),
+                            getattr(module, "DIVISORS", {}))
         launch.bound()  # raises for arguments that do not fit
         return launch
 
@@ -359,14 +371,26 @@ class HostLaunch:
     grid: tuple[int, int, int]
     arguments: LaunchArguments
     constexprs: dict[str, object]
+    divisors: dict[str, int]
 
     def bound(self) -> Callable[[], None]:
         """A function that runs the kernel with the arguments as they are now."""
         try:
-            run = interpreter.bind(self.function, self.grid, self.arguments.described(), self.constexprs)
+            described = self.arguments.described()
+            run = interpreter.bind(self.function, self.grid, described, self.constexprs)
+            self._divide(described)
         except TypeError as error:
             raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", str(error)) from error
         return partial(_interpret, self.name, run)
+
+    def _divide(self, arguments: Sequence[Pointer | MappedMatrix | int]) -> None:
+        """Refuse arguments that are no multiples of what the kernel was compiled for: on a GPU a vector that begins
+        elsewhere is an error, or an edge is taken for whole."""
+        for name, argument in zip(interpreter.parameters_of(self.function), arguments, strict=True):
+            value = argument if isinstance(argument, int) else argument.address if isinstance(argument, Pointer) else 0
+            if name in self.divisors and value % self.divisors[name]:
+                raise DriverError("cuLaunchKernel", "CUDA_ERROR_MISALIGNED_ADDRESS",
+                                  f"{self.name}: {name} = {value} is no multiple of {self.divisors[name]}")
 
 
 class HostGraph:

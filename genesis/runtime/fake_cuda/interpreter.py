@@ -130,8 +130,8 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
     Raises:
         TypeError: they are too many or too few.
     """
-    fixed = {name for name in kernel.arg_names if _is_constexpr(kernel.fn.__annotations__.get(name))}
-    names = [name for name in kernel.arg_names if name not in fixed]
+    names = parameters_of(kernel)
+    fixed = set(kernel.arg_names).difference(names)
     if len(names) != len(arguments):
         raise TypeError(f"{kernel.__name__} takes {len(names)} arguments {names}, got {len(arguments)}")
     values = [argument if isinstance(argument, int) else _descriptor(argument) if isinstance(argument, MappedMatrix)
@@ -149,6 +149,11 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
                 watch(Accesses(spans, math.prod(grid)))
             kernel.run(**values_of, grid=grid, warmup=False)
     return run
+
+
+def parameters_of(kernel: InterpretedFunction) -> list[str]:
+    """A kernel's parameters that are not `tl.constexpr`, in order."""
+    return [name for name in kernel.arg_names if not _is_constexpr(kernel.fn.__annotations__.get(name))]
 
 
 def _descriptor(matrix: MappedMatrix) -> TensorDescriptor:

@@ -69,7 +69,8 @@ def test_the_key_is_the_same_in_every_process_and_tells_kernels_apart() -> None:
 
 
 @pytest.mark.parametrize("change", [
-    {"name": "other"}, {"source": "other"}, {"signature": {"in0": "*fp16"}}, {"constexprs": {"XBLOCK": 77}},
+    {"signature": {"in0": "*fp16", "out0": "*fp16", "x_size": "i32", "XBLOCK": "constexpr"}},
+    {"name": "other"}, {"source": "other"}, {"constexprs": {"XBLOCK": 77}},
     {"aligned": ()}, {"num_warps": 16}, {"num_stages": 7}, {"flushes": True}], ids=lambda change: next(iter(change)))
 def test_what_a_binary_depends_on_is_in_its_key(change: dict[str, Any]) -> None:
     source = kernels()[0]

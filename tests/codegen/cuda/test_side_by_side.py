@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.source import WAIT
 from genesis.ir import Graph, Node
-from genesis.ir.ops import movement
+from genesis.ir.ops import composite, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.row_writes import row_put
@@ -20,8 +22,8 @@ from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.side_by_side import FEWEST, side_by_side
 from genesis.passes.groups import Schedule
 from tests.codegen.cuda.evaluate import decomposed, evaluate
-from tests.codegen.cuda.programs import an_input, kinds, some
-from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.codegen.cuda.programs import an_input, inputs, kinds, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_schedule, run_source
 
 DEPTH = 64
 
@@ -106,3 +108,26 @@ def test_what_is_overwritten_is_not_read_beside(apart: bool) -> None:
     operands = (first, index, row, *bases)
     joined = side_by_side(fuse(decomposed(Graph(operands, tuple(outputs)))), H200)
     assert ("side_by_side" in kinds(joined)) == apart
+
+
+def test_loops_that_go_through_shared_memory_take_the_same() -> None:
+    """Rows across lanes: two such loops of 32 KiB were 64 KiB of one kernel, of which the assembler allows 48."""
+    rows, few = 300, replace(H200, multiprocessors=1)
+    operands = a, b, c, d, number = inputs((rows, 119), (rows, 125), (rows, 119), (rows, 125), ())
+    outputs: list[Node] = []
+    for _ in range(FEWEST + 1):
+        pair = [composite.softmax(composite.softmax(x * number, axis=1) + y, axis=1) for x, y in ((a, c), (b, d))]
+        outputs += pair
+        number = first_of(pair[0]) + first_of(pair[1])
+    schedule = side_by_side(fuse(decomposed(Graph(operands, tuple(outputs)))), H200)
+    group = next(group for group in schedule.groups if group.kind == "side_by_side")
+    assert all("g_words_32768" in emit(member, few).source for member in group.members)
+    source = emit(group, few)
+    assert compile_cubin(source)
+    data = {x: some(x) for x in operands}
+    found = data | {x: empty(x) for x in group.outputs}
+    run_source(source, found)
+    want = [torch.softmax(torch.softmax(data[x] * data[number], 1) + data[y], 1)
+            for number in (operands[-1],) for x, y in ((a, c), (b, d))]
+    for node, value in zip(group.outputs, want, strict=True):
+        torch.testing.assert_close(found[node], value, rtol=1e-5, atol=1e-6)

@@ -52,17 +52,18 @@ def sum_kind(dtype: DType) -> tuple[DType, str, int]:
     return (found, "f32", 4) if found.kind == "float" else (int32, "s32", 4)
 
 
-def words_helper(nbytes: int, beside: bool = False) -> str:
+def words_helper(nbytes: int, beside: bool = False, name: str = "g_words") -> str:
     """`g_words()`: where these bytes of shared memory begin.
 
     Args:
         beside: they lie behind what Triton asks for, and are `KernelSource.shared`: more than `MOST_BYTES` is to be
-            had there. A multiple of 16.
+            had there, and functions that ask for them have the same. A multiple of 16.
+        name: the function's.
     """
     if beside:
         return f'''
 @triton.jit
-def g_words():
+def {name}():
     """Where {nbytes} bytes of this program's shared memory begin: the last ones that it was launched with."""
     return tl.inline_asm_elementwise("""{{ // shared words
         // words[{nbytes}]
@@ -75,7 +76,7 @@ def g_words():
 '''
     return f'''
 @triton.jit
-def g_words():
+def {name}():
     """Where {nbytes} bytes of this program's shared memory begin."""
     return tl.inline_asm_elementwise("""{{ // shared words
         .shared .align 16 .b8 words[{nbytes}];

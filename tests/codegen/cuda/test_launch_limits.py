@@ -1,0 +1,126 @@
+"""What a GPU would refuse, or a kernel takes for granted though it does not hold, is refused where kernels are made.
+
+Triton's interpreter has no warps, no vectors and no grids: it runs such kernels, and gives the right numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from genesis.codegen.cuda import source as limits
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.source import KernelSource
+from genesis.engine.backends import FakeCUDABackend
+from genesis.ir import OPS, Graph
+from genesis.ir.ops import pointwise as p
+from genesis.passes.fusion.fuse import fuse
+from genesis.runtime.cuda.driver import DriverError, MappedMatrix, Pointer
+from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.codegen.cuda import test_segments
+from tests.codegen.cuda.evaluate import evaluate
+from tests.codegen.cuda.programs import an_input, inputs, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+
+ROWS = 1001
+
+
+def doubled() -> KernelSource:
+    """A kernel over so many elements."""
+    x, = inputs((ROWS,))
+    return emit(fuse(Graph((x,), (p.mul(x, 2.0),))).groups[0])
+
+
+@pytest.mark.parametrize(("wrong", "told"), [
+    ({"num_warps": 6}, "6 warps"), ({"num_warps": 64}, "64 warps"), ({"args": ()}, "signature"),
+    ({"constexprs": {}}, "signature"), ({"aligned": ("x_size",)}, "x_size = 1001 is no multiple of 16"),
+    ({"eights": ("x_size",)}, "x_size = 1001 is no multiple of 8")])
+def test_a_source_that_no_compiler_takes_is_refused(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        replace(doubled(), **wrong)
+
+
+def test_a_size_has_a_type_that_holds_it() -> None:
+    source = doubled()
+    with pytest.raises(ValueError, match="x_size = 2147483648 is no i32"):
+        replace(source, args=(*source.args[:-1], 2**31))
+
+
+WIDE = {
+    "rows added, looked for": ("index_add", (4, 20_000_000), (3,)),
+    "rows added by blocks of the index": ("index_add", (4, 20_000_000), (3000,)),
+    "rows written": ("index_copy", (4, 70_000_000), (2,)),
+}
+"""Writes whose rows are shared by more programs than CUDA has along a grid's second dimension."""
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_rows_of_millions_of_elements_have_a_grid_that_cuda_takes(name: str) -> None:
+    op, shape, where = WIDE[name]
+    schedule = test_segments.scheduled(op, shape, 0, where, "bfloat16", constant=op == "index_add")
+    sources = [emit(group) for group in schedule.groups]
+    assert any(source.grid[0] > limits.MOST_BESIDE and "tl.program_id(1)" not in source.source for source in sources)
+    assert all(n <= limits.MOST_BESIDE for source in sources for n in source.grid[1:])
+
+
+def test_a_convolution_of_many_groups_has_a_grid_that_cuda_takes() -> None:
+    groups = 70_000
+    x, weight = an_input(0, (1, 8, groups)), an_input(1, (groups, 3, 1))
+    y = OPS["convolution_last"](x, weight, stride=(1,), padding=(0,), dilation=(1,), groups=groups)
+    source = emit(fuse(Graph((x, weight), (y,))).groups[0])
+    assert source.grid == (groups, 1, 1)
+
+
+@pytest.mark.parametrize(("op", "where", "kernel"), [
+    ("index_add", (20,), "rows_summed"), ("index_copy", (300,), "segment_put")])
+def test_programs_along_one_dimension_do_the_same(monkeypatch: pytest.MonkeyPatch, op: str, where: tuple[int, ...],
+                                                  kernel: str) -> None:
+    monkeypatch.setattr(limits, "MOST_BESIDE", 1)
+    schedule = test_segments.scheduled(op, (3, 1100 if kernel == "segment_put" else 300), 0, where, "float32")
+    source = next(source for source in map(emit, schedule.groups) if source.name == kernel)
+    assert source.grid[0] > 1 == source.grid[1] and "tl.program_id(1)" not in source.source
+    assert kernel == "rows_summed" or compile_cubin(source)  # that of the other differs in these two numbers alone
+    data = [some(x) for x in schedule.graph.inputs]
+    data[1] = torch.randint(0, 3, where, generator=torch.Generator().manual_seed(0))
+    found, = run_schedule(schedule, data, most_programs=512)
+    base, index, values = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
+    graph = Graph((base, index, values), (OPS[op](base, index, values, axis=0),))
+    want, = evaluate(graph, data)
+    torch.testing.assert_close(found.reshape(want.shape), want, rtol=1e-5, atol=1e-5)
+
+
+class Described:
+    """Arguments of a launch, as a driver is given them."""
+
+    address = 0
+
+    def __init__(self, *arguments: Pointer | MappedMatrix | int):
+        self._arguments = list(arguments)
+
+    def described(self) -> list[Pointer | MappedMatrix | int]:
+        return self._arguments
+
+
+@pytest.mark.parametrize(("at", "size", "grid", "told"), [
+    (0, 64, (1, 1, 1), ""), (4, 64, (1, 1, 1), "in0 = .* is no multiple of 16"),
+    (0, 60, (1, 1, 1), "x_size = 60 is no multiple of 16"), (0, 64, (1, 65536, 1), "a grid of")])
+def test_a_pretended_gpu_refuses_what_a_kernel_was_not_compiled_for(at: int, size: int, grid: tuple[int, int, int],
+                                                                    told: str) -> None:
+    """Sizes of a class are arguments of one kernel, and memories begin where someone says: both at each launch."""
+    x, = inputs((64,))
+    source = emit(fuse(Graph((x,), (p.mul(x, 2.0),))).groups[0])
+    assert set(source.aligned) == {"in0", "out0", "x_size"}
+    driver = HostDriver(memory_bytes=1 << 20)
+    driver.use(0)
+    image, = FakeCUDABackend(driver).compile([source])
+    memory, out = driver.alloc(512), driver.alloc(512)
+    arguments = Described(Pointer(memory + at, x.dtype), Pointer(out, x.dtype), size)
+    kernel = driver.load_kernel(image)
+    if not told:
+        driver.prepare_launch(kernel, image, grid, arguments)
+        return
+    with pytest.raises(DriverError, match=told):
+        driver.prepare_launch(kernel, image, grid, arguments)
