@@ -21,7 +21,13 @@ from genesis.codegen.cuda.block_sizes import (
     power_of_two,
     room_for,
 )
-from genesis.codegen.cuda.column_blocks import column_blocks, pipeline_stages, split_column_blocks, turned
+from genesis.codegen.cuda.column_blocks import (
+    column_blocks,
+    pipeline_stages,
+    split_column_blocks,
+    stages_with_room,
+    turned,
+)
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Position, Random, Store
 from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
@@ -60,7 +66,10 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     columns = kernel.x_is_fastest
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
-        return split_column_blocks(kernel, gpu) if columns else Blocks(1, elements, True, 4, num_stages=3)
+        if columns:
+            return split_column_blocks(kernel, gpu)
+        loaded = elements * sum(s.out.dtype.itemsize for s in (*kernel.loads("xr"), *kernel.loads("r")))
+        return Blocks(1, elements, True, 4, num_stages=stages_with_room(loaded, 1, gpu))
     if columns or turned(kernel):
         return column_blocks(kernel, gpu)
     of_batch = kernel.r_leads and literal_value(kernel.r_size) is None

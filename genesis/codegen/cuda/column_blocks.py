@@ -76,7 +76,12 @@ def pipeline_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel)
     of_columns = kernel.r_leads or kernel.space[-1][1] == "x" or turned(kernel)
     if of_columns and not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
         return 1
-    nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    return stages_with_room(elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr")), programs, gpu)
+
+
+def stages_with_room(nbytes: int, programs: int, gpu: GpuModel) -> int:
+    """Pipeline stages for rounds that load so many bytes, where a multiprocessor has so many programs: all rounds but
+    one wait in shared memory."""
     part, of = PIPELINE_SHARE
     room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)
     return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1

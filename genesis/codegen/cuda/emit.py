@@ -114,7 +114,7 @@ _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "attention": emit_attention,
     "attention_backward": emit_attention_backward,
     "convolution": emit_convolution,
-    "scan": lambda group, gpu: emit_scan(group),
+    "scan": emit_scan,
     "scatter": lambda group, gpu: emit_scatter(group),
     "segment": lambda group, gpu: emit_segment(group),
     "sort": lambda group, gpu: emit_sort(group),

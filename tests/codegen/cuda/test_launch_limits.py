@@ -5,23 +5,30 @@ Triton's interpreter has no warps, no vectors and no grids: it runs such kernels
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
 import torch
 
 from genesis.codegen.cuda import source as limits
+from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine.backends import FakeCUDABackend
+from genesis.engine.backends import FakeCUDABackend, cuda_backend
 from genesis.ir import OPS, Graph
 from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.types import DType, bfloat16, float32, float64, int64
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.pipeline import run_passes
 from genesis.runtime.cuda.driver import DriverError, MappedMatrix, Pointer
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda import test_segments
 from tests.codegen.cuda.evaluate import evaluate
+from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import an_input, inputs, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
 
@@ -90,6 +97,48 @@ def test_programs_along_one_dimension_do_the_same(monkeypatch: pytest.MonkeyPatc
     graph = Graph((base, index, values), (OPS[op](base, index, values, axis=0),))
     want, = evaluate(graph, data)
     torch.testing.assert_close(found.reshape(want.shape), want, rtol=1e-5, atol=1e-5)
+
+
+BYTES = {"fp64": 8, "i64": 8, "fp32": 4, "bf16": 2}
+"""Triton's types → their bytes."""
+
+
+def bytes_under_way(source: KernelSource) -> int:
+    """Bytes of shared memory in which the loads of a kernel's loop wait, as Triton pipelines them."""
+    _, stages, loop = (*re.split(r"num_stages=(\d+)", source.source, maxsplit=1), "1", "")[:3]
+    elements = source.constexprs["XBLOCK"] * source.constexprs["RBLOCK"]
+    sizes = {name: BYTES[kind[1:]] for name, kind in source.signature.items() if kind[0] == "*"}
+    loop = re.split(r"\n {4}(?=\S)", loop, maxsplit=1)[0]  # what comes after it is not pipelined
+    return (int(stages) - 1) * elements * sum(sizes[name] for name in re.findall(r"tl\.load\((\w+) \+", loop))
+
+
+@pytest.mark.parametrize("architecture", GPUS)
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+@pytest.mark.parametrize("count", [1, 8, 14, 30])
+def test_what_sums_of_many_operands_load_ahead_has_room(architecture: int, dtype: DType, count: int) -> None:
+    """Rounds of 14 float32 operands, two of them under way, were more than an H200 has: it refused the launch."""
+    gpu, xs = GPUS[architecture], inputs(*[(3_000_001,)] * count, dtype=dtype)
+    total = r.sum(p.tanh(reduce(p.mul, xs)), axes=(0,))
+    first, *_ = run_passes(Graph(xs, (total,)), cuda_backend(gpu))[1].groups
+    source = emit(first, gpu)
+    assert (count > 1 or bytes_under_way(source)) and bytes_under_way(source) <= gpu.block_shared_memory
+    if (architecture, dtype, count) == (90, float64, 8):
+        image, = compile_sources([source], gpu=gpu)
+        assert bytes_under_way(source) <= image.shared_bytes <= gpu.block_shared_memory
+
+
+@pytest.mark.parametrize("architecture", GPUS)
+@pytest.mark.parametrize("dtype", [bfloat16, float32, float64, int64], ids=str)
+@pytest.mark.parametrize("shape", [(4, 20_000), (20_000, 512)])
+def test_what_scans_load_ahead_has_room(architecture: int, dtype: DType, shape: tuple[int, int]) -> None:
+    """Two blocks of 8192 64-bit numbers were more than small GPUs have."""
+    gpu, x = GPUS[architecture], an_input(0, shape, dtype)
+    group, = fuse(Graph((x,), (OPS["cumsum"](x, axis=shape.index(20_000)),))).groups
+    source = emit(group, gpu)
+    assert 0 < bytes_under_way(source) <= gpu.block_shared_memory
+    if (architecture, dtype, shape[0]) == (89, int64, 20_000):
+        image, = compile_sources([source], gpu=gpu)
+        assert image.shared_bytes <= gpu.block_shared_memory
 
 
 class Described:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
+from genesis.codegen.cuda.column_blocks import stages_with_room
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import input_of
@@ -109,10 +111,10 @@ PROGRAMS: Final = 512
 """Minimum programs that are left where one takes the short columns of neighbouring outer indices, too."""
 
 
-def emit_scan(group: Group) -> KernelSource:
+def emit_scan(group: Group, gpu: GpuModel = H200) -> KernelSource:
     """The kernel of a scan group."""
     node = next(n for n in group.nodes if n.op.kind == "scan")
-    return _Emitter(group, node).source()
+    return _Emitter(group, node, gpu).source()
 
 
 class _Emitter:
@@ -120,14 +122,14 @@ class _Emitter:
 
     Attributes:
         chunk: elements of a chunk, 0 where a program scans whole rows.
-        loops: whether the program loops along the axis.
+        loops: whether the program loops along the axis, and in how many pipeline `stages`.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
             is scanned, so that a scan from the end is one from the start.
         stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.
         types, nothing: dtype, and value of no element, of each number of the state.
     """
 
-    def __init__(self, group: Group, node: Node):
+    def __init__(self, group: Group, node: Node, gpu: GpuModel):
         self.group, self.node, self.scan = group, node, SCANS[node.op.name]
         attributes = node.attributes
         self.chunk: int = attributes.get("chunk", 0)
@@ -137,6 +139,9 @@ class _Emitter:
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
         self.blocks = _blocks(self.rows, self.extent, len(self.scan.lift))
         self.loops = self.extent > self.blocks.step
+        loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
+        loaded = self.blocks.x * self.blocks.step * sum(s.out.dtype.itemsize for s in loads)
+        self.stages = stages_with_room(loaded, 1, gpu)
         self.columns = self.rows.inner > 1
         self.stretches = _stretches(self.rows, self.blocks)
         self.types = _state_types(node, self.scan)
@@ -186,7 +191,7 @@ class _Emitter:
             return first + body
         steps = -(-self.extent // self.blocks.step)
         turned = f"({steps - 1} - step) * RBLOCK" if self.reverse else "step * RBLOCK"
-        return [*first, f"for step in tl.range(0, {steps}, num_stages=3):", f"    begin = {turned}",
+        return [*first, f"for step in tl.range(0, {steps}, num_stages={self.stages}):", f"    begin = {turned}",
                 *(f"    {line}" for line in body)]
 
     def column_lines(self, begin: str) -> list[str]:
