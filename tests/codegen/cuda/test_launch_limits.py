@@ -6,12 +6,15 @@ Triton's interpreter has no warps, no vectors and no grids: it runs such kernels
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import pytest
 import torch
+from triton import knobs
 
 from genesis.codegen.cuda import source as limits
 from genesis.codegen.cuda.compile import compile_sources
@@ -19,8 +22,10 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine.backends import FakeCUDABackend, cuda_backend
 from genesis.ir import OPS, Graph
+from genesis.ir.ops import control
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
+from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import DType, bfloat16, float32, float64, int64
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.pipeline import run_passes
@@ -139,6 +144,33 @@ def test_what_scans_load_ahead_has_room(architecture: int, dtype: DType, shape: 
     if (architecture, dtype, shape[0]) == (89, int64, 20_000):
         image, = compile_sources([source], gpu=gpu)
         assert image.shared_bytes <= gpu.block_shared_memory
+
+
+def spilled(source: KernelSource) -> bool:
+    """Whether threads of a kernel keep some of their values in memory."""
+    binary = compile_cubin(source)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        told = subprocess.run([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], capture_output=True, text=True,
+                              check=True).stdout
+    return not re.search(r"STACK:0\b", told)
+
+
+def test_products_without_a_dot_instruction_stay_in_registers() -> None:
+    """Of blocks of 32 a thread had 256 products, which the assembler left in memory: 6 KB of each thread."""
+    a, b = inputs((100, 65), (65, 70), dtype=float64)
+    group, = fuse(Graph((a, b), (matmul(a, b),))).groups
+    assert not spilled(emit(group))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("op", ["cummax", "logcumsumexp"])
+def test_scans_of_64_bit_columns_stay_in_registers(op: str) -> None:
+    x = an_input(0, (3000, 512), float64)
+    node = OPS[op](x, axis=0)
+    group, = fuse(Graph((x,), (control.item(node, index=0) if op == "cummax" else node,))).groups
+    assert not spilled(emit(group))
 
 
 class Described:

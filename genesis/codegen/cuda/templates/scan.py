@@ -10,6 +10,7 @@ A state is one number or two (`Scan`), and two states combine as two stretches o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -137,14 +138,14 @@ class _Emitter:
         self.rows = Rows(group, node.inputs[:1] if self.chunk else node.inputs, node["axis"])
         self.extent = self.chunk or self.rows.length
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
-        self.blocks = _blocks(self.rows, self.extent, len(self.scan.lift))
+        self.types = _state_types(node, self.scan)
+        self.blocks = _blocks(self.rows, self.extent, self.types)
         self.loops = self.extent > self.blocks.step
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
         loaded = self.blocks.x * self.blocks.step * sum(s.out.dtype.itemsize for s in loads)
         self.stages = stages_with_room(loaded, 1, gpu)
         self.columns = self.rows.inner > 1
         self.stretches = _stretches(self.rows, self.blocks)
-        self.types = _state_types(node, self.scan)
         self.nothing = [text.format(**_bounds(self.types[0])) for text in self.scan.nothing]
         self.count = len(self.types)
 
@@ -311,13 +312,15 @@ class _Blocks:
     warps: int
 
 
-def _blocks(rows: Rows, extent: int, numbers: int) -> _Blocks:
-    """Rows and elements that a program has at a time."""
-    size = power_of_two(extent)
+def _blocks(rows: Rows, extent: int, types: Sequence[DType]) -> _Blocks:
+    """Rows and elements that a program has at a time, whose states are numbers of these dtypes."""
+    size, numbers = power_of_two(extent), len(types)
     if rows.inner == 1:
         step = size if size <= PERSISTENT // numbers else STEP // numbers
         warps = step // 1024 if step > 4096 else step // 512
         return _Blocks(batch_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
+    if numbers > 1 and types[0].itemsize == 8:
+        numbers *= 2  # registers have no room for as many states of 64 bits (logcumsumexp: a kilobyte was spilled)
     x = min(power_of_two(rows.inner), COLUMNS)
     step = min(size, TILE // numbers // x)
     while step == size and x * step < SMALLEST // numbers and hint(rows.rows) >= 2 * x * PROGRAMS:
