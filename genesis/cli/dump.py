@@ -43,17 +43,30 @@ def about_targets() -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     from genesis.cli.stages import STAGES
-    from genesis.passes.pipeline import PASSES
     parser.add_argument("script", help="the Python file to run")
     parser.set_defaults(rest=[])  # the script's own arguments, after --
-    stages = {row.name: row.stage for row in PASSES}
-    parser.add_argument("--stage", type=lambda name: stages.get(name, name), choices=[stage.name for stage in STAGES],
-                        default="groups", help="; ".join(f"{stage.name}: {stage.doc}" for stage in STAGES)
+    parser.add_argument("--stage", type=stage_called, metavar="STAGE", default="groups",
+                        help="; ".join(f"{stage.name}: {stage.doc}" for stage in STAGES)
                         + "; or a pass, for the stage that comes out of it (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a JSON list, one object a plan")
     add_target(parser)
     parser.add_argument("--kernel", metavar="NAME", help="of the groups and kernels only those with this in their name")
     add_which_plans(parser)
+
+
+def stage_called(name: str) -> str:
+    """The stage that somebody means by its name, or by that of the pass that it comes out of.
+
+    Raises:
+        ArgumentTypeError: there is no such stage or pass.
+    """
+    from genesis.cli.stages import STAGES
+    from genesis.passes.pipeline import PASSES
+    meant = {**{row.name: row.stage for row in PASSES}, **{stage.name: stage.name for stage in STAGES}}
+    if name not in meant:
+        raise argparse.ArgumentTypeError(f"no stage or pass is named {name!r}{did_you_mean(name, meant) or ';'} "
+                                         "genesis dump --help lists them")
+    return meant[name]
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

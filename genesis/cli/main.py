@@ -20,6 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     parser = make_parser()
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
     arguments = parser.parse_args(words[:cut])
     if hasattr(arguments, "rest"):
         arguments.rest = words[cut + 1:]

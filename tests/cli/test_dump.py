@@ -158,6 +158,18 @@ def test_a_stage_is_asked_for_by_the_pass_that_it_comes_out_of(script: str, caps
     assert "# the pass split_k did not run for cpu" in dump(capsys, script, "--stage", "split_k", "--plan", "1")
 
 
+def test_a_stage_that_is_none_is_told_with_the_nearest(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        status_of(script, "--stage", "canonicalise")
+    assert exit.value.code == 2
+    assert "no stage or pass is named 'canonicalise'; did you mean 'canonicalize'?" in capsys.readouterr().err
+
+
+def test_the_command_alone_says_what_commands_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "run a script and print a stage of its compilation" in capsys.readouterr().err
+
+
 def test_the_code_of_the_cpu_is_calls_over_places(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "softmax(arena+0)" in dump(capsys, script, "--stage", "code", "--plan", "1")
 
