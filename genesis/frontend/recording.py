@@ -19,7 +19,7 @@ from genesis.frontend.layouts import forget, is_dense, laid_out, note, result_la
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
 from genesis.frontend.views import VIEWS, View
-from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
+from genesis.ir.errors import Misfit, failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number, set_operand_class
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, recompute
@@ -302,28 +302,36 @@ def showing(tensor: TensorBase, like: TensorBase) -> list[Change]:
             (setattr, tensor, "part", part)]
 
 
-def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = (), inside: int = 2) -> Node:
+def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = (), inside: int = 2, called: str = "") -> Node:
     """The node for an op of the user's, with the user's line; a mismatch raises the four-part error.
 
-    `inside`: see `here`. Our caller is no user's function, but may be called by one.
+    Args:
+        inside: see `here`. Our caller is no user's function, but may be called by one.
+        called: the public function, for errors, where the op's name is another one.
     """
     try:
         return make(op, nodes, attrs, here(inside))
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
-        raise _unfit(op.name, nodes, error) from None
+        raise _unfit(called or op.name, nodes, error) from None
 
 
 def _unfit(called: str, nodes: Sequence[Node], error: Exception) -> Exception:
     operands = [(f"operand {i}", node) for i, node in enumerate(nodes)]
+    if isinstance(error, Misfit):
+        return failure(called, str(error), operands, hint=error.hint)
     return failure(called, str(error), operands, error=type(error))
 
 
-def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
+def record(op: Op, inputs: Sequence[Any], attrs: tuple = (), called: str = "") -> Any:
     """Record the op on tensors and numbers, which already have the dtypes and shapes it wants.
 
-    Returns a tensor, or a tuple of tensors for an op with several results.
+    Args:
+        called: the public function, for errors, where the op's name is another one.
+
+    Returns:
+        A tensor, or a tuple of tensors for an op with several results.
     """
-    node = emit(op, tuple([operand(x) for x in inputs]), attrs, 3)  # only functions of Genesis call this
+    node = emit(op, tuple([operand(x) for x in inputs]), attrs, 3, called)  # only functions of Genesis call this
     if type(node.type) is tuple:
         return wrap_all([make(control.item, (node,), (i,), node.source) for i in range(len(node.type))])
     return wrap(node)

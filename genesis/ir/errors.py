@@ -12,6 +12,14 @@ class Overwritten(RuntimeError):
     """A program needs a value whose memory has another content by now."""
 
 
+class Misfit(RuntimeError):
+    """A type rule's refusal of operands, with what to try."""
+
+    def __init__(self, problem: str, hint: str):
+        super().__init__(problem)
+        self.hint = hint
+
+
 class NotAnOperand(TypeError):
     """Something that is neither a tensor nor a number is where one of them should be."""
 

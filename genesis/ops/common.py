@@ -250,12 +250,15 @@ def promote(*tensors: Any) -> tuple[Any, ...]:
     return tuple(t if t.spec.dtype is dtype else wrap(cast(read(t), dtype)) for t in tensors)
 
 
-def broadcast(*tensors: Any) -> tuple[Any, ...]:
-    """The tensors expanded to their common shape."""
+def broadcast(op: str, *tensors: Any) -> tuple[Any, ...]:
+    """The tensors expanded to their common shape, for the public function `op`."""
     try:
         shape = broadcast_shapes(*(t.spec.shape for t in tensors))
     except AttributeError as error:
         raise misplaced(error, *tensors) from None
+    except RuntimeError as error:
+        raise failure(op, str(error), [(f"operand {i}", x) for i, x in enumerate(tensors)],
+                      hint="reshape, unsqueeze or expand one of them") from None
     return tuple(t if t.spec.shape == shape else t.expand(shape) for t in tensors)
 
 

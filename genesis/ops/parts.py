@@ -138,7 +138,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     parts = [x for x in tensors if x.spec.ndim == ndim or x.spec.shape != (0,)]  # torch takes (0,) beside any shape
     dtype = result_type(*tensors)
     axis = axis_in("cat", dim, parts[0].spec.ndim)
-    return into(out, wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,))))
+    return into(out, wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,), called="cat")))
 
 
 concat = concatenate = cat
@@ -152,7 +152,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     first = shapes[0]
     for other in shapes:
         if other != first:
-            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(other)}")
+            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(other)}",
+                          [(f"tensor {i}", x) for i, x in enumerate(tensors)],
+                          hint="cat, along a dimension that exists")
     at = axis_in("stack", dim, len(first) + 1)
     dtype, shape = result_type(*tensors), (*first[:at], 1, *first[at:])
     parts = tuple([make(m.reshape, (cast(read(x), dtype),), (shape,)) for x in tensors])

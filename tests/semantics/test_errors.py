@@ -10,6 +10,7 @@ import torch
 
 import genesis
 from genesis import nn
+from genesis.nn import functional as F
 
 
 def line_of(function) -> str:
@@ -39,11 +40,17 @@ CASES = [
     (lambda: genesis.ones(3).add_(genesis.ones(2, 3)), RuntimeError, "add_: output with shape", [r"\(3,\)"], None),
     (lambda: genesis.ones(3, dtype=genesis.int64).add_(0.5), RuntimeError, "add_: result type .* can't be cast",
      ["int64"], "out-of-place"),
-    (lambda: genesis.cat([genesis.ones(2, 3), genesis.ones(2, 4)]), RuntimeError, "concat: ",
-     [r"\(2, 3\)", r"\(2, 4\)"], None),
+    (lambda: genesis.cat([genesis.ones(2, 3), genesis.ones(2, 4)]), RuntimeError, "cat: ",
+     [r"\(2, 3\)", r"\(2, 4\)"], "one size in all other dimensions"),
     (lambda: genesis.cat(genesis.ones(2, 3)), TypeError, "cat: .* must be a sequence of tensors", [rf"{f32} \(2, 3\)"],
      r"cat\(\(x, y\)\)"),
-    (lambda: genesis.stack([genesis.ones(2), genesis.ones(3)]), RuntimeError, "stack: ", [], None),
+    (lambda: genesis.stack([genesis.ones(2), genesis.ones(3)]), RuntimeError, "stack: ", [r"\(2,\)", r"\(3,\)"],
+     "cat"),
+    (lambda: F.embedding(genesis.ones(2), genesis.ones(3, 4)), IndexError, "embedding: an index must", [f32], None),
+    (lambda: F.scaled_dot_product_attention(genesis.ones(2, 3, 4), genesis.ones(2, 3, 5), genesis.ones(2, 3, 4)),
+     RuntimeError, "scaled_dot_product_attention: ", [r"\(2, 3, 5\)"], "one last size"),
+    (lambda: F.cosine_similarity(genesis.ones(2, 3), genesis.ones(4, 3)), RuntimeError, "cosine_similarity: shapes",
+     [r"\(2, 3\)", r"\(4, 3\)"], "reshape"),
     (lambda: genesis.ones(2, dtype=genesis.int64).mean(), RuntimeError, "mean: could not infer output dtype", ["int64"],
      r"float\(\)"),
     (lambda: genesis.ones(2).item(), RuntimeError, "item: a tensor with 2 elements", [f32], "tolist"),
@@ -56,7 +63,7 @@ CASES = [
     (lambda: genesis.ones(2).expand(3, 2).add_(1), RuntimeError, "more than one element", [], None),
     (lambda: genesis.tensor([[1, 2], [3]]), ValueError, "tensor: cannot make a tensor", [], None),
     (lambda: genesis.ones(3).requires_grad_().add_(1), RuntimeError, "in-place write: a leaf", [f32], r"no_grad\(\)"),
-    (lambda: nn.Linear(3, 4)(genesis.ones(2, 5)), RuntimeError, r": ", [r"\(2, 5\)"], "try: "),
+    (lambda: nn.Linear(3, 4)(genesis.ones(2, 5)), RuntimeError, "linear: ", [r"\(2, 5\)"], "in_features"),
 ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from genesis.ir.errors import Misfit
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.control import item
@@ -32,7 +33,8 @@ def check_operands(q: TensorType, k: TensorType, v: TensorType, *mask: TensorTyp
     fits = q.ndim == k.ndim == v.ndim >= 2 and k.shape[:-2] == v.shape[:-2] and q.shape[:-3] == k.shape[:-3]
     if not (fits and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]) or (
             q.ndim > 2 and q.shape[-3] != k.shape[-3] and (not k.shape[-3] or q.shape[-3] % k.shape[-3])):
-        raise RuntimeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not fit")
+        raise Misfit(f"query {q.shape}, key {k.shape} and value {v.shape} do not fit",
+                     "query and key of one last size, key and value of one length")
     if not q.dtype is k.dtype is v.dtype:
         raise RuntimeError(f"dtypes of query {q.dtype!r}, key {k.dtype!r} and value {v.dtype!r} differ")
     scores = (*q.shape[:-1], k.shape[-2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from genesis.ir.errors import Misfit
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.movement import pad, permute, reshape
@@ -82,7 +83,8 @@ matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("spl
 
 def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1]:
-        raise RuntimeError(f"input of shape {x.shape} does not fit weight of shape {weight.shape} (out, in)")
+        raise Misfit(f"input of shape {x.shape} does not fit weight of shape {weight.shape} (out, in)",
+                     "an input whose last size is the weight's: in_features of a Linear")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise RuntimeError(f"bias of shape {bias.shape} does not fit weight of shape {weight.shape}")
     if len({t.dtype for t in (x, weight, bias) if t is not None}) > 1:

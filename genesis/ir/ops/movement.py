@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
+from genesis.ir.errors import Misfit
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.leaves import full_like
 from genesis.ir.ops.samples import ANY, case, cases, np, reals
@@ -142,7 +143,8 @@ def _concat_type(*types: TensorType, axis: int) -> TensorType:
         if t.dtype is not first.dtype or t.device is not first.device:
             raise RuntimeError(f"concat joins one dtype on one device, not {first} and {t}")
         if t.shape[:axis] + t.shape[axis + 1:] != first.shape[:axis] + first.shape[axis + 1:]:
-            raise RuntimeError(f"shapes {first.shape} and {t.shape} differ outside dimension {axis}")
+            raise Misfit(f"shapes {first.shape} and {t.shape} differ outside dimension {axis}",
+                         "tensors that have one size in all other dimensions")
     return first.with_shape((*first.shape[:axis], sum(t.shape[axis] for t in types), *first.shape[axis + 1:]))
 
 

@@ -59,7 +59,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     if dropout_p > 0.0:
         return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale)
     operands = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
-    result: Tensor = record(composite.sdpa, operands, (is_causal, scale))
+    result: Tensor = record(composite.sdpa, operands, (is_causal, scale), "scaled_dot_product_attention")
     return result
 
 

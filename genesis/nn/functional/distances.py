@@ -53,7 +53,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     x1, x2 = in_float32(x1, x2)
     if x1.spec.dtype.kind != "float" or x2.spec.dtype.kind != "float":
         raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
-    x1, x2 = broadcast(*promote(x1, x2))
+    x1, x2 = broadcast("cosine_similarity", *promote(x1, x2))
     axis_in("cosine_similarity", dim, x1.spec.ndim)
     first, second = (x / x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2))
     return (first * second).sum(dim=dim)
@@ -97,7 +97,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     dim = target.spec.ndim
     squares = ((input1 * input1).sum(dim=dim) + 1e-12) * ((input2 * input2).sum(dim=dim) + 1e-12)
     cosine = (input1 * input2).sum(dim=dim) / squares.sqrt()
-    cosine, target = broadcast(cosine, target)
+    cosine, target = broadcast("cosine_embedding_loss", cosine, target)
     near = where(target == 1, 1 - cosine, 0.0)
     return reduced(near + where(target == -1, (cosine - margin).clamp(min=0), 0.0), reduction)
 

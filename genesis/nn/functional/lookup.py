@@ -45,7 +45,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
         padding_idx = _row("embedding", weight, padding_idx)
     if max_norm is not None:
         _shorten("embedding", input, weight, float(max_norm), float(norm_type))
-    rows: Tensor = record(indexing.take, (weight, input), (0,))
+    rows: Tensor = record(indexing.take, (weight, input), (0,), "embedding")
     return _scaled(rows, input, weight.spec.shape[0], padding_idx, scale_grad_by_freq)
 
 

@@ -104,7 +104,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
         raise failure("smooth_l1_loss", f"smooth_l1_loss does not support negative values for beta, not {beta}")
     if beta == 0.0:
         return l1_loss(input, target, reduction=reduction)
-    input, target = broadcast(*cast_for(regression.smooth_l1_loss, input, target))
+    input, target = broadcast("smooth_l1_loss", *cast_for(regression.smooth_l1_loss, input, target))
     return reduced(record(regression.smooth_l1_loss, promote(input, target), (float(beta),)), reduction)
 
 
@@ -124,7 +124,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     check_reduction("huber_loss", reduction)
     if delta <= 0:
         raise failure("huber_loss", f"huber_loss does not support non-positive values for delta, not {delta}")
-    input, target = broadcast(*cast_for(regression.huber_loss, input, target))
+    input, target = broadcast("huber_loss", *cast_for(regression.huber_loss, input, target))
     loss: Tensor = record(regression.huber_loss, promote(input, target), (float(delta),)).to(input.dtype)
     if weight is None:
         return reduced(loss, reduction)
@@ -301,6 +301,6 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
     """input where the target is 1, max(0, margin - input) where it is -1: distances of equal and of unequal pairs."""
     reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("hinge_embedding_loss", reduction)
-    input, target = broadcast(*in_float32(input, target))
+    input, target = broadcast("hinge_embedding_loss", *in_float32(input, target))
     apart = where(target != 1, (margin - input).clamp(min=0), 0.0)
     return reduced(apart + where(target != -1, input, 0.0), reduction)
