@@ -60,6 +60,41 @@ def fragments(text: str) -> list[str]:
             if said and said.split(maxsplit=1)[0].lower() in FRAGMENTS]
 
 
+def unexplained(text: str) -> list[str]:
+    """The public constants of a module that are numbers, and neither have a comment nor stand before a docstring.
+
+    >>> unexplained("A, B = 1, 2\\nC = 3\\n'What both are.'\\nD = 4  # so many\\nE = 5\\nF = 'name'\\n")
+    ['E']
+    """
+    lines, found, waiting = text.splitlines(), [], []
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and (name := _number(node)):
+            if "#" not in lines[(node.end_lineno or node.lineno) - 1] and not lines[node.lineno - 2].startswith("#"):
+                waiting.append(name)
+            continue
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            found += waiting
+        waiting = []
+    return found + waiting
+
+
+def _number(node: ast.Assign | ast.AnnAssign) -> str:
+    """The name of a constant that is a number, "" for any other assignment."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    plain = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    named = isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_")
+    value = node.value
+    if not named or value is None or not all(isinstance(part, plain) for part in ast.walk(value)):
+        return ""
+    return "" if isinstance(value, ast.Constant) and isinstance(value.value, str) else target.id  # type: ignore
+
+
+def test_a_constant_says_what_it_is() -> None:
+    found = {str(path.relative_to(ROOT / "genesis")): names for path in sorted((ROOT / "genesis").rglob("*.py"))
+             if (names := unexplained(path.read_text(encoding="utf-8")))}
+    assert found == {}
+
+
 def words_in(text: str) -> set[str]:
     """The words of the table that are in a text.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 VOCABULARY = 256
+"""Tokens: the bytes there are."""
 
 
 def bigram_counts(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -13,8 +13,14 @@ import numpy as np
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 MAX_FILE_BYTES = 200_000
+"""Bytes of a source file that is read, at most."""
+
 MAX_CORPUS_BYTES = 6_000_000
+"""Bytes of all texts together, at most."""
+
 VALIDATION_SHARE = 0.1
+"""The part of the files that is kept for validation."""
+
 # Tests and test data of the library, third-party packages, and tables that are not prose or code.
 LEFT_OUT = frozenset({"test", "tests", "idlelib", "idle_test", "lib2to3", "site-packages", "dist-packages",
                       "encodings", "pydoc_data", "__pycache__", "ensurepip", "turtledemo"})

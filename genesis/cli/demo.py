@@ -25,7 +25,7 @@ HELP = "train a small language model and write a report"
 VALIDATIONS = 10          # how many times on the way
 QUICK_BATCHES = 8         # batches of a validation on the way
 FINAL_BATCHES = 64        # and of the last one
-SAMPLE_BYTES = 300
+SAMPLE_BYTES = 300        # bytes of a text that the model writes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

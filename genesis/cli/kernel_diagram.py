@@ -18,8 +18,8 @@ from genesis.cli.inspect import StepBox, counted
 
 BOX_WIDTH, BOX_HEIGHT, ROW = 210, 31, 41
 COLUMN = {"forward": 70, "backward": 420, "update": 770}
-WIDTH = 1060
-TOP = 34
+WIDTH, TOP = 1060, 34
+"""Pixels: of a box, from one to the next below it, to the left edge of each column, of the picture, above the boxes."""
 
 
 def draw_step(boxes: Sequence[StepBox]) -> str:

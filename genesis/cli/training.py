@@ -16,10 +16,14 @@ from genesis.cli.record import Settings, TrainingStep
 from genesis.engine.backends import backend_of
 
 WARMUP_STEPS = 20
+"""Steps in which the learning rate rises to its highest."""
+
 FINAL_LR_SHARE = 0.1
-CLIP_NORM = 1.0
-WEIGHT_DECAY = 0.1
-BETAS = (0.9, 0.99)
+"""The part of the highest learning rate at which its cosine ends."""
+
+CLIP_NORM, WEIGHT_DECAY, BETAS = 1.0, 0.1, (0.9, 0.99)
+"""The norm that gradients are clipped to, and AdamW's: as nanoGPT trains models of this size."""
+
 READ_LOSS_EVERY = 10
 """Steps between two reads of the loss where reading waits for the device; elsewhere each is read."""
 

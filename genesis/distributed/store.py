@@ -21,9 +21,14 @@ from genesis.runtime.own_threads import OwnThread
 
 VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, KEYS, DELETE = range(9)
 CANCEL_WAIT, PING = 12, 13
+"""The requests of torch's protocol, by the byte that each begins with."""
+
 MAGIC: Final = 0x3C85F7CE
+"""The number that a client of it sends first."""
+
 STOPPED, CANCELED = 0, 1
 READY, NOT_READY = 0, 1
+"""Answers: to a wait, and to whether keys are there."""
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 """How long a store is waited for, as in torch."""

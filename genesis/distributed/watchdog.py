@@ -38,6 +38,8 @@ VARIABLE: Final = "GENESIS_HEARTBEAT_TIMEOUT"
 """Environment variable: after so many seconds without a beat a rank counts as gone."""
 
 DEFAULT_LIMIT: Final = 120.0
+"""The seconds where it is not set."""
+
 PERIOD: Final = 0.5
 """Seconds between two beats."""
 

@@ -22,6 +22,7 @@ from genesis.distributions.transforms import (
 from genesis.frontend.tensor import Tensor
 
 EULER = 0.57721566490153286060
+"""Euler and Mascheroni's constant: the mean of Gumbel's distribution."""
 
 
 class LogNormal(TransformedDistribution):

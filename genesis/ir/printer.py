@@ -31,6 +31,7 @@ from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
 
 _COMMENT_COLUMN = 58
+"""The column at which a line's comment begins, where the line is shorter."""
 
 
 def print_graph(graph: Graph, sources: bool = True) -> str:

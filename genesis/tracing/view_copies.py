@@ -39,6 +39,7 @@ LAYOUT: Final = frozenset({"stride", "is_contiguous", "storage_offset", "data_pt
 """Names by which a program asks how a tensor lies in memory: a copy lies elsewhere, and otherwise."""
 
 REFUSED: Final = -1
+"""What stands for the count of calls that only read, once a call did more."""
 
 COPIES: Final = "copies of views"
 """What the key of a call with copies has before their places, so that no other call has its captures."""

@@ -20,6 +20,7 @@ from genesis.utils.torch_names import allowed_names, refusal
 from genesis.utils.torch_storages import Measuring, Reader
 
 ZIP: Final = b"PK\3\4"
+"""What a zip archive begins with, and so what torch has written since version 1.6."""
 
 LEAVES: Final = (str, bytes, bytearray, int, float, bool, complex, type(None), Tensor, Device, DType)
 """What a file's object is made of, beside containers."""

@@ -25,6 +25,7 @@ IN_A_PICKLE: Final = b"\x8a\n" + MAGIC.to_bytes(10, "little")
 """How a pickle of any protocol has it."""
 
 VERSION: Final = 1001
+"""The version of the format that follows the number."""
 
 
 def is_legacy(start: bytes) -> bool:

@@ -22,6 +22,7 @@ FORMAT: Final = 3
 """Part of every key; raised when the same source would compile to something else."""
 
 MOST_WORKERS: Final = 16
+"""Processes that compile at one time, however many cores there are."""
 
 
 class Cache(Protocol):

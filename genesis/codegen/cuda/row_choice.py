@@ -25,6 +25,7 @@ MOST_EACH: Final = 128
 """Elements of a thread, at most."""
 
 MOST_WARPS: Final = 32
+"""Warps of a program, at most: what a GPU takes."""
 
 STEP: Final = 0.05
 """How much longer the model takes a candidate to be for each doubling away from the rule's."""

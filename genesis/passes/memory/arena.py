@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from genesis.ir.sym_int import Size
 
 ALIGNMENT = 512
+"""Bytes of which a value's place is a multiple, as the address of an allocation of CUDA's is."""
 
 SMALLEST_SHARE: Final = 64
 """A value takes no less than this part of a lent memory: small ones would leave no whole room for large ones, and save

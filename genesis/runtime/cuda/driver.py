@@ -28,7 +28,7 @@ MAP_BYTES: Final = 128
 """Bytes of CUDA's tensor map, by which a GPU's copy engine knows a matrix."""
 
 MAP_ALIGNMENT: Final = 64
-
+"""Bytes of which its address in host memory has to be a multiple."""
 
 StreamHandle: TypeAlias = Any
 """A driver's stream. Handles are a driver's own objects: the rest of the runtime keeps them and hands them back."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 _MULTIPLIERS: Final = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
-LOW: Final = 0xFFFFFFFF
+LOW: Final = 0xFFFFFFFF  # the low 32 bits of a word
 BLOCK: Final = 32768  # counters: three buffers of 512 KiB; torch's own threads would start above this
 
 _HALF: Final = np.uint64(32)
