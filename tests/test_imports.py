@@ -11,10 +11,10 @@ import json
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import networkx
 import pytest
@@ -22,6 +22,8 @@ import pytest
 import genesis
 from genesis.engine import plans
 from genesis.frontend.later import later_names
+from genesis.ir.source import is_internal
+from genesis.tracing.tracer import is_user_code
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
@@ -269,6 +271,29 @@ print(gc.get_freeze_count() > before // 2 > 0, gc.isenabled())""")  # a few of t
     assert found.split() == ["True", "False"]
 
 
+def test_genesis_behind_a_link_knows_its_own_files(tmp_path: Path) -> None:
+    """Code objects have the link's name: errors name the user's line, and calls are captured."""
+    (tmp_path / "link").symlink_to(PACKAGE.parent)
+    (tmp_path / "script.py").write_text("""import genesis
+try:
+    genesis.ones(2) + genesis.ones(3)
+except RuntimeError as error:
+    print("script.py:3: " in str(error))
+double = genesis.compile(lambda x: x * 2)
+for _ in range(4):
+    double(genesis.ones(2)).tolist()
+print(double.hits)""")
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=True, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path / "link")})
+    assert done.stdout.split() == ["True", "3"]
+
+
+def test_a_package_whose_name_begins_alike_is_the_users() -> None:
+    beside = types.CodeType.replace(layer_of.__code__, co_filename=f"{PACKAGE}_tools/model.py")
+    assert not is_internal(beside.co_filename) and is_user_code(beside)
+    assert is_internal(f"{PACKAGE}/ops/shape.py") and not is_internal(f"{PACKAGE}/models/gpt.py")
+
+
 def test_functions_are_bound_when_they_are_asked_for() -> None:
     """An import binds none of the hundreds, but for three methods of tensors that are written down as such; each stands
     in its place from then on. `x.hypot` is `hypot` itself."""
@@ -335,7 +360,7 @@ MACHINERY = {"genesis", "Any", "TYPE_CHECKING"}
 def test_a_public_name_is_listed_once_and_for_type_checkers_too() -> None:
     """`import x` or `from y import x` alone says that a name is the file's own: strict checkers refuse `genesis.x`."""
     names = listed_names()
-    rooms = {name for name, x in vars(genesis).items() if isinstance(x, ModuleType)}  # imported as submodules
+    rooms = {name for name, x in vars(genesis).items() if isinstance(x, types.ModuleType)}  # imported as submodules
     assert [name for name in names if names.count(name) > 1] == []
     public = {name for name in dir(genesis) if not name.startswith("_")}
     assert public - set(names) - rooms - MACHINERY == {"cuda_available"}, "which the file defines"
@@ -353,6 +378,8 @@ def test_names_that_come_later_are_their_modules() -> None:
     groups = names_that_come_together()
     found = in_fresh_python(f"""import genesis, importlib, os
 from genesis.frontend.later import later_names
+from genesis.ir.source import is_internal
+from genesis.tracing.tracer import is_user_code
 for names in {groups}:
     if child := os.fork():
         os.waitpid(child, 0)

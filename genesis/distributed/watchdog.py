@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from genesis.distributed.calls import Calls
 from genesis.distributed.store import PrefixStore
+from genesis.ir.source import PACKAGE
 from genesis.runtime.collectives import (
     POINT_TO_POINT,
     DistError,
@@ -334,8 +335,7 @@ def _first_line(error: BaseException) -> str:
 def place_of(trace: TracebackType | None) -> str:
     """The innermost line of the user's in a traceback."""
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(trace)
-    own = str(Path(__file__).resolve().parent.parent)
-    found = [frame for frame in frames if not frame.filename.startswith(own)] or frames
+    found = [frame for frame in frames if not frame.filename.startswith(PACKAGE)] or frames
     return f"{Path(found[-1].filename).name}:{found[-1].lineno} {found[-1].name}" if found else "an unknown line"
 
 

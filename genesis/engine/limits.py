@@ -29,11 +29,11 @@ from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node, set_numbers_apart
 from genesis.ir.ops import control, leaves
+from genesis.ir.source import PACKAGE
 from genesis.ir.walk import computed, needed
 from genesis.runtime.contexts import Attempt
 
-_HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_WHOLE: Final = (_HOME + "optim" + os.sep, _HOME + "autograd" + os.sep)
+_WHOLE: Final = (PACKAGE + "optim" + os.sep, PACKAGE + "autograd" + os.sep)
 """Where what is recorded belongs together: the writes of a step, the gradients of a backward."""
 
 _ENDING: Final = frozenset({"wrap", "storage_of", "pointwise_op", "record", "write", "replace", "assign", "update",
@@ -322,7 +322,7 @@ def _is_ending(frame: FrameType | None) -> bool | None:
     ending = True
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith(_HOME):
+        if code.co_filename.startswith(PACKAGE):
             name = code.co_name
             if name == "assign_all" or code.co_filename.startswith(_WHOLE):
                 return None

@@ -8,12 +8,11 @@ order, each is a piece by itself, not each way to follow one by another further 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final
 
-_HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
+from genesis.ir.source import PACKAGE
 
 AGAIN: Final = 3
 """Times that a frame goes back in a piece, from which on it is the frame of a loop."""
@@ -35,7 +34,7 @@ def stack_of(frame: FrameType | None) -> Stack:
     found: Stack = []
     while frame is not None:
         code = frame.f_code
-        found.append((id(code), frame.f_lasti, not code.co_filename.startswith(_HOME)))
+        found.append((id(code), frame.f_lasti, not code.co_filename.startswith(PACKAGE)))
         frame = frame.f_back
     found.reverse()
     return found

@@ -16,9 +16,9 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from genesis.ir.memos import counted
-from genesis.ir.source import is_internal
+from genesis.ir.source import PACKAGE, is_internal
 
-_CAPTURES: Final = f"{__file__.rpartition('/frontend/')[0]}/tracing/"
+_CAPTURES: Final = f"{PACKAGE}tracing/"
 
 
 class _Installed(dict[str, bool]):

@@ -18,10 +18,8 @@ from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.state import state
 from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
-from genesis.ir.source import here
+from genesis.ir.source import PACKAGE, here
 from genesis.runtime.contexts import Context, Switched, Temporary, leaving, profiled_by
-
-_PACKAGE = __file__.removesuffix("frontend/session.py")
 
 
 class Session:
@@ -126,7 +124,7 @@ class Session:
 
     def note_own_code(self, frame: Any, event: str, arg: Any) -> None:
         """What a replay runs again calls something: the user's code may read what the call changes."""
-        if event == "call" and not frame.f_code.co_filename.startswith(_PACKAGE):
+        if event == "call" and not frame.f_code.co_filename.startswith(PACKAGE):
             self.repeats_own_code = True
 
     def give_up(self, reason: str) -> None:

@@ -15,25 +15,25 @@ from _thread import _count as others  # type: ignore[attr-defined]  # how many t
 from collections.abc import Container
 from typing import Any, Final
 
+from genesis.ir.source import PACKAGE
 from genesis.runtime.own_threads import RUNNING
 
-_HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "host_number", "_reading", "memory_of",
                              "export_numpy", "numpy", "materialize", "__bool__", "__float__", "__int__",
                              "__index__", "__array__"})
 """Names of functions that wait for a value and hold no other content meanwhile."""
 
-_PROGRAMS: Final = _HOME + "cli" + os.sep
+_PROGRAMS: Final = PACKAGE + "cli" + os.sep
 """Where programs are that use Genesis as a user's would."""
 
 _LOOKING_ON: Final = frozenset({("tqdm._monitor", "TMonitor")})
 """Classes of threads that run none of the user's functions: a progress bar's, which most training loops have."""
 
-_READER: Final = (_HOME, threading.__file__)
+_READER: Final = (PACKAGE, threading.__file__)
 """Where the functions are between an op that asks for a value and the wait for it."""
 
-_BEGINS_AGAIN: Final = tuple(_HOME + room + os.sep for room in ("engine", "runtime", "codegen", "passes")) + (
-    *(_HOME + os.path.join("tracing", name) for name in ("replay_step.py", "step_call.py", "step_gradients.py")),)
+_BEGINS_AGAIN: Final = tuple(PACKAGE + room + os.sep for room in ("engine", "runtime", "codegen", "passes")) + (
+    *(PACKAGE + os.path.join("tracing", name) for name in ("replay_step.py", "step_call.py", "step_gradients.py")),)
 """Where functions hold contents only as long as nothing else runs: then they look again."""
 
 _CALLING: Final = frozenset({"__call__", "forward", "inside", "steps"})
@@ -77,7 +77,7 @@ def _records(frame: Any, harmless: Container[str]) -> bool:
     """Is there a function of Genesis at or below this frame that may hold a content?"""
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith(_HOME) and code.co_name not in harmless and (
+        if code.co_filename.startswith(PACKAGE) and code.co_name not in harmless and (
                 not code.co_filename.startswith((_PROGRAMS, *_BEGINS_AGAIN))):
             return True
         frame = frame.f_back

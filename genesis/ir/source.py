@@ -7,19 +7,22 @@ recorded, turned into file, line and function only when somebody looks.
 from __future__ import annotations
 
 import linecache
+import os
 import sys
-from pathlib import Path
 from types import CodeType
+from typing import Final
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
-_USER_PACKAGES = tuple(f"{_PACKAGE}/{name}/" for name in ("models", "cli"))
+PACKAGE: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
+"""The folder of Genesis, as its code objects name it: where a link leads to it, by the link's name."""
+
+_USER_PACKAGES = tuple(f"{PACKAGE}{name}{os.sep}" for name in ("models", "cli"))
 
 
 class _Internal(dict[str, bool]):
     """File → whether it is Genesis' own, worked out when it is first asked for."""
 
     def __missing__(self, filename: str) -> bool:
-        inside = self[filename] = filename.startswith(_PACKAGE) and not filename.startswith(_USER_PACKAGES)
+        inside = self[filename] = filename.startswith(PACKAGE) and not filename.startswith(_USER_PACKAGES)
         return inside
 
 
@@ -68,7 +71,7 @@ class Source:
         return linecache.getline(self.filename, self.line).strip()
 
     def __str__(self) -> str:
-        return f"{Path(self.filename).name}:{self.line} {self.function}".rstrip()
+        return f"{os.path.basename(self.filename)}:{self.line} {self.function}".rstrip()
 
 
 class CalledSource(Source):

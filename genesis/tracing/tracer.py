@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 import weakref
@@ -9,17 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, starmap
 from operator import is_
-from pathlib import Path
 from typing import Any, Final
 
-from genesis.ir.source import Source
+from genesis.ir.source import PACKAGE, Source
 from genesis.optim.optimizer import Optimizer
 from genesis.runtime.contexts import Context, in_order, leaving, profiled_by
 from genesis.tracing.code_reads import owners_of
 from genesis.tracing.stance import untraced
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
-_LIBRARY = str(Path(types.__file__).resolve().parent)
+_LIBRARY = os.path.dirname(types.__file__)
 _CALLED_BY_GENESIS = tuple(f"-packages/{name}/" for name in ("numpy", "torch", "triton", "cuda", "nccl"))
 """Libraries that Genesis itself calls, maybe in the middle of a captured call: a group's first collective makes its
 communicator there."""
@@ -170,8 +169,8 @@ def _reads_a_state(frame: types.FrameType) -> bool:
 def is_user_code(code: types.CodeType) -> bool:
     """True unless the code is Genesis's own (its models count as the user's) or the standard library's."""
     name = code.co_filename
-    if name.startswith(_PACKAGE):
-        return name.startswith(f"{_PACKAGE}/models/")
+    if name.startswith(PACKAGE):
+        return name.startswith(f"{PACKAGE}models{os.sep}")
     if _is_generated(code):
         return False
     if any(part in name for part in _CALLED_BY_GENESIS):
@@ -205,8 +204,8 @@ _OF_WEAK_DICTIONARIES: Final = frozenset(x._remove.__code__ for x in _WEAK)
 def _is_known_function(frame: types.FrameType) -> bool:
     code = frame.f_code
     name = code.co_filename
-    if name.startswith(_PACKAGE):
-        inside = name[len(_PACKAGE):]
+    if name.startswith(PACKAGE):
+        inside = name[len(PACKAGE) - 1:]
         return code.co_qualname not in _READS_STATE_NAMES and (
             not inside.startswith(_READS_STATE) or code.co_name in _HARMLESS)
     if _is_generated(code):

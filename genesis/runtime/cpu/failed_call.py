@@ -6,10 +6,10 @@ label's line is that of the first, a replay has this one, and for all others the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import torch
 
@@ -17,13 +17,16 @@ from genesis.ir.errors import LinAlgError
 from genesis.ir.failed_op import failed
 from genesis.ir.misplaced import Line, Typed, allowed_in, index_of, is_outside, misplaced
 from genesis.ir.ops.checked import CHECKED
+from genesis.ir.source import PACKAGE
 from genesis.ir.types import TensorType, cpu, dtype_named, tensor_type
 from genesis.runtime.plan import Call
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
-_HOMES = tuple(str(path.resolve().parent) for path in (Path(__file__).parent.parent.parent, Path(torch.__file__)))
+_HOMES: Final = (PACKAGE, os.path.dirname(torch.__file__) + os.sep)
+"""Where code is whose errors are told with the op that it computes."""
+
 _TAKING_AN_INDEX = {op.name: op for op in CHECKED}
 
 
