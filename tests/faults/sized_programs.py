@@ -7,7 +7,7 @@ from typing import Any
 
 import genesis
 from genesis import nn
-from tests.faults.programs import PROGRAMS, Case, Statement
+from tests.faults.programs import PROGRAMS, Case, Statement, Unit
 
 
 class Cached(nn.Module):
@@ -71,7 +71,57 @@ class Lengths(Case):
         yield "rate and turn", genesis.tensor([self.net.rate, self.net.turn])
 
 
+class Noisy(nn.Module):
+    """A net in training mode: a running mean, and random numbers that are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(genesis.linspace(-1, 1, 9).view(3, 3))
+        self.register_buffer("mean", genesis.zeros(3))
+
+    def note(self, x: Any) -> None:
+        self.mean.lerp_(x.mean(0), 0.25)
+
+    def noisy(self, x: Any) -> Any:
+        return nn.functional.dropout((x - self.mean) @ self.weight, 0.25)
+
+    def forward(self, x: Any) -> Any:
+        self.note(x)
+        return self.noisy(x)
+
+
+class NoisyLengths(Case):
+    """A compiled net in training mode is called with these lengths; faults are injected into the third call."""
+
+    def __init__(self, lengths: Sequence[int]):
+        super().__init__()
+        genesis.manual_seed(0)
+        net = self.net = Noisy()
+        given = [genesis.linspace(0, 1 + turn, 3 * n).view(n, 3).clone() for turn, n in enumerate(lengths)]
+        genesis.eval([*given, *(x for _, x in self.kept())])
+        compiled = genesis.compile(net)
+        for x in given:
+            self.starts.append(len(self.statements) + 3)
+            self.statements += [
+                Statement("net.note(x)", lambda x=x: net.note(x)),
+                Statement("y = net.noisy(x)", lambda x=x: {"y": net.noisy(x)}, ("y",)),
+                Statement("value = y.tolist()", lambda: {"value": self.names["y"].tolist()}, ("value",))]
+        self.target = (self.starts[2], self.starts[3])
+        self._calls = [Statement("y = net(x)", lambda x=x: {"y": compiled(x)}, ("y",)) for x in given]
+        self.whole = self._calls[0]
+
+    def units(self, first: int, last: int) -> list[Unit]:
+        return [unit if unit.statement is not self.whole else Unit(
+            unit.first, unit.last, self._calls[unit.first // 3 % len(self._calls)]) for unit in super().units(first, last)]
+
+    def kept(self) -> Iterator[tuple[str, Any]]:
+        yield from self.net.named_parameters()
+        yield from self.net.named_buffers()
+
+
 PROGRAMS.update({
+    "second length in training": lambda device: NoisyLengths((4, 4, 5, 6)),
+    "third length in training": lambda device: NoisyLengths((4, 5, 6, 7)),
     "second length": lambda device: Lengths((4, 4, 5, 6)),  # the run on stand-ins
     "third length": lambda device: Lengths((4, 5, 6, 7)),  # a replay that is filled in
 })
