@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from genesis.ir.errors import Misfit
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
-from genesis.ir.ops.movement import pad, permute, reshape
+from genesis.ir.ops.movement import concat, permute, reshape, slice
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
-from genesis.ir.ops.splits import accumulated, split_length
+from genesis.ir.ops.splits import accumulated, split_start
 from genesis.ir.types import TensorType, tensor_type
 
 if TYPE_CHECKING:
@@ -52,29 +53,25 @@ def _split_k_type(a: TensorType, b: TensorType, splits: int, multiple: int) -> T
 def _matmul_split_k(a: Node, b: Node, splits: int, multiple: int) -> Node:
     *batch, rows, depth = a.type.shape
     columns, rank = b.type.shape[-1], len(batch)
-    length = split_length(depth, splits, multiple)
-    dtype = accumulated("sum", a.dtype)
-    rest, none = splits * length - depth, (0,) * rank
-    left = reshape(pad(cast(a, dtype=dtype), low=(*none, 0, 0), high=(*none, 0, rest)),
-                   shape=(*batch, rows, splits, length))
-    right = reshape(pad(cast(b, dtype=dtype), low=(*none, 0, 0), high=(*none, rest, 0)),
-                    shape=(*batch, splits, length, columns))
-    return matmul(permute(left, axes=(rank + 1, *range(rank), rank, rank + 2)),
-                  permute(right, axes=(rank, *range(rank), rank + 1, rank + 2)))
+    dtype, starts = accumulated("sum", a.dtype), [split_start(depth, splits, multiple, at) for at in range(splits + 1)]
+    left, right, none, one = cast(a, dtype=dtype), cast(b, dtype=dtype), (0,) * rank, (1,) * (rank + 2)
+    products = [matmul(slice(left, starts=(*none, 0, first), stops=(*batch, rows, last), steps=one),
+                       slice(right, starts=(*none, first, 0), stops=(*batch, last, columns), steps=one))
+                for first, last in pairwise(starts)]
+    return concat(*[reshape(x, shape=(1, *x.type.shape)) for x in products], axis=0)
 
 
 def _split_k_reference(a: ndarray, b: ndarray, splits: int, multiple: int) -> ndarray:
-    length = split_length(a.shape[-1], splits, multiple)
-    at = [slice(split * length, (split + 1) * length) for split in range(splits)]
-    return np.stack([a[..., part] @ b[..., part, :] for part in at])
+    starts = [split_start(a.shape[-1], splits, multiple, at) for at in range(splits + 1)]
+    return np.stack([a[..., first:last] @ b[..., first:last, :] for first, last in pairwise(starts)])
 
 
 matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("splits", "multiple"),
                         opaque=Opaque("matmul", views=(0, 1)),
                         decompose=_matmul_split_k, ulp=4,
                      doc="The parts of a matrix product whose sum it is: dimension 0 of the result counts splits of "
-                         "the inner dimension, of one length (a multiple of `multiple`; the last ones are shorter, or "
-                         "empty). Parts of 16-bit operands are float32.",
+                         "the inner dimension, whose blocks of `multiple` elements are shared out evenly. Parts of "
+                         "16-bit operands are float32.",
                      samples=cases(case(reals().of(3, 7), reals().of(7, 2), splits=3, multiple=1),
                                    case(reals().of(2, 9), reals().of(9, 4), splits=4, multiple=4),
                                    case(reals().of(2, 3, 9), reals().of(2, 9, 4), splits=2, multiple=4), scale=4),

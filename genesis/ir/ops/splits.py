@@ -39,6 +39,16 @@ def split_length(count: int, splits: int, multiple: int) -> int:
     return -(-shortest // multiple) * multiple
 
 
+def split_start(count: int, splits: int, multiple: int, at: int) -> int:
+    """The first element of the split `at` (of `splits`, their end) where blocks of `multiple` elements are shared out
+    evenly: none is empty where there are as many blocks.
+
+    >>> [split_start(100, 3, 16, at) for at in range(4)], [split_start(32, 3, 16, at) for at in range(4)]
+    ([0, 32, 64, 100], [0, 0, 16, 32])
+    """
+    return count if at == splits else at * -(-count // multiple) // splits * multiple
+
+
 def accumulated(how: str, dtype: DType) -> DType:
     """The dtype of a reduction before it is rounded."""
     if how in ("any", "all"):

@@ -17,7 +17,6 @@ from genesis.ir.ops.contraction import matmul_split_k
 from genesis.ir.ops.movement import reshape, slice
 from genesis.ir.ops.pointwise import add, cast
 from genesis.ir.ops.reduction import sum as summed
-from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import hint
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.gpu import Gpu
@@ -59,8 +58,8 @@ def _split(node: Node, gpu: Gpu) -> Node | None:
     a, b = node.inputs
     depth = a.type.shape[-1]
     splits = _split_count(node, gpu)
-    while splits > 1 and (splits - 1) * split_length(depth, splits, BLOCK) >= depth:  # the last one would be empty
-        splits -= 1
+    while splits > 1 and (splits - 1) * BLOCK >= depth:  # a part would be empty: few guards where a size says so
+        splits = -(-splits // 2)
     if splits == 1:
         return None
     return cast(_total(matmul_split_k(a, b, splits=splits, multiple=BLOCK)), dtype=node.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k, swap_last
-from genesis.ir.ops.splits import split_length
+from genesis.ir.ops.splits import split_start
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.split_k import GAIN, _microseconds, split_k
@@ -95,11 +97,22 @@ def test_parts_of_batches_add_up_to_the_products() -> None:
 
 
 def test_no_part_is_empty() -> None:
-    """5401 elements are 85 blocks: 29 parts of three."""
+    """5401 elements are 85 blocks: 29 parts of two or three."""
     for depth in range(128, 6000, 331):
         operands, node = product(16, depth, 34, float32, "tn")
         splits = splits_of(Graph(operands, (node,)))
-        assert (splits - 1) * split_length(depth, splits, BLOCK) < depth
+        starts = [split_start(depth, splits, BLOCK, at) for at in range(splits + 1)]
+        assert all(first < last for first, last in pairwise(starts))
+
+
+def test_parts_of_a_size_that_changes_are_few_programs() -> None:
+    """How many parts there are follows from the size's class: as many parts as blocks would be another program each."""
+    found = set()
+    for depth in range(2056, 4096, 8):
+        with Trace(n=depth) as trace:
+            g, x = inputs((trace.symbol("n"), 64), (trace.symbol("n"), 64))
+            found.add(splits_of(Graph((g, x), (matmul(swap_last(g), x),))))
+    assert len(found) <= 2 and min(found) > 1
 
 
 def test_products_of_runs_are_not_serialized(tmp_path: Path) -> None:

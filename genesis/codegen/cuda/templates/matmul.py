@@ -44,7 +44,7 @@ from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
-from genesis.ir.ops.splits import reduce_splits, split_length
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.size_divisors import divided_by, gcd, is_multiple
 from genesis.ir.sym_int import Size
 from genesis.ir.types import bfloat16, float16, float32
@@ -290,9 +290,11 @@ def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
     if splits == 1:
         return ["first, last = 0, depth", *(["tl.assume(depth > 0)"] if depth else [])]
     multiple, batches = node["multiple"], prod(node.shape[1:-2])
-    full = (splits - 1) * split_length(depth, splits, multiple) < depth
+    full = (splits - 1) * multiple < depth
     of_batches = node.type.ndim > 3
     return [*([f"part, batch = batch, batch % {batches}"] if of_batches else []),
-            f"length = tl.cdiv(depth, {splits * multiple}) * {multiple}",
-            f"first = {f'(part // {batches})' if of_batches else 'batch'}.to(tl.int32) * length",
-            "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
+            f"split = {f'(part // {batches})' if of_batches else 'batch'}.to(tl.int32)",
+            f"blocks = tl.cdiv(depth, {multiple})",
+            f"first = split * blocks // {splits} * {multiple}",
+            f"last = tl.minimum((split + 1) * blocks // {splits} * {multiple}, depth)",
+            *(["tl.assume(first < last)"] if full else [])]
