@@ -19,7 +19,14 @@ from genesis.tracing.slot_access import is_plain_class, now_in
 from genesis.tracing.slots import Slots, describe_all, is_number
 from genesis.tracing.snapshot import MISSING, SIMPLE, Entered, NotReplayable, Unsettled, content
 from genesis.tracing.tracer import is_library_module, is_own_module
-from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
+from genesis.tracing.updates import (
+    only_appended,
+    only_appended_in,
+    only_counted,
+    only_counted_in,
+    only_stored,
+    only_stored_in,
+)
 
 Place = tuple[int, Any]
 
@@ -31,6 +38,9 @@ _BASES = (object, SimpleNamespace, Tree, Module)
 
 _WAYS = ("the attribute ", "the closure variable ")
 """How guards describe a way to an object that ends in a name."""
+
+_ELEMENT = "an element of "
+"""How they describe the way to what is in a container, before the way to that."""
 
 
 def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
@@ -108,7 +118,7 @@ def _kind(x: Difference, guards: Guards, entered: Entered, tensors: Sequence[Any
         return "none"
     names = _names_of(guards.ways.get(id(x.owner), set()))
     if x.key is APPENDED:
-        return "appended" if guards.follows_names and _all(only_appended, names, guards) else "none"
+        return "appended" if guards.follows_names and _is_only_appended_to(x.owner, guards) else "none"
     if guards.follows_names and _is_of_the_user(_holder(x, guards)):
         kept = id(x.owner) in guards.ways  # an element of a list or dictionary, or an attribute, or a variable
         if type(x.before) is type(x.now) is int and (
@@ -117,6 +127,15 @@ def _kind(x: Difference, guards: Guards, entered: Entered, tensors: Sequence[Any
         if _all(only_stored_in, names, guards, x.key) if kept else only_stored(x.name, guards.ran):
             return "stored"
     return "given" if _can_be_given(x.before, entered, tensors) else "fixed"
+
+
+def _is_only_appended_to(items: list[Any], guards: Guards) -> bool:
+    """Whether the code does nothing else with a list, wherever it finds it: under a name, or a constant key of one."""
+    ways = guards.ways.get(id(items), set())
+    inside = {way.removeprefix(_ELEMENT) for way in ways if way.startswith(_ELEMENT)}
+    alone = {way for way in ways if not way.startswith(_ELEMENT)}
+    return bool(ways) and all(not found or _all(does, _names_of(found), guards)
+                              for does, found in ((only_appended, alone), (only_appended_in, inside)))
 
 
 def _all(does: Callable[..., bool], names: Sequence[str], guards: Guards, *key: Any) -> bool:

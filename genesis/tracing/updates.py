@@ -50,6 +50,13 @@ def only_appended(name: str, codes: Iterable[types.CodeType]) -> bool:
         _name(code, at + 1) in ("LOAD_ATTR", "LOAD_METHOD") and code[at + 1].argval in _APPENDING))
 
 
+def only_appended_in(name: str, codes: Iterable[types.CodeType]) -> bool:
+    """Whether all that the code does with a dictionary or list of lists is to append to those under constant keys."""
+    return _all(name, codes, lambda code, at: code[at].opname.startswith("LOAD_") and (
+        _name(code, at + 1) in _CONSTANTS and _name(code, at + 2) in _GET_ITEM
+        and _name(code, at + 3) in ("LOAD_ATTR", "LOAD_METHOD") and code[at + 3].argval in _APPENDING))
+
+
 def _all(name: str, codes: Iterable[types.CodeType], does: Callable[[Code, int], bool]) -> bool:
     """Whether the code names it, and does this wherever it does."""
     found = list(_mentions(name, codes))

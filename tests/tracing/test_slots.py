@@ -562,6 +562,39 @@ def test_a_value_read_last_before_an_error() -> None:
     assert losses == [0.0, 2.0, 8.0, 10.0]
 
 
+def _history(trainer: Any, x: Any) -> None:
+    trainer.history["loss"].append(trainer.step(x).detach())
+    trainer.history["rows"].append(x.shape[0])
+
+
+def _history_of_globals(trainer: Any, x: Any) -> None:
+    HISTORY["loss"].append(trainer.step(x).detach())
+
+
+def _history_that_is_read(trainer: Any, x: Any) -> None:
+    trainer.history["loss"].append(trainer.step(x).detach() * len(trainer.history["loss"]))
+
+
+def _history_that_is_read_under_another_name(trainer: Any, x: Any) -> None:
+    trainer.history["loss"].append(trainer.step(x).detach() * len(trainer.losses))
+
+
+HISTORY: dict[str, list[Any]] = {"loss": []}
+
+
+@pytest.mark.parametrize(("function", "hits"), [
+    (_history, True), (_history_of_globals, True), (_history_that_is_read, False),
+    (_history_that_is_read_under_another_name, False)])
+def test_lists_of_losses_in_a_dictionary(function: Callable[..., Any], hits: bool) -> None:
+    def make() -> Any:
+        trainer = trained(losses=[])()
+        trainer.history = {"loss": trainer.losses, "rows": []} if function.__name__.endswith("name") else {
+            "loss": [], "rows": []}
+        HISTORY["loss"].clear()
+        return lambda x: function(trainer, x), lambda: (trainer.weight, trainer.history, HISTORY)
+    assert (both(make).hits > 0) is hits
+
+
 # Schedules
 
 SCHEDULES = {
