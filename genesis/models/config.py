@@ -16,21 +16,21 @@ from genesis.models.architecture import Architecture
 from genesis.nn import RotaryScaling
 
 NEUTRAL: Final = frozenset([
-    "_attn_implementation_autoset", "_name_or_path", "_num_labels", "add_cross_attention", "architectures", "auto_map",
-    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classifier_dropout",
-    "cross_attention_hidden_size", "decoder_start_token_id", "directionality", "diversity_penalty", "do_sample",
-    "dtype", "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
-    "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "id2label",
-    "is_decoder", "is_encoder_decoder", "keys_to_ignore_at_inference", "label2id", "length_penalty", "max_length",
-    "max_sequence_length", "min_length", "model_type", "n_special", "no_repeat_ngram_size", "num_beam_groups",
-    "num_beams", "num_return_sequences", "output_attentions", "output_hidden_states", "output_past",
-    "output_router_logits", "output_scores", "pad_token_id", "pooler_fc_size", "pooler_num_attention_heads",
-    "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "predict_special_tokens", "prefix",
-    "problem_type", "pruned_heads", "remove_invalid_values", "repetition_penalty", "return_dict",
-    "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
-    "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript",
-    "transformers.js_config", "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version", "use_bfloat16",
-    "use_cache",
+    "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "_num_labels", "add_cross_attention",
+    "architectures", "attn_implementation", "auto_map", "bad_words_ids", "begin_suppress_tokens", "bos_token_id",
+    "chunk_size_feed_forward", "classifier_dropout", "cross_attention_hidden_size", "decoder_start_token_id",
+    "directionality", "diversity_penalty", "do_sample", "dtype", "early_stopping", "encoder_no_repeat_ngram_size",
+    "eos_token_id", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "forced_eos_token_id", "gradient_checkpointing", "id2label", "is_decoder", "is_encoder_decoder",
+    "keys_to_ignore_at_inference", "label2id", "length_penalty", "max_length", "max_sequence_length", "min_length",
+    "model_type", "n_special", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
+    "output_attentions", "output_hidden_states", "output_past", "output_router_logits", "output_scores",
+    "pad_token_id", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type", "predict_special_tokens", "prefix", "problem_type", "pruned_heads", "quantization_config",
+    "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id",
+    "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder",
+    "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers.js_config",
+    "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache",
 ])
 """Fields that say how a model is called, trained or generated from, not what it computes."""
 
@@ -38,7 +38,7 @@ TOKENS: Final = frozenset(["bos_token_id", "eos_token_id"])
 """Tokens that begin and end a text."""
 
 FORBIDDEN: Final = {"add_cross_attention": False, "is_decoder": False, "is_encoder_decoder": False,
-                    "chunk_size_feed_forward": 0, "pruned_heads": {}}
+                    "chunk_size_feed_forward": 0, "pruned_heads": {}, "quantization_config": None}
 """Fields that change nothing while they have this value (or null)."""
 
 
@@ -69,6 +69,7 @@ class ModelConfig(Mapping[str, Any]):
         model_type: the family's name in `config.json`.
         depth: the field that says how many layers there are.
         fields: each field that the family knows, with its default.
+        other_names: what other families call some of them → the family's own name; either is read.
         fixed: fields that folders of the family have, and their only value; transformers does not read them.
 
     Raises:
@@ -78,9 +79,11 @@ class ModelConfig(Mapping[str, Any]):
     model_type: ClassVar[str]
     depth: ClassVar[str] = "num_hidden_layers"
     fields: ClassVar[Mapping[str, Any]]
+    other_names: ClassVar[Mapping[str, str]] = {}
     fixed: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, **given: Any):
+        given = self.by_own_names(given)
         unknown = sorted(set(given) - set(self.fields) - set(self.fixed) - NEUTRAL)
         if unknown:
             near = get_close_matches(unknown[0], self.fields, 1)
@@ -94,6 +97,19 @@ class ModelConfig(Mapping[str, Any]):
         self._values = {**self.fields, **given}
         for name, default in self.fields.items():
             self._check(name, default, self._values[name])
+
+    @classmethod
+    def by_own_names(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, none by another family's name.
+
+        Raises:
+            ValueError: a field has two values, by either name.
+        """
+        found = {name: value for name, value in given.items() if name not in cls.other_names}
+        for name in cls.other_names.keys() & given.keys():
+            if found.setdefault(own := cls.other_names[name], given[name]) != given[name]:
+                raise ValueError(f"{cls.__name__}: {name} and {own} are one field, and have two values")
+        return found
 
     def _check(self, name: str, default: Any, value: Any) -> None:
         """Raise ValueError unless the value is of the kind of its default: a switch, a count, a number, a text."""
@@ -123,16 +139,16 @@ class ModelConfig(Mapping[str, Any]):
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A configuration with other values of some fields."""
-        return type(self)(**{**self._values, **changes})
+        return type(self)(**{**self._values, **self.by_own_names(changes)})
 
     def __getattr__(self, name: str) -> Any:
-        values = self.__dict__.get("_values", {})
+        values, name = self.__dict__.get("_values", {}), self.other_names.get(name, name)
         if name in values:
             return values[name]
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return self._values[self.other_names.get(name, name)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

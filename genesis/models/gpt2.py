@@ -19,6 +19,8 @@ class GPT2Config(ModelConfig):
 
     model_type = "gpt2"
     depth = "n_layer"
+    other_names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
+                   "max_position_embeddings": "n_positions"}
     fields = {
         "vocab_size": 50257, "n_positions": 1024, "n_ctx": None, "n_embd": 768, "n_layer": 12, "n_head": 12,
         "n_inner": None, "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,

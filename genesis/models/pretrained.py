@@ -100,7 +100,8 @@ class PreTrainedModel(nn.Module):
                              f"{cls.config_class.model_type!r}: AutoModelForCausalLM finds the right class")
         if fields.get("quantization_config") is not None:
             raise ValueError(f"{path} holds quantized weights, which Genesis does not read")
-        stored, config = StoredWeights(path), cls.config_class.from_dict({**fields, **changes})
+        own = cls.config_class.by_own_names
+        stored, config = StoredWeights(path), cls.config_class.from_dict({**own(fields), **own(changes)})
         _check_sizes(config, stored, path)
         model = cls(config)
         model._load(stored, wanted, device, str(path))

@@ -13,6 +13,8 @@ import pytest
 import genesis
 from genesis.models import (
     AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -172,6 +174,30 @@ def test_such_fields_with_another_value(fields: dict[str, Any]) -> None:
         Qwen3MoeConfig(**fields)
     with pytest.raises(ValueError, match="does not know the field"):
         LlamaConfig(**fields)
+
+
+@pytest.mark.parametrize("field", ["quantization_config", "_attn_implementation", "attn_implementation"])
+def test_fields_of_how_a_model_is_run(folder: Path, field: str) -> None:
+    """Null says that weights are not quantized; how attention is computed changes no result."""
+    path = folder / "config.json"
+    value = None if field == "quantization_config" else "sdpa"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    assert AutoModelForCausalLM.from_pretrained(folder).config["vocab_size"] == 20
+
+
+def test_fields_of_gpt2_by_the_names_of_other_families(tmp_path: Path) -> None:
+    """transformers reads both, and programs ask any model for its hidden_size."""
+    transformers = pytest.importorskip("transformers")
+    fields = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "max_position_embeddings": 8}
+    theirs, ours = transformers.GPT2Config(**fields), GPT2Config(**fields)
+    for name in (*fields, "n_embd", "n_layer", "n_head", "n_positions"):
+        assert getattr(ours, name) == ours[name] == getattr(theirs, name), name
+    assert not set(fields) & set(ours.to_dict()) - {"vocab_size"} and ours.replace(hidden_size=32).n_embd == 32
+    GPT2LMHeadModel(ours).save_pretrained(tmp_path)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path, num_attention_heads=4).spec.heads == 4
+    with pytest.raises(ValueError, match="GPT2Config: hidden_size and n_embd are one field, and have two values"):
+        GPT2Config(hidden_size=16, n_embd=32)
 
 
 @pytest.mark.parametrize("kinds", [5, [["sliding_attention"]]])
