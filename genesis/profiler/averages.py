@@ -67,6 +67,33 @@ class Average:
 
     cuda_time = device_time
 
+    @property
+    def stack(self) -> list[str]:
+        """The line, where rows are told apart by it (`group_by_stack_n`)."""
+        return [self.line] if self.line else []
+
+    @property
+    def cpu_time_str(self) -> str:
+        """`cpu_time` with its unit."""
+        return duration(self.cpu_time)
+
+    @property
+    def cpu_time_total_str(self) -> str:
+        """`cpu_time_total` with its unit."""
+        return duration(self.cpu_time_total)
+
+    @property
+    def device_time_str(self) -> str:
+        """`device_time` with its unit."""
+        return duration(self.device_time)
+
+    @property
+    def device_time_total_str(self) -> str:
+        """`device_time_total` with its unit."""
+        return duration(self.device_time_total)
+
+    self_cpu_time_total_str, self_device_time_total_str = cpu_time_total_str, device_time_total_str
+
 
 SORTS: Final = ("cpu_time_total", "device_time_total", "cuda_time_total", "self_cpu_time_total",
                 "self_device_time_total", "self_cuda_time_total", "cpu_time", "device_time", "cuda_time", "count",

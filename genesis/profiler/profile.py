@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.errors import failure
 from genesis.profiler.averages import Averages, averages_of
+from genesis.profiler.events import Events
 from genesis.profiler.hooks import Hooks
-from genesis.profiler.recorder import Kernel, Recorder, Sampler, Span, now
+from genesis.profiler.recorder import UNKNOWN, Kernel, Recorder, Sampler, Span, now
 from genesis.profiler.trace import write_trace
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
             return ProfilerAction.WARMUP
         return ProfilerAction.RECORD if at < cycle - 1 else ProfilerAction.RECORD_AND_SAVE
     return action
+
+
+STACK_METRICS: Final = ("self_cpu_time_total", "self_device_time_total", "self_cuda_time_total")
+"""What `export_stacks` tells."""
 
 
 class profile:
@@ -191,16 +196,17 @@ class profile:
         self._recorder.finish()
         return self._recorder, self._hooks
 
-    def events(self) -> list[Kernel | Span]:
+    def events(self) -> Events:
         """All that was recorded, in the order in which it began."""
         recorder, _ = self._recorded()
-        return sorted([*recorder.kernels, *recorder.spans], key=lambda event: event.start)
+        return Events(sorted([*recorder.kernels, *recorder.spans], key=lambda event: event.start), self.key_averages)
 
-    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0) -> Averages:
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
+                     group_by_overload_name: bool = False) -> Averages:
         """A row for each kernel: calls, times, bytes, operations, share, and the fraction of the roofline.
 
         Args:
-            group_by_input_shape: taken for torch's sake.
+            group_by_input_shape, group_by_overload_name: taken for torch's sake.
             group_by_stack_n: more than 0 tells kernels of different lines apart.
         """
         recorder, hooks = self._recorded()
@@ -215,6 +221,25 @@ class profile:
         from genesis.profiler.report import report
         recorder, _ = self._recorded()
         return report(recorder, self.key_averages(group_by_stack_n=1), sort_by, row_limit)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Write the time of each kernel under the user's line that it comes from, as tools for flame graphs read it:
+        `line;kernel microseconds`.
+
+        Args:
+            path: the file.
+            metric: "self_cpu_time_total", "self_device_time_total" or "self_cuda_time_total".
+
+        Raises:
+            ValueError: there is no such metric.
+        """
+        if metric not in STACK_METRICS:
+            raise ValueError(f"export_stacks: metric={metric!r} is none of {', '.join(STACK_METRICS)}")
+        recorder, hooks = self._recorded()
+        rows = [row for row in averages_of(recorder, hooks.products, by_line=True) if row.device]
+        Path(path).write_text("".join(
+            f"{row.line.replace(';', ',') or UNKNOWN};{row.key} {time}\n" for row in rows
+            if (time := round(getattr(row, metric)))), encoding="utf-8")
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that Perfetto and chrome://tracing show; packed, where the name ends with .gz."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from genesis.ir.source import here
+from genesis.profiler.events import Event
 from genesis.runtime.own_threads import OwnThread
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,7 +25,7 @@ now: Final = time.perf_counter_ns
 
 
 @dataclass
-class Kernel:
+class Kernel(Event):
     """One run of a kernel: of a call of the CPU's, of a launch or copy of a GPU's.
 
     Attributes:
@@ -46,7 +47,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(Event):
     """What the host did meanwhile: a `record_function`, a step, a plan's run, a compilation or one of its passes."""
 
     kind: str
@@ -54,6 +55,7 @@ class Span:
     start: int
     duration: int
     thread: int
+    device: ClassVar[str] = ""  # type: ignore[misc]
 
 
 @dataclass

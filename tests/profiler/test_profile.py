@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import genesis
 from genesis import nn, optim
@@ -255,6 +256,40 @@ def test_host_time_by_line() -> None:
             pass
     assert max(lines, key=lambda line: lines[line]).endswith("test_host_time_by_line")
     assert "The host's time by the line" in p.report()
+
+
+EVENT = ("name", "key", "count", "time_range", "cpu_time", "cpu_time_total", "self_cpu_time_total", "device_time",
+         "device_time_total", "self_device_time_total")
+ROW = ("key", "count", "stack", "flops", "cpu_time_str", "cpu_time_total_str", "self_cpu_time_total_str",
+       "device_time_str", "device_time_total_str", "self_device_time_total_str", *EVENT[4:])
+
+
+def test_events_and_rows_answer_to_torchs_names() -> None:
+    for library, kind in ((genesis, profile), (torch, torch.profiler.profile)):
+        with kind() as p, library.profiler.record_function("part"):
+            library.ones(64, 64).matmul(library.ones(64, 64)).sum().item()
+        events, rows = p.events(), p.key_averages()
+        for event in events:
+            assert all(hasattr(event, name) for name in EVENT)
+            assert event.cpu_time_total == pytest.approx(event.time_range.elapsed_us(), abs=1e-2)
+        assert all(hasattr(row, name) for row in rows for name in ROW)
+        assert {row.key for row in events.key_averages()} == {row.key for row in rows} >= {"part"}
+        assert events.total_average().self_cpu_time_total > 0 and "part" in events.table(sort_by="cpu_time_total")
+        assert events.self_cpu_time_total > 0
+
+
+def test_lines_and_kernels_for_flame_graphs(tmp_path: Path) -> None:
+    with profile(with_stack=True) as p:
+        x = genesis.ones(256, 256)
+        (x @ x).sum().item()
+    p.export_stacks(tmp_path / "stacks.txt", "self_cpu_time_total")
+    found = [line.rpartition(" ") for line in (tmp_path / "stacks.txt").read_text().splitlines()]
+    assert any("test_profile.py" in stack and stack.endswith(";matmul") for stack, _, _ in found)
+    kernels = sum(row.self_cpu_time_total for row in p.key_averages() if row.device)
+    assert all(int(time) > 0 for _, _, time in found)
+    assert sum(int(time) for _, _, time in found) == pytest.approx(kernels, abs=len(p.key_averages()))
+    with pytest.raises(ValueError, match="metric='time' is none of self_cpu_time_total"):
+        p.export_stacks(tmp_path / "stacks.txt", "time")
 
 
 def test_compilation_by_pass() -> None:
