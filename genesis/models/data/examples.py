@@ -39,7 +39,8 @@ def read_examples(path: str | os.PathLike[str], tokenizer: Tokenizer, answers_on
         {"text": "…"}                           all of it is learnt
         {"prompt": "…", "completion": "…"}      the completion is learnt
         {"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}, …]}
-                                                what the assistant says is learnt, through the model's chat template
+                                                what the assistant says is learnt, through the model's chat template;
+                                                the template is told "tools", a list of objects, if the line has some
 
     Args:
         path: the file.
@@ -94,7 +95,9 @@ def _chats(rows: Sequence[Row], tokenizer: Tokenizer) -> Iterator[list[Example]]
     answered = [messages[:i + 1] for (_, messages), places in zip(talks, turns, strict=True) for i in places]
     if not asked:
         return
-    questions, answers = iter(tokenizer.chats(asked)), iter(tokenizer.chats(answered, add_generation_prompt=False))
+    told = [_tools(where, row) for (where, row), places in zip(rows, turns, strict=True) for _ in places]
+    questions = iter(tokenizer.chats(asked, own=told))
+    answers = iter(tokenizer.chats(answered, add_generation_prompt=False, own=told))
     for (where, _), places in zip(talks, turns, strict=True):
         spans = []
         for _ in places:
@@ -112,6 +115,16 @@ def _messages(where: str, given: Any) -> list[dict[str, Any]]:
     if not any(message["role"] == "assistant" for message in given):
         raise ValueError(f"{where}: the chat has no message of the role 'assistant', so there is nothing to learn")
     return given
+
+
+def _tools(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a chat's template is told of the tools that the assistant may call; nothing where there are none."""
+    tools = row.get("tools")
+    if tools is None:
+        return {}
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise ValueError(f"{where}: 'tools' is a list of objects")
+    return {"tools": tools}
 
 
 def _continued(spans: Sequence[tuple[str, str]]) -> list[list[tuple[str, str]]]:

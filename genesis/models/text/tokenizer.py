@@ -104,13 +104,19 @@ class Tokenizer:
         raise ValueError("the chat template does not write the last message as it is, so that it cannot go on")
 
     def chats(self, several: Sequence[Sequence[Mapping[str, Any]]], add_generation_prompt: bool = True,
-              **values: Any) -> list[str]:
-        """Several chats, written as `chat` writes one, in one process."""
+              own: Sequence[Mapping[str, Any]] | None = None, **values: Any) -> list[str]:
+        """Several chats, written as `chat` writes one, in one process.
+
+        Args:
+            several, add_generation_prompt, values: see `chat`.
+            own: for each chat what else the template asks for, such as its `tools`.
+        """
         if self.chat_template is None:
             raise ValueError("this model has no chat template: give it a text to continue")
         return render_chats(self.chat_template, [
             {**self.special, "messages": list(messages), "tools": None, "documents": None,
-             "add_generation_prompt": add_generation_prompt, **values} for messages in several])
+             "add_generation_prompt": add_generation_prompt, **values, **told}
+            for messages, told in zip(several, [{}] * len(several) if own is None else own, strict=True)])
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **values: Any) -> list[int]:
         """The tokens of a chat; the template writes the special ones."""

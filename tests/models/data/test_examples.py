@@ -45,6 +45,18 @@ def test_answers_are_learnt_with_their_end(tmp_path: Path) -> None:
         ("<|user|>hi<|end|><|assistant|>ho<|end|><|user|>and<|end|><|assistant|>so<|end|>", "ho<|end|>so<|end|>")]
 
 
+def test_tools_of_a_chat_are_told_to_the_template(tmp_path: Path) -> None:
+    """Each chat has its own, or none; what the assistant calls is learnt."""
+    template = "{% for t in tools or [] %}[{{ t['name'] }}]{% endfor %}" + TEMPLATE
+    found = shown(tmp_path, {**said("a", "b"), "tools": [{"name": "add"}, {"name": "time"}]}, said("c", "d"),
+                  {**said("e", "f"), "tools": None}, template=template)
+    assert [text for text, _ in found] == [f"{tools}<|user|>{a}<|end|><|assistant|>{b}<|end|>" for tools, a, b in (
+        ("[add][time]", "a", "b"), ("", "c", "d"), ("", "e", "f"))]
+    assert [learnt for _, learnt in found] == ["b<|end|>", "d<|end|>", "f<|end|>"]
+    with pytest.raises(ValueError, match="line 1: 'tools' is a list of objects"):
+        shown(tmp_path / "bad", {**said("a", "b"), "tools": "add"}, template=template)
+
+
 def test_all_may_be_learnt(tmp_path: Path) -> None:
     assert shown(tmp_path, {"prompt": "1+1=", "completion": "2"}, answers_only=False) == [("1+1=2<|end|>",) * 2]
 
