@@ -33,6 +33,12 @@ def _refuse(message: Any) -> None:
     raise TemplateError(str(message))
 
 
+def _json(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
+          sort_keys: bool = False) -> str:
+    """The filter `tojson` with the options that transformers gives it; jinja2's own writes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
 def _generation(environment: Any) -> Any:
     """The tag {% generation %}, which marks what an assistant wrote: the text inside as it is."""
     from jinja2 import nodes
@@ -59,7 +65,7 @@ def compiled(template: str) -> Any:
                                                 extensions=["jinja2.ext.loopcontrols"])
     environment.add_extension(_generation(environment))
     environment.globals.update(raise_exception=_refuse, strftime_now=lambda form: datetime.now().strftime(form))
-    environment.filters["tojson"] = lambda value, indent=None, **_: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.filters["tojson"] = _json
     return environment.from_string(template)
 
 

@@ -16,6 +16,14 @@ TIMEOUT: Final = 20.0
 """Seconds that rendering a chat may take, the start of its process included."""
 
 
+MARK: Final = "Here-It-Goes-On-7c1e "
+"""Stands behind a message that goes on: where it is in what a template writes, the message ends. The space at its end
+is missing there if the template strips messages."""
+
+REASONING: Final = ("reasoning_content", "thinking", "reasoning")
+"""Names that files give to what an assistant thought; templates read one of the first two."""
+
+
 class Tokenizer:
     """The tokenizer of a model's folder.
 
@@ -97,11 +105,14 @@ class Tokenizer:
         """
         if not continue_final_message:
             return self.chats([messages], add_generation_prompt, **values)[0]
-        text, last = self.chats([messages], False, **values)[0], str(messages[-1]["content"])
-        for said in (last, last.strip()):  # templates strip what they write
-            if said and (at := text.rfind(said)) >= 0:
-                return text[:at + len(said)]
-        raise ValueError("the chat template does not write the last message as it is, so that it cannot go on")
+        last = messages[-1].get("content") if messages else None
+        if not isinstance(last, str):
+            raise ValueError("the chat has no last message of text that could go on")
+        text = self.chats([[*messages[:-1], {**messages[-1], "content": last + MARK}]], False, **values)[0]
+        at = text.rfind(MARK.strip())
+        if at < 0 or last.strip() not in text[:at]:
+            raise ValueError("the chat template does not write the last message as it is, so that it cannot go on")
+        return text[:at] if text.startswith(MARK, at) else text[:at].rstrip()  # else the template strips what it writes
 
     def chats(self, several: Sequence[Sequence[Mapping[str, Any]]], add_generation_prompt: bool = True,
               own: Sequence[Mapping[str, Any]] | None = None, **values: Any) -> list[str]:
@@ -114,7 +125,7 @@ class Tokenizer:
         if self.chat_template is None:
             raise ValueError("this model has no chat template: give it a text to continue")
         return render_chats(self.chat_template, [
-            {**self.special, "messages": list(messages), "tools": None, "documents": None,
+            {**self.special, "messages": [_with_reasoning(message) for message in messages], "tools": None, "documents": None,
              "add_generation_prompt": add_generation_prompt, **values, **told}
             for messages, told in zip(several, [{}] * len(several) if own is None else own, strict=True)])
 
@@ -155,6 +166,12 @@ def _rendered(template: str, several: Sequence[Mapping[str, Any]]) -> list[str]:
     if "error" in answer:
         raise ValueError(f"the chat template cannot write this chat: {answer['error']}")
     return [str(text) for text in answer["texts"]]
+
+
+def _with_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with what the assistant thought by the names that templates read, as transformers gives it to them."""
+    thought = next((message[name] for name in REASONING if message.get(name) is not None), None)
+    return dict(message) if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
 
 
 def _optional(path: Path) -> dict[str, Any]:

@@ -46,6 +46,37 @@ def test_a_chat_is_what_transformers_writes(folder: Path) -> None:
     assert Tokenizer.from_pretrained(folder).chat(CHAT) == wanted
 
 
+@pytest.mark.parametrize("said", ["e", "The end", " The river ", "n", "<|end|>", "two\nlines\n"])
+@pytest.mark.parametrize("template", [TEMPLATE, TEMPLATE.replace("m['content']", "m['content'] | trim")],
+                         ids=["as it is", "trimmed"])
+def test_a_message_goes_on_where_it_does_in_transformers(folder: Path, template: str, said: str) -> None:
+    """Though what closes it has the same letters."""
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<|end|>")
+    theirs.chat_template = template
+    ours, chat = Tokenizer.from_pretrained(folder), [*CHAT[:-1], {"role": "assistant", "content": said}]
+    ours.chat_template = template
+    wanted = theirs.apply_chat_template(chat, tokenize=False, continue_final_message=True)
+    assert ours.chat(chat, continue_final_message=True) == wanted
+
+
+@pytest.mark.parametrize("template", [
+    "{{ messages | tojson(indent=2) }}", "{{ messages | tojson(separators=(',', ':'), sort_keys=true) }}",
+    "{{ messages | tojson(ensure_ascii=true) }}", "{{ messages | tojson(true, 1) }}",
+    "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m.content }};{% endfor %}",
+    "{% set d = dict(a=1) %}{% set n = namespace(x=0) %}{% for m in messages %}{% set n.x = n.x + 1 %}{% endfor %}"
+    "{{ d.a }}{{ n.x }}{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"])
+def test_what_a_template_may_use_is_transformers(folder: Path, template: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    chat = [{"role": "user", "content": "ä\u2028 <b>"}, {"role": "assistant", "content": "c", "reasoning": "why"},
+            {"role": "assistant", "content": "d", "thinking": "because"}]
+    theirs.chat_template = template
+    ours = Tokenizer.from_pretrained(folder)
+    ours.chat_template = template
+    assert ours.chat(chat) == theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+
+
 def test_a_template_in_a_file_of_its_own(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, template=None)
     with pytest.raises(ValueError, match="no chat template"):
