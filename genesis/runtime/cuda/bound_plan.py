@@ -140,7 +140,7 @@ class BoundPlan:
             return
         self.bases.update(moved)
         self._tables.move(moved, self.bases, stream)
-        self._arguments.update()
+        self._arguments.update(moved)
         for number in self.steps.arguments.users(moved):
             if isinstance(self._works[number], DeviceCopy | CollectiveWork):
                 self._works[number] = self._bind(number)

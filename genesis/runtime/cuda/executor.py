@@ -17,6 +17,7 @@ import operator
 import os
 import struct
 from collections.abc import Callable, Sequence
+from itertools import compress
 from sys import getrefcount
 from typing import Final
 
@@ -174,9 +175,10 @@ class _PlanOnStream:
             again = inputs.rewritten if isinstance(inputs, Memories) else None
             if again is not None and again.stamp is not self._outputs_stamp:
                 again = None
-            if (self._moved(inputs) or self._held(again)
+            addresses = self._moved(inputs)
+            if (addresses is not None or self._held(again)
                     or self._arena.nbytes < self._plan.arena_bytes or self._exchange.nbytes < self._exchanged):
-                self._prepare(inputs, again)
+                self._prepare(inputs, addresses, again)
             if isinstance(inputs, Memories):
                 inputs.outputs = self._outputs_stamp
             if shadow_weights.copies and not self._output_ids.isdisjoint(shadow_weights.copies):
@@ -224,31 +226,37 @@ class _PlanOnStream:
         others = again.others
         return list(map(getrefcount, map(self._outputs.__getitem__, others))) != self._unheld[:len(others)]
 
-    def _moved(self, inputs: Sequence[CUDAStorage]) -> bool:
-        """Whether some input is at another address than in the last run."""
+    def _moved(self, inputs: Sequence[CUDAStorage]) -> list[int] | None:
+        """The inputs' addresses, where some are others than in the last run."""
         stamp = inputs.stamp if isinstance(inputs, Memories) else None
         if stamp is not None and stamp is self._stamp:
-            return False
-        if list(map(_addresses_of, inputs)) != self._inputs:
-            return True
+            return None
+        addresses = list(map(_addresses_of, inputs))
+        if addresses != self._inputs:
+            return addresses
         self._stamp = stamp
-        return False
+        return None
 
-    def _prepare(self, inputs: Sequence[CUDAStorage], again: Rewritten | None) -> None:
-        """Allocate the memory that the run needs, and bind the plan to the addresses of everything."""
+    def _prepare(self, inputs: Sequence[CUDAStorage], moved_to: list[int] | None, again: Rewritten | None) -> None:
+        """Allocate the memory that the run needs, and bind the plan to the addresses of everything. What takes time goes
+        by what moved: of a model's hundreds of weights none does from token to token.
+
+        Args:
+            moved_to: the inputs' addresses; None for those of the last run.
+        """
         self._binding = True  # first
         before, self._inputs, self._stamp = self._inputs, None, None  # until the end: what follows may fail half-way
-        addresses = list(map(_addresses_of, inputs))
-        if addresses != before:
-            _check_inputs(self._plan.inputs, inputs)
+        addresses = moved_to if moved_to is not None else before
+        assert addresses is not None
+        changed = _positions_of_others(addresses, before)
+        _check_inputs(self._plan.inputs, inputs, changed)
         self._arena.reserve(self._plan.arena_bytes)
         self._exchange.reserve(self._exchanged)
         if self._numbers.nbytes != len(self._packed):
             self._numbers = CUDAStorage(len(self._packed), self._device)
         self._replace_held_outputs(again)
         moved: dict[MemoryRef, int] = {("output", at): memory.ptr for at, memory in enumerate(self._outputs)}
-        if addresses != before:
-            moved.update((("input", at), address) for at, address in enumerate(addresses))
+        moved.update((("input", at), addresses[at]) for at in changed)
         if self._bound is None:
             moved["arena", 0], moved["numbers", 0] = self._arena.ptr, self._numbers.ptr
             moved["errors", 0], moved["exchange", 0] = word_of(self._device.index), self._exchange.ptr
@@ -311,9 +319,18 @@ class _PlanOnStream:
             self._inputs = self._stamp = None  # an equal stamp would say that nothing moved
 
 
-def _check_inputs(types: Sequence[TensorType], inputs: Sequence[CUDAStorage]) -> None:
+def _positions_of_others(addresses: Sequence[int], before: Sequence[int] | None) -> Sequence[int]:
+    """The positions of the addresses that are others than before."""
+    if before is None or len(before) != len(addresses):
+        return range(len(addresses))
+    return list(compress(range(len(addresses)), map(operator.ne, addresses, before)))
+
+
+def _check_inputs(types: Sequence[TensorType], inputs: Sequence[CUDAStorage], positions: Sequence[int]) -> None:
+    """Raise ValueError unless there are as many inputs as types, and those at these positions are of theirs."""
     if len(types) != len(inputs):
         raise ValueError(f"the plan takes {len(types)} inputs, got {len(inputs)}")
-    for position, (type, memory) in enumerate(zip(types, inputs, strict=True)):
+    for position in positions:
+        type, memory = types[position], inputs[position]
         if memory.nbytes < type.nbytes or memory.device is not type.device:
             raise ValueError(f"input {position} should be {type} ({type.nbytes} bytes), got {memory}")

@@ -13,7 +13,7 @@ address that it was made for. Its shape and strides follow it as numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class ArgumentLayout:
             source, a collective its operands and results.
         tables: the layout of these steps' tables.
         starts: for each step the position of its first argument.
-        memories: the memories that arguments are in; `memory` numbers them.
+        memories: the memories that arguments are in, with the numbers that `memory` has for them.
         memory: int32[arguments]: the number of the memory that each argument is in.
         offset: int64[arguments]: the offset of each argument in its memory, in bytes.
         maps: (position of an argument that is a matrix's map, the map, how its block lies in shared memory).
@@ -74,17 +74,23 @@ class ArgumentLayout:
             if isinstance(step, Launch):
                 memory += [0] * SCRATCH_POINTERS
                 offset += [0] * SCRATCH_POINTERS
-        self.memories = list(known)
+        self.memories = known
         self._by_table = [(number, argument.parts) for number, step in enumerate(steps)
                           if isinstance(step, Launch) for argument in step.args if isinstance(argument, Table)]
         self.memory, self.offset = np.array(memory, np.int32), np.array(offset, np.int64)
+        self._asked: tuple[frozenset[MemoryRef], list[int]] = frozenset(), []
 
     def users(self, moved: Mapping[MemoryRef, int]) -> list[int]:
-        """The numbers of the steps that use one of these memories, also through a table."""
-        used = np.array([memory in moved for memory in self.memories], bool)[self.memory]
-        found = set((np.searchsorted(self.starts, np.flatnonzero(used), "right") - 1).tolist())
-        found.update(number for number, parts in self._by_table if parts.reaches(moved))
-        return sorted(found)
+        """The numbers of the steps that use one of these memories, also through a table. In a loop the same ones are
+        asked for at each turn: the last answer is kept."""
+        asked = frozenset(moved)
+        if asked != self._asked[0]:
+            used = np.zeros(len(self.memories), bool)
+            used[[self.memories[memory] for memory in moved if memory in self.memories]] = True
+            found = set((np.searchsorted(self.starts, np.flatnonzero(used[self.memory]), "right") - 1).tolist())
+            found.update(number for number, parts in self._by_table if parts.reaches(moved))
+            self._asked = asked, sorted(found)
+        return self._asked[1]
 
 
 def _arguments_of(step: Step) -> Sequence[Place | int | Table | MatrixMap]:
@@ -102,17 +108,21 @@ class Arguments:
         self._values = np.empty(len(layout.memory), np.int64)
         self._addresses = self._values.ctypes.data + 8 * np.arange(len(layout.memory), dtype=np.int64)
         self._address = self._addresses.ctypes.data
+        self._starts = np.zeros(len(layout.memories), np.int64)
         self._mapped = [0] * len(layout.maps)
         room = np.zeros(MAP_BYTES * len(layout.maps) + MAP_ALIGNMENT, np.uint8)
         self._maps = room[-room.ctypes.data % MAP_ALIGNMENT:]
         for number, (position, _, _) in enumerate(layout.maps):
             self._addresses[position] = self._maps.ctypes.data + MAP_BYTES * number
-        self.update()
+        self.update(bases)
 
-    def update(self) -> None:
-        """Compute all arguments anew from the addresses that are in `bases` now."""
-        known = {NOWHERE: 0, TABLES: self._tables.address, **self.bases}
-        starts = np.array([known[memory] for memory in self.layout.memories], np.int64)
+    def update(self, moved: Iterable[MemoryRef]) -> None:
+        """Compute all arguments anew, with the addresses that are in `bases` now of these memories."""
+        numbers, starts = self.layout.memories, self._starts
+        starts[numbers[TABLES]] = self._tables.address
+        for memory in moved:
+            if memory in numbers:
+                starts[numbers[memory]] = self.bases[memory]
         np.add(starts[self.layout.memory], self.layout.offset, out=self._values)
         for number, (position, x, block) in enumerate(self.layout.maps):
             address = int(self._values[position])

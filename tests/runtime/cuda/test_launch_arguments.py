@@ -56,7 +56,7 @@ def test_moved_memory_is_elsewhere_in_the_same_values():
     arguments, _ = packed(bases)
     first = arguments.of(0)
     bases["input", 0] = 9 << 20
-    arguments.update()
+    arguments.update([("input", 0)])
     assert read(arguments, 0, 2) == [9 << 20, (3 << 20) + 1024]
     assert first.described()[0].address == 9 << 20
 
