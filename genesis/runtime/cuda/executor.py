@@ -238,8 +238,9 @@ class _PlanOnStream:
         return None
 
     def _prepare(self, inputs: Sequence[CUDAStorage], moved_to: list[int] | None, again: Rewritten | None) -> None:
-        """Allocate the memory that the run needs, and bind the plan to the addresses of everything. What takes time goes
-        by what moved: of a model's hundreds of weights none does from token to token.
+        """Allocate the memory that the run needs, and bind the plan to the addresses of everything.
+
+        What takes time goes by what moved: of a model's hundreds of weights none does from token to token.
 
         Args:
             moved_to: the inputs' addresses; None for those of the last run.

@@ -211,6 +211,25 @@ def test_only_the_nodes_that_use_a_moved_input_are_updated(host_driver):
     assert np.array_equal(values_of(executor.run([x, y], [1, 1])[0]), 2 * X + 3 * Y)
 
 
+def test_only_what_moved_is_looked_at(monkeypatch):
+    """Of a model's hundreds of weights none moves from token to token; one that does is checked again."""
+    executor = CudaExecutor(add_plan())
+    x, y = memory_of(X), memory_of(Y)
+    moved, bound = [], executor_cuda.BoundPlan
+    monkeypatch.setattr(bound, "move", lambda self, bases, stream, move=bound.move: (
+        moved.append({ref for ref in bases if ref[0] == "input"}), move(self, bases, stream)))
+    out = executor.run([x, y], [2])
+    assert not moved, "bound for the first time"
+    for inputs, wanted in (([x, memory_of(3 * Y)], {("input", 1)}), ([x, y], {("input", 1)}),
+                           ([memory_of(5 * X), memory_of(4 * Y)], {("input", 0), ("input", 1)})):
+        out = executor.run(inputs, [2])
+        assert moved[-1] == wanted
+        assert np.array_equal(values_of(out[0]), values_of(inputs[0]) + 2 * values_of(inputs[1]))
+    with pytest.raises(ValueError, match="input 1 should be"):
+        executor.run([x, memory_of(Y[:1])], [2])
+    assert np.array_equal(values_of(executor.run([x, y], [2])[0]), X + 2 * Y)
+
+
 def test_an_input_that_moves_in_a_table(host_driver):
     executor = CudaExecutor(update_plan(3))
     parameters = [memory_of(X) for _ in range(3)]

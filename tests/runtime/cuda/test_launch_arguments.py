@@ -78,6 +78,7 @@ def test_users_of_a_memory_are_those_that_reach_it():
     assert layout.users({("output", 0): 0}) == [1]
     assert layout.users({("arena", 0): 0}) == [0, 1, 2]
     assert layout.users({("numbers", 0): 0}) == []
+    assert layout.users({("input", 1): 5}) == layout.users({("input", 1): 9}) == [2], "wherever it is now"
 
 
 def test_a_table_is_there_once_and_points_where_memory_is(host_driver):
