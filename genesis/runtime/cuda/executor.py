@@ -247,8 +247,7 @@ class _PlanOnStream:
         """
         self._binding = True  # first
         before, self._inputs, self._stamp = self._inputs, None, None  # until the end: what follows may fail half-way
-        addresses = moved_to if moved_to is not None else before
-        assert addresses is not None
+        addresses = moved_to or before or list(map(_addresses_of, inputs))  # an interrupt may have left neither
         changed = _positions_of_others(addresses, before)
         _check_inputs(self._plan.inputs, inputs, changed)
         self._arena.reserve(self._plan.arena_bytes)
