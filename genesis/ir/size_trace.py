@@ -52,6 +52,7 @@ class Trace:
         self._atom_of: dict[tuple, int] = {}
         self._computed: dict[Hashable, Size] = {}
         self._compared: dict[Hashable, bool] = {}
+        self._divisors: dict[SymInt, int] = {}  # of sizes, as guards say
         self._symbols = {name: self._symbol(name, value) for name, value in values.items()}
 
     def _symbol(self, name: str, value: int) -> SymInt:
@@ -146,12 +147,12 @@ class Trace:
     def aside(self) -> Iterator[None]:
         """A context whose questions become no guards, nor are their answers remembered: what is tried there is thrown
         away."""
-        before = self.noting, self._computed, self._compared
-        self.noting, self._computed, self._compared = False, {}, {}
+        before = self.noting, self._computed, self._compared, self._divisors
+        self.noting, self._computed, self._compared, self._divisors = False, {}, {}, dict(self._divisors)
         try:
             yield
         finally:
-            self.noting, self._computed, self._compared = before
+            self.noting, self._computed, self._compared, self._divisors = before
 
     # Arithmetic: memoized, because passes ask the same again and again.
 
@@ -262,9 +263,23 @@ class Trace:
 
     def divides(self, number: int, size: Size) -> bool:
         """Is the size a multiple, whatever the symbols are? Those that only some values make multiples are taken for
-        others, which is right for all."""
+        others, which is right for all, unless a guard was made of it (`guard_divisor`)."""
         _, rest = self.divide(size, number)
-        return rest.__class__ is int and rest % number == 0
+        if rest.__class__ is int:
+            return rest % number == 0
+        return any(divisor % number == 0 and self._is_times(size, known) for known, divisor in self._divisors.items())
+
+    def _is_times(self, size: Size, known: SymInt) -> bool:
+        """Is the size a multiple of another, by their terms?"""
+        rest = self.divide(size, known)[1]
+        return rest.__class__ is int and rest == 0
+
+    def guard_divisor(self, size: SymInt, number: int) -> bool:
+        """Does the number divide the size's value? The answer is a guard, and a yes is known from here on."""
+        found = bool(size % number < 1)
+        if found:
+            self._divisors[size] = math.lcm(number, self._divisors.get(size, 1))
+        return found
 
     def compare(self, name: str, a: Size, b: Size) -> bool:
         """The answer for the values at hand, noted unless it is the same for all."""

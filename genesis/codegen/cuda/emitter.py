@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from genesis.codegen.cuda import lowerings, row_edges, rows_across
+from genesis.codegen.cuda import lowerings, row_edges, rows_across, same_in_vectors
 from genesis.codegen.cuda.addresses import Addresses
 from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.expressions import expression, literal
@@ -78,7 +78,9 @@ class Body(Addresses):
         """The program's statements after x, x_mask and r are defined."""
         full = self.blocks.across or (not self.blocks.looped and self.blocks.r >= FULL_ROW)
         ordered = loads_first(stores_last(self.kernel.statements), full)
-        return [line for s in ordered for line in self.statement(s)]
+        vectors = any(isinstance(s, Load) and same_in_vectors.same_in_vectors(self, s) for s in ordered)
+        first = same_in_vectors.coordinate_lines(self) if vectors else []
+        return [*first, *(line for s in ordered for line in self.statement(s))]
 
     # Statements
 
@@ -150,7 +152,10 @@ class Body(Addresses):
         if self.vector and s.out.vars == "xr":
             lines = row_edges.load_lines(s.out.name, s.argument, self.blocks.looped)
             return [*lines, f"{s.out.name} = {s.out.name}{upcast}"] if upcast else lines
-        return [f"{s.out.name} = tl.load({pointer}{f', mask={masks}, other=0' if masks else ''}){upcast}"]
+        found = f"tl.load({pointer}{f', mask={masks}, other=0' if masks else ''}){upcast}"
+        if same_in_vectors.same_in_vectors(self, s):
+            return same_in_vectors.load_lines(self, s.out.name, found)
+        return [f"{s.out.name} = {found}"]
 
     def store(self, s: Store) -> list[str]:
         dtype, value = self.dtypes[s.argument], self.stored_value(s)

@@ -26,7 +26,7 @@ from genesis.codegen.cuda.packed_rows import PackedRows
 from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
-from genesis.codegen.cuda.row_edges import block_lines, start_lines
+from genesis.codegen.cuda.row_edges import ask_for_vectors, block_lines, start_lines
 from genesis.codegen.cuda.rows_across import reserved_bytes, rows_across
 from genesis.codegen.cuda.rows_across import start_lines as shared_lines
 from genesis.codegen.cuda.shifted import is_shifted, neighbours_of
@@ -75,6 +75,7 @@ def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) 
 def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> LoopParts:
     """What the kernel of a loop group is put together from."""
     kernel = build(group)
+    ask_for_vectors(kernel)
     if blocks is None:
         blocks = rows_across(kernel, gpu)
     if blocks is None:

@@ -17,7 +17,8 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
 from genesis.codegen.cuda.blocks import in_rows_of_vectors
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Random, Store
-from genesis.ir.sym_int import SymInt, literal_value, rounds
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import Size, SymInt, as_written, hint, literal_value, rounds
 
 FEWEST: Final = 1024
 FEWEST_OF_SYMBOLIC: Final = 4096
@@ -44,6 +45,32 @@ def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
     narrowest = min(s.out.dtype.itemsize for s in kernel.loads("xr"))
     vector = VECTOR // narrowest
     return vector if narrowest <= WIDEST and (blocks.looped or kernel.r_size + vector - 1 <= blocks.r) else 0
+
+
+def ask_for_vectors(kernel: Kernel) -> None:
+    """Make it a guard whether long rows, whose length is a product of sizes that change, begin at multiples of a
+    vector, and whether the elements of a vector are of one channel, where a row has several.
+
+    No class of sizes says it: 56 is a number that 16 does not divide, and 56² · 4 one that 8 does. Not told, a thread
+    would load the row's elements one by one, and divide for each.
+    """
+    length = kernel.r_size
+    rows = [s for s in kernel.loads("xr") if s.out.dtype.itemsize <= WIDEST and plain(s, kernel)]
+    vector = max((VECTOR // s.out.dtype.itemsize for s in rows), default=1)
+    if hint(length) < FEWEST or vector == 1 or not _is_told(length, vector):
+        return
+    for s in kernel.loads("xr"):
+        for atom, _ in s.address.terms:
+            if atom.kind == "div" and atom.inner is not None and str(atom.inner) == "r":
+                _is_told(atom.number, vector)
+
+
+def _is_told(size: Size, vector: int) -> bool:
+    """Whether a vector divides a size; of a product of sizes that change the answer is a guard."""
+    written = as_written(size)
+    if not isinstance(written, SymInt) or is_multiple(written, vector):
+        return is_multiple(written, vector)
+    return max(len(atoms) for atoms, _ in written.terms) > 1 and written.trace.guard_divisor(written, vector)
 
 
 def plain(s: Load | Store, kernel: Kernel) -> bool:
