@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import tempfile
 import traceback
@@ -21,11 +22,24 @@ ENABLE_FP_FUSION: Final = False
 """Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
 
 
+WITHOUT_PERMISSION: Final = 48 << 10
+"""Bytes of shared memory, declared ones and a launch's together, that a launch gets if the driver was not asked for
+more: it is asked where the launch's alone are more (`runtime/cuda/module.py`)."""
+
+_DECLARED: Final = re.compile(r"^\s*\.shared[^;\[]*\[(\d+)\];", re.MULTILINE)
+"""Shared memory that a kernel's text declares, in PTX."""
+
+
 def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
     """Compile what `KernelSource.key_parts` describes for a compute capability, 90 for 9.0; `cubin` in the result is
     bytes."""
     compiled = compiled_by_triton(parts, architecture)
     metadata = compiled.metadata
+    declared = sum(int(found) for found in _DECLARED.findall(compiled.asm["ptx"]))
+    if declared and declared + metadata.shared > WITHOUT_PERMISSION:
+        raise RuntimeError(f"{parts['name']} declares {declared} bytes of shared memory beside Triton's "
+                           f"{metadata.shared}: no launch gets more than {WITHOUT_PERMISSION} bytes in this way. "
+                           "Ask for them behind Triton's own (words_helper(beside=True))")
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
             "shared_bytes": _with_words(metadata.shared, parts.get("shared", 0)),
             "maps": [[x["swizzle"], *x["block_size"]] for x in metadata.tensordesc_meta or ()]}

@@ -49,6 +49,10 @@ class SharedWords:
         if what == "listed":
             most, warps = map(int, kind.split())
             return self._listed(most, warps, *values)
+        if what == "ended":
+            place, offset, value, wanted = np.broadcast_arrays(*values)
+            self._plus(kind, place + offset, value, wanted)
+            return np.where(wanted != 0, value.dtype.type(0), value)
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
 

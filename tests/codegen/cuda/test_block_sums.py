@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import block_sums, block_words, long_sort, ordered_hits, row_sums
+from genesis.codegen.cuda.templates import block_sums, block_words, long_sort, ordered_hits, row_sums, shared_words
+from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
@@ -30,6 +31,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sums, "LONGEST", 0)
     monkeypatch.setattr(block_rows, "BLOCKS", (256, 512))
     monkeypatch.setattr(block_sums, "SHARE", 64)
+    monkeypatch.setattr(block_sums, "ROUNDS", 1)
+    monkeypatch.setattr(row_sums, "ENOUGH", 2)
     monkeypatch.setattr(ordered_hits, "ENOUGH", 2)
     monkeypatch.setattr(ordered_hits, "STEP", 256)
     monkeypatch.setattr(ordered_hits, "LISTED_AT_EASE", 32)
@@ -137,7 +140,8 @@ def test_programs_for_shares_leave_all_flags_0() -> None:
 
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((20_000, 32), 500_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
-    pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow), ((150_000, 32), 30_000, "float32")])
+    pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow), ((150_000, 32), 30_000, "float32"),
+    ((100_000, 104), 100_000, "bfloat16")])
 def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], count: int,
                                            dtype: str) -> None:
     monkeypatch.undo()
@@ -174,3 +178,31 @@ def test_blocks_are_few_and_bins_not_wide(monkeypatch: pytest.MonkeyPatch) -> No
     index, table = an_input(0, (3_000_000,), int64), an_input(1, (1, 3 << 20, 4))
     assert not block_rows.fits_blocks(table, an_input(0, (1000,), int64))
     assert not block_rows.fits_blocks(an_input(1, (1, 9, 4)), index)
+
+
+WORDS = '''import triton
+import triton.language as tl
+{helper}
+
+@triton.jit
+def added(out, BLOCK: tl.constexpr):
+    words = g_words()
+    place = tl.arange(0, BLOCK)
+    g_put_s32(words + place * 4, place, place >= 0)
+    tl.store(out + place, tl.cumsum(place, 0))
+'''
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_words_and_what_triton_wants_are_no_more_than_a_launch_gets(beside: bool) -> None:
+    """48 KiB that are declared leave no room for a scan's: the launch failed on an H200."""
+    nbytes = 48 << 10
+    helper = shared_words.words_helper(nbytes, beside) + shared_words.put_helper("s32")
+    parts = {"name": "added", "source": WORDS.format(helper=helper), "constexprs": [("BLOCK", 1024)],
+             "signature": [("out", "*i32"), ("BLOCK", "constexpr")], "aligned": ["out"], "eights": [], "flushes": False,
+             "language": "triton", "num_warps": 4, "num_stages": 1, "shared": nbytes if beside else 0}
+    if beside:
+        assert compile_kernel(parts, 90)["shared_bytes"] > nbytes
+        return
+    with pytest.raises(RuntimeError, match="declares 49152 bytes"):
+        compile_kernel(parts, 90)

@@ -11,12 +11,14 @@ bit depends on who comes first.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.source import Exchange, KernelSource
-from genesis.codegen.cuda.templates.ordered_hits import THREADS, OrderedHits, ordered_tiles
-from genesis.codegen.cuda.templates.row_sums import expected_hits
+from genesis.codegen.cuda.templates.group_sums import Words
+from genesis.codegen.cuda.templates.ordered_hits import OrderedHits, ordered_tiles
+from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, tiles_of
 from genesis.ir.node import Node
 from genesis.ir.ops.sort_steps import DIGIT
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
@@ -30,6 +32,14 @@ SHARE: Final = 4096
 SHARE_ELEMENTS: Final = 1 << 17
 """Elements of the source that a share has at least, up to `SHARE`: a program adds them in some 10 µs (reckoned)."""
 
+ROUNDS: Final = 16
+"""Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
+
+WIDE: Final = 65
+"""Fewest elements of a wide row: a warp and more take a hit of it. Hits in the order of their rows took 22.7 µs (20,000
+bfloat16 of 300) and some 180 (31,598 of 1021) where sums of each group take 16 and 115; of 32 and 64 elements they took
+58 and 52 where these take 72 and 80 (500,000 of bfloat16[20000, 32], 300,000 of f32[50000, 64]; one H200)."""
+
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
 
@@ -39,8 +49,9 @@ columns that a bin that everything hits keeps a GPU busy."""
 
 
 def emit_block_sums(group: Group, node: Node) -> KernelSource:
-    """The kernel of a group with a block_sums."""
-    return _BlockSums(group, node).source()
+    """The kernel of a group with a block_sums: hits in the order of their rows, where several have room in a warp."""
+    wide = hint(node.shape[-1]) >= WIDE
+    return _WideSums(group, node).source() if wide else _OrderedSums(group, node).source()
 
 
 def share_of(count: int, bins: int, programs: int, nbytes: int, least: int) -> int:
@@ -68,8 +79,8 @@ SIXTEENTHS: Final = DIGIT // 2
 """Bits of a bin's number that a step of the search for one tells."""
 
 
-class _BlockSums(OrderedHits):
-    """One kernel.
+class _BlockSums(Words):
+    """One kernel; how it adds its hits is said by those below.
 
     Attributes:
         bits, block: of `block_rows.words_by_block`.
@@ -77,20 +88,17 @@ class _BlockSums(OrderedHits):
         share, shares: positions of a share and how many there may be; 0 where no bin is shared.
     """
 
-    def __init__(self, group: Group, node: Node):
-        base, words, self.ends, source = node.inputs
-        self.bits, self.block = node["bits"], node["block"]
-        outer, rows, inner = (hint(size) for size in base.shape)
-        count = hint(words.type.numel)
-        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize, 1 << self.bits)
-        super().__init__(group, node, base, words, source, tiles, expected_hits(tiles.rows, rows, count))
+    def found_in_blocks(self, least: int) -> None:
+        """Have bins' pieces of blocks, and programs for shares of at least so many positions."""
+        _, words, self.ends, _ = self.node.inputs
+        self.bits, self.block = self.node["bits"], self.node["block"]
         self.many = "many"
         self.pieces = power_of_two(most(self.ends.shape[1]))
         self.several = (1 << self.bits) // self.tiles.rows
         beside = self.several * most(self.outer) * -(-most(self.inner) // self.tiles.columns)
         bins = -(-most(self.length) // (1 << self.bits))
         self.share = share_of(most(words.type.numel), bins, beside, self.tiles.rows * self.tiles.columns * self.size,
-                              min(SHARE, SHARE_ELEMENTS // self.tiles.columns))
+                              least)
         self.shares = most(words.type.numel) // self.share if self.share else 0
         self.pieces_at = self.sums
         self.sums += max(8 * self.pieces, 16)
@@ -186,17 +194,15 @@ class _BlockSums(OrderedHits):
         found = super().place()
         return [*found, "inside &= ~helps"] if self.share else found
 
-    def waited(self) -> list[str]:
+    def waiting(self) -> list[str]:
         """Wait for the programs for shares of the bin: all have begun before this one."""
-        if not self.share:
-            return []
         return ["shares = tl.where(helps, 0, chunk_1 - chunk_0)",
                 f"next_share = {self.several} * tl.num_programs(1)",
                 f"tile = (row_0 // ROWS % {self.several}).to(tl.int32)",
                 f"number = {self.number(f'tl.where(helps, program, chunk_0 * {self.several} + tile)')}",
                 "if shares > 0:",
                 *(f"    {line}" for line in (
-                    f"each = tl.arange(0, {max(power_of_two(self.shares), THREADS)})",  # an element for every thread
+                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * WARPS)})",  # one for every thread
                     "flag = flags + (number + each * next_share)",
                     "ready = tl.full((), 0, tl.int32)",
                     "while ready < shares:",
@@ -205,12 +211,14 @@ class _BlockSums(OrderedHits):
                     "tl.debug_barrier()",
                     'tl.atomic_xchg(flag, 0, mask=each < shares, sem="relaxed", scope="gpu")'))]
 
-    def more(self) -> list[str]:
-        """What the programs for shares of the bin have added up, in their order."""
-        if not self.share:
-            return []
-        return ["for s in tl.range(0, shares, loop_unroll_factor=4):",
+    def shares_added(self, unrolled: int) -> list[str]:
+        """Add what the programs for shares of the bin have added up, in their order."""
+        return [f"for s in tl.range(0, shares, loop_unroll_factor={unrolled}):",
                 f"    total += tl.load({self.part('(number + s * next_share)')}, volatile=True)"]
+
+    def handing_over(self) -> list[str]:
+        """The sums of a share are for the program that waits for them."""
+        return [f"tl.store({self.part('number')}, total, mask=helps & (row_near >= 0) & (near >= 0))"]
 
     def number(self, program: str) -> str:
         """The number of a program for a share, of this one's outer size and columns, among all."""
@@ -221,12 +229,6 @@ class _BlockSums(OrderedHits):
         """Where the sums of the program for a share with this number are."""
         return f"parts + ({number} * (ROWS * COLUMNS) + row_near * COLUMNS + near)"
 
-    def handed_over(self) -> list[str]:
-        """The sums of a share are for the program that waits for them."""
-        if not self.share:
-            return []
-        return [f"tl.store({self.part('number')}, total, mask=helps & (row_near >= 0) & (near >= 0))"]
-
     def ended(self) -> list[str]:
         """The sums go to memory, those of a share to the program that waits for them."""
         if not self.share:
@@ -235,3 +237,46 @@ class _BlockSums(OrderedHits):
                 "if helps:",
                 "    tl.debug_barrier()",
                 '    tl.atomic_xchg(flags + number, 1, sem="release", scope="gpu")']
+
+
+class _OrderedSums(_BlockSums, OrderedHits):
+    """Hits are put into the order of their rows."""
+
+    def __init__(self, group: Group, node: Node):
+        base, words, _, source = node.inputs
+        outer, rows, inner = (hint(size) for size in base.shape)
+        count = hint(words.type.numel)
+        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize, 1 << node["bits"])
+        super().__init__(group, node, base, words, source, tiles, expected_hits(tiles.rows, rows, count))
+        self.found_in_blocks(min(SHARE, SHARE_ELEMENTS // tiles.columns))
+
+    def waited(self) -> list[str]:
+        return self.waiting() if self.share else []
+
+    def more(self) -> list[str]:
+        return self.shares_added(4) if self.share else []
+
+    def handed_over(self) -> list[str]:
+        return self.handing_over() if self.share else []
+
+
+class _WideSums(_BlockSums):
+    """Each group of lanes has sums of its own: a hit of a wide row takes so many lanes that groups are few."""
+
+    registers = REGISTERS
+
+    def __init__(self, group: Group, node: Node):
+        base, words, _, source = node.inputs
+        outer, rows, inner = (hint(size) for size in base.shape)
+        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), node.dtype.itemsize)
+        tiles = replace(tiles, rows=min(tiles.rows, 1 << node["bits"]))
+        super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
+        self.found_in_blocks(ROUNDS * tiles.groups * BESIDE[1])
+
+    def more(self) -> list[str]:
+        unrolled = min(4, max(1, 64 * 32 * self.tiles.warps // (self.tiles.rows * self.tiles.columns)))  # registers
+        return [*self.waiting(), *self.shares_added(unrolled)] if self.share else []
+
+    def ended(self) -> list[str]:
+        found = super().ended()
+        return [*found[:-3], *self.handing_over(), *found[-3:]] if self.share else found

@@ -101,8 +101,8 @@ class Words(RowSums):
         """What the words at r say."""
         return [*self.operands,
                 f"word = {self.rows.names[0]}",
-                f"row = (word >> 32) & {NUMBER}",
-                "position = (word & 0xFFFFFFFF) >> 1"]
+                f"row = (word >> 32).to(tl.int32) & {NUMBER}",
+                "position = (word.to(tl.uint32) >> 1).to(tl.int32)"]
 
 
 class _GroupSums(Words):

@@ -31,7 +31,7 @@ from genesis.codegen.cuda.templates.row_sums import (
     expected_hits,
 )
 from genesis.codegen.cuda.templates.segments import columns_of
-from genesis.codegen.cuda.templates.shared_words import ranked_helper
+from genesis.codegen.cuda.templates.shared_words import ended_helper, ranked_helper
 from genesis.ir.node import Node
 from genesis.passes.groups import Group
 
@@ -104,7 +104,7 @@ class OrderedHits(Words):
     """
 
     registers = REGISTERS
-    rarely_plus = True
+    beside_tritons = True
 
     def __init__(self, group: Group, node: Node, base: Node | None, words: Node, source: Node, tiles: Tiles,
                  hits: int):
@@ -115,13 +115,14 @@ class OrderedHits(Words):
         loaded = self.vector * source.dtype.itemsize
         self.beside = min(max(power_of_two(2 * hits // tiles.groups), BESIDE[0]), BESIDE[1], LOADED // loaded)
         self.ordered_at = warps * (self.listed + 1) * 4
-        self.counters_at = self.ordered_at + warps * self.listed * 4
+        behind = tiles.groups + BESIDE[1]  # hits that are read past the last one, for nothing
+        self.counters_at = self.ordered_at + (warps * self.listed + behind) * 4
         self.sums = -(-(self.counters_at + warps * (tiles.rows + 1) * 4) // 16) * 16
 
     @property
     def sums_bytes(self) -> int:
         """A sum for each row, and what each group has of a row that began before its hits."""
-        return (self.tiles.rows + self.tiles.groups) * self.tiles.columns * self.size
+        return (self.tiles.rows + self.tiles.groups) * self.stride
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -129,18 +130,26 @@ class OrderedHits(Words):
 
     @property
     def helpers_used(self) -> tuple[str, ...]:
-        return *super().helpers_used, ranked_helper(self.tiles.rows.bit_length())
+        return (*super().helpers_used, ended_helper(self.kind, self.vector),
+                ranked_helper(self.tiles.rows.bit_length()))
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one slot's sums to the next one's: what a warp's groups write at a time lies in other banks."""
+        lanes = self.tiles.columns // self.vector
+        return (self.tiles.columns + (lanes if self.vector > 1 else 0)) * self.size
+
+    def slot_at(self, slot: str) -> str:
+        """Where the sums of a row begin, or behind all rows those that a group has beside."""
+        return f"words + {self.sums} + ({slot}) * {self.stride}"
 
     def spot_of(self, slot: str) -> str:
-        """Where the sum of a row, or behind all rows what a group has beside, of the program's columns is.
+        """Where a slot's sum of each of the program's columns is.
 
         A thread's neighbouring columns lie as many words apart as there are threads to a row, so that what a warp reads
-        at a time lies in different banks; and so do those of neighbouring slots.
+        at a time lies in different banks.
         """
-        vector, lanes = self.vector, self.tiles.columns // self.vector
-        at = (f"(({slot}) * COLUMNS + ({slot}) % {vector} * {lanes} + near // {vector} ^ near % {vector} * {lanes})"
-              if vector > 1 else f"(({slot}) * COLUMNS + near)")
-        return f"words + {self.sums} + {at} * {self.size}"
+        return f"{self.slot_at(slot)} + offset"
 
     @property
     def slice(self) -> int:
@@ -149,11 +158,12 @@ class OrderedHits(Words):
 
     def begun(self) -> list[str]:
         """Which columns a program has; its sums are 0."""
-        total = triton_type(self.total)
+        total, lanes = triton_type(self.total), self.tiles.columns // self.vector
         return [
             f"outer = tl.program_id(0){self.to_int64} // blocks",
             "near = tl.arange(0, COLUMNS)[None, :]",
             f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
+            f"offset = near % {self.vector} * {lanes * self.size} + near // {self.vector} * {self.size}",
             "group = tl.arange(0, GROUPS)[:, None]",
             "lane = tl.arange(0, THREADS)[None, :]",
             f"row_of = tl.arange(0, {self.slice})[:, None]",
@@ -208,19 +218,19 @@ class OrderedHits(Words):
         total, log = triton_type(self.total), self.tiles.rows.bit_length() - 1
         source, size = self.memory(self.added), self.rows.size
         loads = [line for at in range(self.beside) for line in (
-            f"place = begun_at + first + {at}",
-            f"here_{at} = (first + {at} < each) & (place < found)",
-            f"word_{at} = {self.hit('tl.minimum(place, found - 1)')}",
+            f"here_{at} = first + {at} < mine",
+            f"word_{at} = {self.hit(f'begun_at + first + {at}')}",
             f"from_row = {source} + ((outer * {size} + (word_{at}.to(tl.uint32) >> {log}).to(tl.int32))"
             f" * {self.inner} + column)",
             f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)")]
         return [
             "each = (found + (GROUPS - 1)) // GROUPS",
             "begun_at = group * each",
+            "mine = tl.minimum(found - begun_at, each)",
             f"current = {self.hit('tl.minimum(begun_at, found - 1)')} & (ROWS - 1)",
             f"behind = {self.hit('tl.maximum(tl.minimum(begun_at, found) - 1, 0)')} & (ROWS - 1)",
             "goes_on = (begun_at >= found) | ((begun_at > 0) & (behind == current))",
-            "slot = tl.where(goes_on, ROWS + group, current)",
+            f"slot = {self.slot_at('tl.where(goes_on, ROWS + group, current)')}",
             f"total = tl.zeros([GROUPS, COLUMNS], {total})",
             f"for first in tl.range(0, each, {self.beside}):",
             *(f"    {line}" for line in loads),
@@ -228,25 +238,25 @@ class OrderedHits(Words):
             *(f"    {line}" for at in range(self.beside) for line in (
                 f"row = word_{at} & (ROWS - 1)",
                 f"ends = here_{at} & (row != current)",
-                f"g_plus_{self.kind}({self.spot_of('slot')}, total, ends)",
-                f"total = tl.where(ends, 0, total) + added_{at}.to({total})",
+                f"total = g_ended_{self.kind}(slot, offset, total, ends) + added_{at}.to({total})",
                 "current = tl.where(ends, row, current)",
-                "slot = tl.where(ends, row, slot)")),
+                f"slot = tl.where(ends, {self.slot_at('row')}, slot)")),
         ]
 
     def joined(self) -> list[str]:
         """The last row of each stretch: what began before goes beside the sums, and is added where it began."""
         return [
-            f"g_plus_{self.kind}({self.spot_of('slot')}, total, slot != current)",
+            f"began = slot == {self.slot_at('current')}",
+            f"total = g_ended_{self.kind}(slot, offset, total, began == 0)",
             "tl.debug_barrier()",
             "next = tl.arange(0, GROUPS)[None, :]",
             f"next_row = {self.hit('tl.minimum(next * each, found - 1)')} & (ROWS - 1)",
-            "follows = (next > group) & (next * each < found) & (next_row == current) & (slot == current)",
+            "follows = (next > group) & (next * each < found) & (next_row == current) & began",
             "following = tl.sum(follows.to(tl.int32), 1, keep_dims=True)",
             "for further in tl.range(1, tl.max(following) + 1):",
             f"    part = g_get_{self.kind}({self.spot_of('ROWS + tl.minimum(group + further, GROUPS - 1)')})",
             "    total += tl.where(further <= following, part, 0)",
-            f"g_plus_{self.kind}({self.spot_of('slot')}, total, slot == current)",
+            f"total = g_ended_{self.kind}(slot, offset, total, began)",
             "tl.debug_barrier()",
         ]
 

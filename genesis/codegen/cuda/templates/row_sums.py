@@ -174,11 +174,12 @@ class RowSums:
         beside: rows that each group of lanes loads at once.
         vector: neighbouring elements of a row that a thread loads at once.
         registers: most of a thread; 0: no bound.
-        rarely_plus: whether most warps have nothing to add where they might.
+        beside_tritons: whether its shared memory lies behind Triton's own, with which it may be more than
+            `shared_words.MOST_BYTES`.
     """
 
     registers = REGISTERS
-    rarely_plus = False
+    beside_tritons = False
 
     def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles,
                  step: int = LONGEST_STEP):
@@ -202,13 +203,15 @@ class RowSums:
     def source(self) -> KernelSource:
         """The finished kernel."""
         tiles = self.tiles
-        helpers = "\n".join((words_helper(self.sums + self.sums_bytes), *self.helpers_used))
+        nbytes = -(-(self.sums + self.sums_bytes) // 16) * 16
+        helpers = "\n".join((words_helper(nbytes, beside=self.beside_tritons), *self.helpers_used))
         text = ["words = g_words()", f"blocks = {self.programs}", *self.owned(), *self.begun(), *self.listed_hits(),
                 *self.ended()]
         sizes = {"XBLOCK": 1, "RBLOCK": self.step, "ROWS": tiles.rows, "COLUMNS": tiles.columns,
                  "GROUPS": tiles.groups, **self.sizes}
         found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]}, sizes,
-                                 self.programs * self.outer, tiles.warps, helpers, inputs=self.exchanged)
+                                 self.programs * self.outer, tiles.warps, helpers, inputs=self.exchanged,
+                                 shared=nbytes if self.beside_tritons else 0)
         return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1), registers=self.registers)
 
     @property
@@ -221,7 +224,7 @@ class RowSums:
         """The functions of assembly that the kernel calls, but for that which gives it shared memory."""
         kinds = sorted({"s32", self.kind})
         return (*(helper(kind) for kind in kinds for helper in (put_helper, get_helper)),
-                plus_helper(self.kind, self.vector, self.rarely_plus), listed_helper(self.listed, self.tiles.warps))
+                plus_helper(self.kind, self.vector), listed_helper(self.listed, self.tiles.warps))
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -136,27 +136,55 @@ def g_get_{kind}(place):
 '''
 
 
-def plus_helper(kind: str, vector: int = 1, rarely: bool = False) -> str:
+def plus_helper(kind: str, vector: int = 1) -> str:
     """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for.
 
     `vector` of a thread's elements at a time, as many as it has or a divisor: their words are read before the first is
-    written, so that they wait once. A warp that wants none of them goes past, where that is said to be usual
-    (`rarely`); then all of its lanes take part.
+    written, so that they wait once.
     """
     says, each = "Add values to shared memory: to words that no other thread has.", range(vector)
     places, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each] for operand in range(3))
     lines = [f".reg .pred %wanted<{vector}>;", f".reg .{kind} %sum<{vector}>;",
              *(f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;" for k in each),
-             *((".reg .pred %some;", "mov.pred %some, %wanted0;",
-                *(f"or.pred %some, %some, %wanted{k};" for k in each[1:]), "vote.sync.any.pred %some, %some, -1;",
-                "@!%some bra DONE;") if rarely else ()),
              *(f"@%wanted{k} ld.shared.{kind} %sum{k}, [{places[k]}];" for k in each),
              *(f"@%wanted{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
              *(f"@%wanted{k} st.shared.{kind} [{places[k]}], %sum{k};" for k in each)]
     constraints = ",".join(letter for letter in ("r", _REGISTERS[kind], "r") for _ in each)
-    text = _text(lines) + ("\n    DONE:" if rarely else "")
-    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", text, constraints,
+    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", _text(lines), constraints,
                    "place, value, wanted.to(tl.int32)", vector)
+
+
+def ended_helper(kind: str, vector: int) -> str:
+    """`g_ended_{kind}(place, offset, value, wanted)`: add values that are wanted to the shared words at place + offset,
+    each of which one thread alone has an element for, and give 0 instead of them; the others stay what they are.
+
+    `vector` of a thread's elements at a time, all of one place and wanted together. All lanes take part: a warp that
+    wants none of them goes past.
+    """
+    each = range(vector)
+    places, offsets, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each] for operand in range(4))
+    zero = {"f32": "0f00000000", "f64": "0d0000000000000000"}.get(kind, "0")
+    lines = [".reg .pred %wanted, %some;", f".reg .{kind} %sum<{vector}>;", f".reg .b32 %at<{vector}>;",
+             f"setp.ne.b32 %wanted, {wanted[0]}, 0;",
+             *(f"mov.{kind} ${k}, {values[k]};" for k in each),
+             "vote.sync.any.pred %some, %wanted, -1;",
+             "@!%some bra DONE;",
+             *(f"add.s32 %at{k}, {places[0]}, {offsets[k]};" for k in each),
+             *(f"@%wanted ld.shared.{kind} %sum{k}, [%at{k}];" for k in each),
+             *(f"@%wanted {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+             *(f"@%wanted st.shared.{kind} [%at{k}], %sum{k};" for k in each),
+             *(f"@%wanted mov.{kind} ${k}, {zero};" for k in each)]
+    letter = _REGISTERS[kind]
+    constraints = ",".join([*[f"=&{letter}"] * vector, *["r"] * (2 * vector), *[letter] * vector, *["r"] * vector])
+    return f'''
+@triton.jit
+def g_ended_{kind}(place, offset, value, wanted):
+    """Add what is wanted to words that no other thread has; what is left of the values."""
+    return tl.inline_asm_elementwise("""{{ // shared ended {kind}{_text(lines)}
+    DONE:
+        }}""", "{constraints}", [place, offset, value, wanted.to(tl.int32)], dtype={_TRITON[kind]}, is_pure=False,
+        pack={vector})
+'''
 
 
 LISTED: Final = 8
