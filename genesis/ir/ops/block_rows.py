@@ -23,7 +23,7 @@ from genesis.ir.ops.pointwise import bitwise_and, bitwise_or, cast, le, left_shi
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, Values, ascending, case, cases, forward_only, integers, np, reals
 from genesis.ir.ops.sort_steps import DIGIT
-from genesis.ir.sym_int import most
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import TensorType, int32, int64
 
 if TYPE_CHECKING:
@@ -37,7 +37,12 @@ FEW_BLOCKS: Final = 64
 there, and looks for each of its words among them."""
 
 MOST_BLOCKS: Final = 512
-"""Maximum blocks, all of them as long as can be."""
+"""Maximum blocks, all of them as long as can be; of wide rows no more than `FEW_BLOCKS`, as more were not tried."""
+
+WIDE: Final = 65
+"""Fewest elements of a wide row: a warp and more take a hit of it. Hits in the order of their rows took 22.7 µs (20,000
+bfloat16 of 300) and some 180 (31,598 of 1021) where sums of each group take 16 and 115; of 32 and 64 elements they took
+58 and 52 where these took 72 and 80 (500,000 of bfloat16[20000, 32], 300,000 of f32[50000, 64]; one H200)."""
 
 LOW_BITS: Final = 12
 """Maximum bits of a row's number within its bin, for tables of up to a million rows: each of a bin's programs looks
@@ -141,8 +146,10 @@ block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block"), 
 
 def fits_blocks(base: Node, index: Node) -> bool:
     """May rows of such a table be added by blocks of such an index?"""
-    rows, count = base.type.shape[1], prod(index.type.shape)
-    return bool(block_of(count)) and bin_bits(rows) <= LOW_BITS
+    (_, rows, inner), count = base.type.shape, prod(index.type.shape)
+    block = block_of(count)
+    blocks = FEW_BLOCKS if hint(inner) >= WIDE else MOST_BLOCKS
+    return bool(block) and most(count) <= block * blocks and bin_bits(rows) <= LOW_BITS
 
 
 def rows_by_block(base: Node, index: Node, source: Node) -> Node:

@@ -178,6 +178,9 @@ def test_blocks_are_few_and_bins_not_wide(monkeypatch: pytest.MonkeyPatch) -> No
     index, table = an_input(0, (3_000_000,), int64), an_input(1, (1, 3 << 20, 4))
     assert not block_rows.fits_blocks(table, an_input(0, (1000,), int64))
     assert not block_rows.fits_blocks(an_input(1, (1, 9, 4)), index)
+    for inner in (64, 65):
+        narrow = block_rows.fits_blocks(an_input(1, (1, 9, inner)), an_input(0, (300_000,), int64))
+        assert narrow == (inner < block_rows.WIDE)
 
 
 WORDS = '''import triton

@@ -20,6 +20,7 @@ from genesis.codegen.cuda.templates.group_sums import Words
 from genesis.codegen.cuda.templates.ordered_hits import OrderedHits, ordered_tiles
 from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, tiles_of
 from genesis.ir.node import Node
+from genesis.ir.ops.block_rows import WIDE
 from genesis.ir.ops.sort_steps import DIGIT
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import hint, most
@@ -34,11 +35,6 @@ SHARE_ELEMENTS: Final = 1 << 17
 
 ROUNDS: Final = 16
 """Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
-
-WIDE: Final = 65
-"""Fewest elements of a wide row: a warp and more take a hit of it. Hits in the order of their rows took 22.7 µs (20,000
-bfloat16 of 300) and some 180 (31,598 of 1021) where sums of each group take 16 and 115; of 32 and 64 elements they took
-58 and 52 where these take 72 and 80 (500,000 of bfloat16[20000, 32], 300,000 of f32[50000, 64]; one H200)."""
 
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
@@ -179,14 +175,13 @@ class _BlockSums(Words):
 
     def looked_at(self) -> list[str]:
         """The next words of the bin: each finds its piece by halves."""
-        ends = f"words + {self.pieces_at}"
         halves = [1 << k for k in reversed(range(self.pieces.bit_length() - 1))]
         return ["near_r = begin + tl.arange(0, RBLOCK)[None, :]",
                 "r_mask = near_r < many",
                 "near_r = tl.where(r_mask, near_r + tl.where(near_r < before, 0, tail - before), 0)",
-                "of = near_r * 0",
-                *(f"of += tl.where(g_get_s32({ends} + (of + {half - 1}) * 4) <= near_r, {half}, 0)" for half in halves),
-                f"r = near_r + g_get_s32({ends} + {4 * self.pieces} + of * 4)",
+                f"spot = near_r * 0 + (words + {self.pieces_at})",  # an address: a half takes three instructions
+                *(f"spot += tl.where(g_get_s32(spot + {4 * half - 4}) <= near_r, {4 * half}, 0)" for half in halves),
+                f"r = near_r + g_get_s32(spot + {4 * self.pieces})",
                 *self.words_at()]
 
     def place(self) -> list[str]:

@@ -23,7 +23,6 @@ from genesis.codegen.cuda.templates.row_sums import (
     ENOUGH,
     LISTED_AT_EASE,
     MOST_PROGRAMS,
-    REGISTERS,
     STEP,
     WARPS,
     WIDEST,
@@ -51,11 +50,17 @@ longer than to add them."""
 MANY_HITS: Final = 1024
 """Hits of a program above which rows are shared out to more programs, up to `MOST_PROGRAMS`."""
 
+SHORT_ROW: Final = 4
+"""Hits of a row below which two groups of a warp often come to the end of one at once."""
+
 FEWEST_LISTED: Final = 32
 """Hits that a warp may have listed before another step where few are expected."""
 
 LOADED: Final = 64
 """Bytes of the source's rows that a thread has asked for at once: more of them spill."""
+
+REGISTERS: Final = 80
+"""Maximum registers of a thread: six programs are on a multiprocessor, and the loops spill next to nothing."""
 
 EACH: Final = 16
 """Elements of the sums that a thread takes at a time where they begin and end."""
@@ -98,6 +103,7 @@ class OrderedHits(Words):
     """A kernel whose programs add their hits up in the order of their rows.
 
     Attributes:
+        short_rows: whether rows have so few hits that groups of a warp often end one at once.
         at_ease: hits that a warp may have listed before another step.
         ordered_at: where the hits lie in order, in shared memory.
         counters_at: where each warp counts the hits of each row; a counter more is for lanes without one.
@@ -110,6 +116,7 @@ class OrderedHits(Words):
                  hits: int):
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         warps = tiles.warps
+        self.short_rows = hits < SHORT_ROW * tiles.rows
         self.at_ease = min(max(power_of_two(hits // warps), FEWEST_LISTED), LISTED_AT_EASE)
         self.listed = self.step // warps + self.at_ease
         loaded = self.vector * source.dtype.itemsize
@@ -135,9 +142,11 @@ class OrderedHits(Words):
 
     @property
     def stride(self) -> int:
-        """Bytes from one slot's sums to the next one's: what a warp's groups write at a time lies in other banks."""
-        lanes = self.tiles.columns // self.vector
-        return (self.tiles.columns + (lanes if self.vector > 1 else 0)) * self.size
+        """Bytes from one slot's sums to the next one's. Where most hits end a row, what a warp's groups write at a time
+        lies in other banks, unless a program has twice as many rows as others, and needs the room."""
+        columns, lanes = self.tiles.columns, self.tiles.columns // self.vector
+        apart = self.vector > 1 and self.short_rows and self.tiles.rows * columns * self.size <= SUMS_BYTES
+        return (columns + lanes if apart else columns) * self.size
 
     def slot_at(self, slot: str) -> str:
         """Where the sums of a row begin, or behind all rows those that a group has beside."""

@@ -318,7 +318,7 @@ class RowSums:
             *(f"        {line}" for line in (
                 *self.looked_at(),
                 "near_row = row - row_0",
-                "here = r_mask & (near_row.to(tl.uint64) < ROWS)",
+                "here = r_mask & (near_row >= 0) & (near_row < ROWS)",
                 "g_listed(words, position.to(tl.int32) * ROWS + near_row.to(tl.int32), here)",
                 "begin += RBLOCK",
                 "tl.debug_barrier()",
