@@ -31,6 +31,7 @@ from genesis.checkpointing.parts import (
     state_of,
 )
 from genesis.checkpointing.together import Together
+from genesis.distributed.run import get_world_size, is_initialized
 from genesis.runtime.own_threads import OwnThread
 from genesis.utils.serialization import load, prepared
 
@@ -60,6 +61,9 @@ class CheckpointManager:
 
     Where ranks have parts of parameters (`fully_shard`, `parallelize_module`) all of them call `save`, `wait` and
     `resume`: each writes its parts, and reads those of its own, of a checkpoint that any number of ranks have written.
+    Where each has the whole (`DistributedDataParallel`) all of them may call `save`, or one alone: of those that save
+    a step into one folder the first to come writes it, with its random generators, and `wait` of the others waits for
+    that. `resume` is called on all.
 
     Args:
         folder: where the checkpoints go, a directory each; is made if there is none.
@@ -117,6 +121,8 @@ class CheckpointManager:
         self.wait()
         ranks = self._ranks_of(objects)
         write = self._prepared_alone(step, objects) if ranks is None else self._prepared_with(ranks, step, objects)
+        if ranks is None and is_initialized() and get_world_size(self._group) > 1:
+            write = self._ranks().one_of_all(self.folder, step, write)
         if not self.async_:
             write()
             return
@@ -174,8 +180,9 @@ class CheckpointManager:
 
     def _ranks_of(self, objects: Mapping[str, Any]) -> Together | None:
         """The ranks that have parts of the objects; None where this process has all."""
-        if not any(map(is_shared, objects.values())):
-            return None
+        return self._ranks() if any(map(is_shared, objects.values())) else None
+
+    def _ranks(self) -> Together:
         if self._together is None or not self._together.alive:
             self._together = Together(self._group)
         return self._together

@@ -6,14 +6,19 @@
 
 What is agreed on before is told by a collective, from the thread that trains. What is told afterwards goes through the
 run's store, because it is a writer in the background that waits: no collective of the program is held up.
+
+Of a checkpoint that each rank has whole the first rank to come is the writer, and the others wait for it. Whether all
+ranks save or one alone does, as programs say it both ways, nobody has to be asked for that.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,6 +26,7 @@ from genesis.checkpointing import directory
 from genesis.checkpointing.directory import Files, Stored, Unusable, Writers
 from genesis.distributed.objects import all_gather_object
 from genesis.distributed.run import current, group_of
+from genesis.runtime.collectives import DistNetworkError
 
 FIRST_WAIT: Final = 0.01
 """Seconds between the first looks for what another rank says; later ones are further apart."""
@@ -135,6 +141,42 @@ class Together:
             held.__exit__(type(error), error, error.__traceback__)
             raise
         return Save(self, folder / said[0][3], step, writers, held)
+
+    def one_of_all(self, folder: Path, step: int, write: Callable[[], None]) -> Callable[[], None]:
+        """What saves a checkpoint that each rank has whole: this writes it on the rank that is the first to save this
+        step into this folder of this host, and waits for that on the others. A rank that no store answers writes.
+
+        Raises:
+            OSError: by what is returned: it could not be written, as its writer says.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        place = os.stat(folder)
+        key = f"whole/{socket.gethostname()}/{place.st_dev}/{place.st_ino}/{step}"
+        saved = current().saved
+        saved[key] += 1  # a step that is saved again is another checkpoint
+        key = f"{key}/{saved[key]}"
+        try:
+            is_first = self._store.add(f"checkpoint/{self._group.key}/{key}/ranks", 1) == 1
+        except DistNetworkError:
+            return write
+
+        def save() -> None:
+            if not is_first:
+                problem = self.hear(key)
+                if problem is not None:
+                    raise OSError(problem)
+                return
+            problem = "its writer was interrupted"
+            try:
+                write()
+                problem = None
+            except Exception as error:
+                problem = _line(error)
+                raise
+            finally:
+                with suppress(DistNetworkError):  # all others have ended
+                    self.tell(key, problem)
+        return save
 
     # Loading
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -46,6 +47,12 @@ class group(metaclass=_Group):
 
 @dataclass
 class _Run:
+    """What this process is in.
+
+    Attributes:
+        saved: how often this process has saved a checkpoint that others have, too, by where and of which step.
+    """
+
     rank: int
     world_size: int
     store: PrefixStore
@@ -53,6 +60,7 @@ class _Run:
     own_store: bool
     watchdog: Watchdog
     groups: list[ProcessGroup] = field(default_factory=list)
+    saved: Counter[str] = field(default_factory=Counter)
 
 
 _run: list[_Run] = []
