@@ -31,7 +31,7 @@ from genesis.checkpointing.parts import (
     state_of,
 )
 from genesis.checkpointing.together import Together
-from genesis.distributed.run import get_world_size, is_initialized
+from genesis.distributed.run import get_world_size, is_initialized, run_pending
 from genesis.runtime.own_threads import OwnThread
 from genesis.utils.serialization import load, prepared
 
@@ -193,6 +193,8 @@ class CheckpointManager:
         Raises:
             OSError: it could not be written.
         """
+        if self._writer is not None and self._together is not None and self._together.alive:
+            run_pending()  # a rank that waits for a collective of ours writes nothing meanwhile
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from genesis import distributed as dist
 from genesis import nn
 from genesis.checkpointing import CheckpointManager, directory
 from genesis.distributed import run
-from tests.distributed.ranks import Ranks
+from genesis.distributed.fsdp import fully_shard
+from tests.distributed.ranks import Ranks, device_type
 
 
 def network() -> Any:
     genesis.manual_seed(0)
-    return nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+    return nn.parallel.DistributedDataParallel(nn.Linear(3, 2, device=device_type()))
 
 
 def saved_by_all(rank: int, size: int, folder: str, async_: bool) -> dict[str, Any]:
@@ -117,3 +119,34 @@ def without_a_store(rank: int, size: int, folder: str) -> list[str]:
 
 def test_a_rank_that_reaches_no_store_writes(two: Ranks, tmp_path: Path) -> None:
     assert two(without_a_store, str(tmp_path)) == [["step-00000003"]] * 2
+
+
+def read_by_the_first(rank: int, size: int, folder: str, cut: bool) -> list[float]:
+    """A mean over all ranks that the first one reads, and the others have recorded, while it writes a checkpoint."""
+    model: Any = nn.Linear(4, 2, device=device_type())
+    if cut:
+        fully_shard(model)
+    manager, before = CheckpointManager(folder), directory.write_files
+
+    def late(path: Path, writers: directory.Writers) -> directory.Files:
+        time.sleep(0.5)  # until the first rank is in the collective
+        return before(path, writers)
+    directory.write_files = late
+    try:
+        if rank and not cut:  # so that the first one is the writer
+            dist.barrier()
+        manager.save(3, model=model)
+        if rank == 0 and not cut:
+            dist.barrier()
+        mean = genesis.tensor(float(rank), device=device_type())
+        dist.all_reduce(mean)
+        found = [mean.item()] if rank == 0 else []
+        manager.wait()
+    finally:
+        directory.write_files = before
+    return [*found, manager.resume(model=model).step]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_who_waits_for_a_writer_runs_what_that_rank_waits_for(two: Ranks, tmp_path: Path, cut: bool) -> None:
+    assert two(read_by_the_first, str(tmp_path), cut) == [[1.0, 3], [3]]
