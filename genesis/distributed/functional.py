@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.distributed.collectives import ReduceOp, all_gather_into_tensor, all_to_all_single, reduce_scatter_tensor
+from genesis.distributed.collectives import ReduceOp
+from genesis.distributed.collectives import all_gather_into_tensor as _all_gather_into_tensor
 from genesis.distributed.collectives import all_reduce as _all_reduce
+from genesis.distributed.collectives import all_to_all_single as _all_to_all_single
 from genesis.distributed.collectives import broadcast as _broadcast
 from genesis.distributed.collectives import reduce as _reduce
+from genesis.distributed.collectives import reduce_scatter_tensor as _reduce_scatter_tensor
 from genesis.distributed.run import group_of
 from genesis.frontend.boundaries import Boundary, Gradients, insert_boundary
 from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ops.creation import empty
+from genesis.ops.parts import cat
 
 
 class _Collective(Boundary):
@@ -64,7 +68,7 @@ def all_gather_tensor(tensor: Tensor, group: Any = None) -> Tensor:
 
     def gathered(x: Tensor) -> Tensor:
         whole = empty((found.size() * x.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
-        all_gather_into_tensor(whole, x, found)
+        _all_gather_into_tensor(whole, x, found)
         return whole
     return through(tensor, gathered, lambda g: reduce_scatter_rows(g, group=group))
 
@@ -76,7 +80,7 @@ def reduce_scatter_rows(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = Non
 
     def scattered(x: Tensor) -> Tensor:
         part = empty((x.shape[0] // found.size(), *x.shape[1:]), dtype=x.dtype, device=x.device)
-        reduce_scatter_tensor(part, x, op, found)
+        _reduce_scatter_tensor(part, x, op, found)
         return part
 
     def back(g: Tensor) -> Tensor:
@@ -115,6 +119,25 @@ def all_to_all_rows(tensor: Tensor, output_split_sizes: Sequence[int] | None = N
     def exchanged(x: Tensor) -> Tensor:
         rows = x.shape[0] if not output_split_sizes else sum(output_split_sizes)
         out = empty((rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        all_to_all_single(out, x, output_split_sizes, input_split_sizes, group)
+        _all_to_all_single(out, x, output_split_sizes, input_split_sizes, group)
         return out
     return through(tensor, exchanged, lambda g: all_to_all_rows(g, input_split_sizes, output_split_sizes, group))
+
+
+def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None,
+                      input_split_sizes: Sequence[int] | None = None, group: Any = None) -> Tensor:
+    """`all_to_all_rows` of the input under torch's name: what it returns is in `output`, too, which gets no history."""
+    return _given(all_to_all_rows(input, output_split_sizes, input_split_sizes, group), output)
+
+
+def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """This process' of the sums over all of each tensor of a list; what it returns is in `output`, too, which gets no
+    history."""
+    parts = [x.reshape(1, *x.shape) for x in input_list]
+    return _given(reduce_scatter_rows(cat(parts), op, group).reshape(output.shape), output)
+
+
+def _given(found: Tensor, output: Tensor) -> Tensor:
+    with no_grad():
+        output.copy_(found)
+    return found

@@ -160,6 +160,11 @@ def gradients(rank: int, size: int) -> dict[str, Any]:
     of("reduce_scatter", functional.reduce_scatter_rows)
     of("broadcast", lambda x: functional.broadcast(x, 1))
     of("all_to_all", functional.all_to_all_rows)
+    kept = [genesis.empty(2, 2), genesis.empty(1, 2)]
+    of("torch's all_to_all", lambda x: functional.all_to_all_single(kept[0], x))
+    of("torch's reduce_scatter", lambda x: functional.reduce_scatter(kept[1], x.split(1)))
+    assert not any(x.requires_grad for x in kept)
+    assert kept[0].tolist() == [[1 + 2 * rank, 2 + 2 * rank], [2 + 4 * rank, 4 + 4 * rank]], "what came is there, too"
     return found
 
 
@@ -171,6 +176,7 @@ def test_gradients_flow_through_collectives(two: Ranks) -> None:
              "reduce_scatter": lambda a, b: ((a + b)[:1], (a + b)[1:]),
              "broadcast": lambda a, b: (b, b),
              "all_to_all": lambda a, b: (genesis.cat([a[:1], b[:1]]), genesis.cat([a[1:], b[1:]]))}
+    forms.update({f"torch's {name}": forms[name] for name in ("all_to_all", "reduce_scatter")})
     for name, form in forms.items():
         a, b = (genesis.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) for _ in range(2))
         y, z = form(a, b * 2)
