@@ -46,8 +46,8 @@ class Parameter(Tensor):
         state.parameters[id(self)] = self
         return self
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
-        """All is done in `__new__`."""
+    def __init__(self, *args: Any, **options: Any):
+        """All is done in `__new__`, which has refused what it does not know: that of a subclass may take more."""
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
@@ -121,8 +121,8 @@ class Buffer(Tensor):
         self.persistent = persistent
         return self
 
-    def __init__(self, data: Tensor | None = None, *, persistent: bool = True):
-        """All is done in `__new__`."""
+    def __init__(self, *args: Any, **options: Any):
+        """All is done in `__new__`, which has refused what it does not know: that of a subclass may take more."""
 
 
 class _Uninitialized:

@@ -104,7 +104,8 @@ class Muon(Optimizer):
             direction = g + (b - g) * momentum if group["nesterov"] else b
             step = orthogonal(downcast(direction, p), group["ns_coefficients"], group["ns_steps"], group["eps"])
             ratio = adjustment(parameter.shape[0], parameter.shape[1], group["adjust_lr_fn"])
-            made += [downcast(upcast(p) * kept - upcast(step) * (lr * ratio), p), downcast(b, p)]
+            whole = upcast(p)
+            made += [downcast(whole * kept - cast(step, dtype=whole.type.dtype) * (lr * ratio), p), downcast(b, p)]
         writes.add([x for pair in zip(parameters, buffers, strict=True) for x in pair], made, counted, made[0], numbers)
 
 

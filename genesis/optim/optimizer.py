@@ -68,7 +68,7 @@ class Optimizer:
     0.5
 
     Args:
-        params: parameters, or dictionaries {"params": ..., option: value} of groups.
+        params: parameters, pairs of a name and a parameter, or dictionaries {"params": ..., option: value} of groups.
         defaults: the options of groups that do not set their own.
 
     Attributes:
@@ -215,10 +215,14 @@ class Optimizer:
         clear_gradients(self._parameters(), set_to_none)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with options of their own: {"params": ..., option: value}."""
-        group = dict(param_group)
-        given = group["params"]
-        group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        """Add parameters with options of their own: {"params": ..., option: value}.
+
+        Pairs of a name and a parameter, as `named_parameters` gives them, leave the names in "param_names".
+        """
+        group = _with_names_apart(param_group)
+        if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
+            raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
+                             f"{'with' if 'param_names' in group else 'without'} names to the optimizer")
         known = set(map(id, self._parameters()))
         for parameter in group["params"]:
             self._check(parameter, known)
@@ -402,6 +406,22 @@ class Optimizer:
             kind = parameter.spec
             buckets.setdefault((layer, kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
         return [(key[0], parameters) for key, parameters in sorted(buckets.items(), key=_layer_of)]  # type: ignore
+
+
+def _with_names_apart(given: Group) -> Group:
+    """The group with a list of parameters, and of their names where it has pairs of both."""
+    group, listed = dict(given), given["params"]
+    if isinstance(listed, set):
+        raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
+                        "in sets will change between runs. Please use a list instead.")
+    found = [listed] if isinstance(listed, Tensor) else list(listed)
+    names = [each[0] for each in found if isinstance(each, tuple)]
+    if names and len(names) < len(found):
+        raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+    group["params"] = [each[1] for each in found] if names else found
+    if names:
+        group["param_names"] = names
+    return group
 
 
 def _layer_of(bucket: tuple[Any, list[Tensor]]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -221,3 +222,39 @@ def test_rows_are_counted_in_float32() -> None:
 def test_a_weight_for_each_class() -> None:
     with pytest.raises(RuntimeError, match="one factor a class"):
         F.cross_entropy(genesis.zeros(4, 3), genesis.zeros(4, dtype=genesis.int64), weight=genesis.ones(5))
+
+
+def told(act: Callable[[], Any]) -> tuple[list[str], str]:
+    """The warnings of a call, and the error that it ends with, without what each library calls its sizes."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:
+            act()
+            error = ""
+        except Exception as raised:
+            error = type(raised).__name__
+    return [str(each.message).replace("genesis", "torch")[:80] for each in found], error
+
+
+MISTAKES: dict[str, Callable[[Any], Any]] = {
+    **{f"{name} of a column and a row": lambda L, name=name: getattr(L.nn.functional, name)(L.ones(3, 1), L.ones(3))
+       for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")},
+    "a module's loss": lambda L: L.nn.MSELoss()(L.ones(3, 1), L.ones(3)),
+    "a loss of equal sizes": lambda L: L.nn.functional.mse_loss(L.ones(3, 1), L.ones(3, 1)),
+    "the mean of a divergence": lambda L: L.nn.functional.kl_div(L.ones(2), L.ones(2)),
+    "a divergence by batch": lambda L: L.nn.functional.kl_div(L.ones(2), L.ones(2), reduction="batchmean"),
+    "dropout behind the only layer": lambda L: L.nn.LSTM(2, 2, 1, dropout=0.5),
+    "dropout between layers": lambda L: L.nn.GRU(2, 2, 2, dropout=0.5),
+    "classes of another batch": lambda L: L.nn.functional.cross_entropy(L.ones(3, 4), L.tensor([0, 1])),
+    "likelihoods of another batch": lambda L: L.nn.functional.nll_loss(L.ones(3, 4, 2), L.zeros(2, 2, dtype=L.long)),
+    "classes of other places": lambda L: L.nn.functional.nll_loss(L.ones(2, 4, 2), L.zeros(2, 3, dtype=L.long)),
+    "ctc's targets of another batch": lambda L: L.nn.functional.ctc_loss(
+        L.ones(5, 2, 4).log_softmax(2), L.tensor([[1, 2]]), L.tensor([5, 5]), L.tensor([2, 1])),
+    "no sequence to pad": lambda L: L.nn.utils.rnn.pad_sequence([]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_likely_mistake_is_told_as_torch_tells_it(name: str) -> None:
+    act = MISTAKES[name]
+    assert told(lambda: act(genesis)) == told(lambda: act(torch))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn as tnn
 from torch_peer import array_of
 
@@ -276,3 +277,28 @@ def test_module_list_and_dict() -> None:
     assert [type(m).__name__ for m in heads.values()] == ["Tanh"] and [k for k, _ in heads.items()] == ["b"]
     heads.clear()
     assert not len(heads)
+
+
+def scaled_parameters(L: Any) -> list[Any]:
+    """A parameter whose `__new__` takes more than a parameter's, as those of quantized layers do."""
+    class Scaled(L.nn.Parameter):  # type: ignore[misc, name-defined]
+        def __new__(cls, data: Any = None, requires_grad: bool = True, *, scale: float = 1.0, group: Any = None) -> Any:
+            made = super().__new__(cls, data, requires_grad)
+            made.scale, made.group = scale, group
+            return made
+    layer = L.nn.Module()
+    layer.weight = Scaled(L.ones(2, 3), scale=0.5, group="first")
+    optimizer = L.optim.SGD(layer.parameters(), lr=0.1)
+    (layer.weight * layer.weight.scale).sum().backward()
+    optimizer.step()
+    again = copy.deepcopy(layer).weight
+    with pytest.raises(TypeError):
+        Scaled(L.ones(1), scalee=1.0)
+    with pytest.raises(TypeError):
+        L.nn.Parameter(L.ones(1), scale=1.0)
+    return [layer.weight.detach().tolist(), layer.weight.group, type(layer.weight).__name__, list(layer.state_dict()),
+            type(layer.weight * 2) is L.Tensor, type(again).__name__, again.detach().tolist()]
+
+
+def test_parameters_of_a_subclass_take_options_of_their_own() -> None:
+    assert scaled_parameters(genesis) == scaled_parameters(torch)

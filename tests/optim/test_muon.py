@@ -56,6 +56,17 @@ def test_five_steps_are_torchs(shape: tuple[int, int], options: dict[str, Any], 
                        atol=WITHIN * abs(momentum).max())
 
 
+def test_parameters_of_float64_take_the_step_of_bfloat16() -> None:
+    ours, theirs, target, ttarget = problem((6, 4))
+    ours, theirs = ours.detach().double().requires_grad_(), theirs.detach().double().requires_grad_()
+    mine, its = optim.Muon([ours], lr=0.05), torch.optim.Muon([theirs], lr=0.05)
+    for optimizer, w, goal in ((mine, ours, target), (its, theirs, ttarget)):
+        ((w - goal.double()) ** 2).mean().backward()
+        optimizer.step()
+    assert ours.dtype is genesis.float64
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), atol=WITHIN * 0.05)
+
+
 def test_a_state_dict_carries_over() -> None:
     ours, _, target, _ = problem((6, 4))
     other = ours.detach().clone().requires_grad_()

@@ -177,6 +177,33 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     assert_all_same(ours, theirs)
 
 
+def named_groups(L: Any) -> list[Any]:
+    """What optimizers of `named_parameters` tell of their groups, and what a step with them gives."""
+    model = L.nn.Linear(2, 1)
+    with L.no_grad():
+        for p in model.parameters():
+            p.fill_(0.5)
+    plain, grouped = L.optim.SGD(model.named_parameters(), lr=0.1), L.optim.Adam(
+        [{"params": [("w", model.weight)], "lr": 0.2}, {"params": iter([("b", model.bias)])}])
+    model(L.ones(3, 2)).sum().backward()
+    plain.step()
+    found: list[Any] = [[group["param_names"] for group in o.state_dict()["param_groups"]] for o in (plain, grouped)]
+    other = L.optim.SGD(model.named_parameters(prefix="of"), lr=0.3)
+    other.load_state_dict(plain.state_dict())
+    mixed = [lambda: plain.add_param_group({"params": [L.ones(1)]}), lambda: L.optim.SGD(
+        [("w", model.weight), model.bias], lr=0.1), lambda: L.optim.SGD([{"params": set(model.parameters())}], lr=0.1)]
+    for wrong in mixed:
+        with pytest.raises((ValueError, TypeError)) as told:
+            wrong()
+        found.append(str(told.value))
+    return [found, other.param_groups[0]["param_names"], len(plain.param_groups),
+            [p.detach().tolist() for p in model.parameters()]]
+
+
+def test_parameters_may_come_with_their_names() -> None:
+    assert named_groups(genesis) == named_groups(torch)
+
+
 def test_a_learning_rate_can_change() -> None:
     ours, theirs, (target, ttarget) = problem()
     for parameters, goal, kind in ((ours, target, optim.SGD), (theirs, ttarget, torch.optim.SGD)):

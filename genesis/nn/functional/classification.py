@@ -101,6 +101,9 @@ def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The input as (rows, classes) and the class numbers as (rows), which they must fit."""
     require_tensors(input, target)
     shape, axis = input.spec.shape, _class_axis(input)
+    if axis and target.spec.ndim and target.spec.dtype.kind == "int" and target.spec.shape[0] != shape[0]:
+        raise failure(op, f"Expected input batch_size ({shape[0]}) to match target batch_size "
+                      f"({target.spec.shape[0]}).", [("input", input), ("target", target)], error=ValueError)
     if not shape or target.spec.dtype.kind != "int" or target.spec.shape != shape[:axis] + shape[axis + 1:]:
         raise failure(op, "input (N, C, d1, ...) needs class numbers (N, d1, ...) or probabilities (N, C, d1, ...)",
                       [("input", input), ("target", target)],

@@ -59,6 +59,9 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     inputs, labels = (as_tensor(n, device=device).reshape(-1).to(int64) for n in (input_lengths, target_lengths))
     if inputs.spec.shape != (batch,) or labels.spec.shape != (batch,):
         raise failure(op, "input_lengths and target_lengths must be of size batch_size", named)
+    if targets.spec.ndim not in (1, 2) or (targets.spec.ndim == 2 and targets.spec.shape[0] != batch):
+        raise failure(op, f"targets must be of shape (batch_size, longest) or one after the other, and batch_size is "
+                      f"{batch}", named)
     upcast = x.to(float32) if x.spec.dtype.itemsize < 4 else x
     scale = logsumexp(upcast, -1, True)
     upcast = upcast - (scale - scale.detach())  # torch's gradient is that of probabilities that keep adding up to 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 from genesis.frontend.autocast_policy import cast_for, in_float32
 from genesis.frontend.other_words import reduction_of
@@ -51,6 +52,7 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
     """
     reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("mse_loss", reduction)
+    _warn_of_sizes(input, target)
     difference = _difference("mse_loss", input, target)
     return _weighted("mse_loss", wrap(emit(pointwise.mul, (difference, difference))), weight, reduction)
 
@@ -65,11 +67,20 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
     """
     reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("l1_loss", reduction)
+    _warn_of_sizes(input, target)
     return _weighted("l1_loss", wrap(emit(pointwise.abs, (_difference("l1_loss", input, target),))), weight, reduction)
 
 
 def _difference(op: str, input: Tensor, target: Tensor) -> Node:
     return emit(pointwise.sub, operands(op, in_float32(input, target)))
+
+
+def _warn_of_sizes(input: Tensor, target: Tensor) -> None:
+    """Say that sizes differ: predictions (N, 1) of targets (N) broadcast to N × N differences, as a rule by mistake."""
+    if isinstance(input, Tensor) and isinstance(target, Tensor) and input.spec.shape != target.spec.shape:
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This "
+                      "will likely lead to incorrect results due to broadcasting. Please ensure they have the same "
+                      "size.", stacklevel=3)
 
 
 def _weighted(op: str, loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
@@ -104,6 +115,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
         raise failure("smooth_l1_loss", f"smooth_l1_loss does not support negative values for beta, not {beta}")
     if beta == 0.0:
         return l1_loss(input, target, reduction=reduction)
+    _warn_of_sizes(input, target)
     input, target = broadcast("smooth_l1_loss", *cast_for(regression.smooth_l1_loss, input, target))
     return reduced(record(regression.smooth_l1_loss, promote(input, target), (float(beta),)), reduction)
 
@@ -124,6 +136,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     check_reduction("huber_loss", reduction)
     if delta <= 0:
         raise failure("huber_loss", f"huber_loss does not support non-positive values for delta, not {delta}")
+    _warn_of_sizes(input, target)
     input, target = broadcast("huber_loss", *cast_for(regression.huber_loss, input, target))
     loss: Tensor = record(regression.huber_loss, promote(input, target), (float(delta),)).to(input.dtype)
     if weight is None:
@@ -212,6 +225,10 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     reduction = reduction_of(size_average, reduce, reduction)
     if reduction != "batchmean":
         check_reduction("kl_div", reduction)
+    if reduction == "mean":
+        warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size. "
+                      "'batchmean' divides only by the batch size, and aligns with the KL div math definition.",
+                      stacklevel=2)
     input, target = in_float32(input, target)
     loss = target.exp() * (target - input) if log_target else xlogy(target, target) - target * input
     if reduction == "batchmean":

@@ -177,6 +177,8 @@ def pad_sequence(sequences: Sequence[Tensor] | Tensor, batch_first: bool = False
     listed = list(sequences)
     if padding_side not in ("left", "right"):
         raise failure("pad_sequence", f"padding_side should be one of ['left', 'right'], but got {padding_side!r}")
+    if not listed:
+        raise failure("pad_sequence", "received an empty list of sequences")
     longest = max(x.shape[0] for x in listed)
     padded = []
     for x in listed:
