@@ -3,7 +3,8 @@
     parameters ─▶ Distribution ─ sample, rsample ─▶ tensors ─ log_prob, cdf ─▶ tensors
 
 `distribution` is the base, `exp_family` what has natural parameters, then a family a file; `transforms` and
-`constraints` are functions with inverses and the sets that they map; `kl` is a table over pairs of classes.
+`constraints` are functions with inverses and the sets that they map; `kl` is a table over pairs of classes,
+of which `kl_across` has those of two families.
 A seed gives the same samples on one device; they are other ones than torch's.
 
 >>> import genesis
@@ -15,6 +16,7 @@ A seed gives the same samples on one device; they are other ones than torch's.
 """
 
 from genesis.distributions import constraints, transforms
+from genesis.distributions import kl_across as _kl_across  # its rules enter kl's table
 from genesis.distributions.categorical import (
     Categorical,
     Multinomial,

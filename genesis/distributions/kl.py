@@ -102,6 +102,8 @@ def _one_hot(p: Any, q: Any) -> Tensor:
 
 @register_kl(counts.Binomial, counts.Binomial)
 def _binomial(p: Any, q: Any) -> Tensor:
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
     return genesis.where(p.total_count > q.total_count, math.inf, found)
 
