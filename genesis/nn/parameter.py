@@ -29,6 +29,8 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
+    _gradient_is_copied = False
+
     sharding: Any = None
     """Which part of which tensor it is (`genesis.distributed.tensor.Layout`); None: it is a tensor of its own."""
 

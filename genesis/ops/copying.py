@@ -59,6 +59,10 @@ class CopyingMethods(TensorBase):
 
     __slots__ = ()
 
+    _gradient_is_copied = True
+    """Whether a deep copy has a copy of the gradient: of tensors, but not of parameters, as in torch, so that a copied
+    model adds its gradients to none."""
+
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         """The storage is part of the pickle once; strides and requires_grad are kept, gradients and history not."""
         return _rebuilt, (type(self), self.storage, self.spec, self.part, self.requires_grad, _attributes(self))
@@ -69,7 +73,8 @@ class CopyingMethods(TensorBase):
         return rebuild(*arguments)
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
-        """A copy with memory of its own, its gradient copied too. Copies share memory where the originals do.
+        """A copy with memory of its own, and of the gradient unless it is a parameter. Copies share memory where the
+        originals do.
 
         Raises:
             RuntimeError: the tensor was computed with gradients; a copy would be cut off from them.
@@ -88,6 +93,6 @@ class CopyingMethods(TensorBase):
             storage = memo[id(self.storage)] = whole.clone().storage  # type: ignore[attr-defined]
         names = deepcopy(_attributes(self), memo)
         copied = memo[id(self)] = _rebuilt(type(self), storage, self.spec, self.part, self.requires_grad, names)
-        if self._grad is not None:
+        if self._grad is not None and self._gradient_is_copied:
             copied._grad = deepcopy(self._grad, memo)
         return copied

@@ -11,6 +11,7 @@ from . import (
     language,
     numerics,
     reinforcement,
+    searches,
     sequences,
     structures,
     training,
@@ -20,5 +21,5 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (classical, decisions, fields, generative, graphs, language, numerics, reinforcement, sequences, structures,
-            training, vision)
+FAMILIES = (classical, decisions, fields, generative, graphs, language, numerics, reinforcement, searches, sequences,
+            structures, training, vision)

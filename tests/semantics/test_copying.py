@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+import torch
 
 import genesis
 from genesis import nn
@@ -44,6 +45,21 @@ def test_parameters_stay_parameters(again):
     (other * 3).sum().backward()
     assert other.grad.tolist() == [3, 3] and weight.grad is None
     assert not again(nn.Parameter(genesis.ones(2), requires_grad=False)).requires_grad
+
+
+def copied_model(L):
+    """The gradients of a copied model, before and after a backward of its own, and of a tensor that it holds."""
+    model = L.nn.Linear(2, 1, bias=False)
+    model.held = L.ones(2, requires_grad=True)
+    (model(L.ones(1, 2)).sum() + model.held.sum()).backward()
+    other = copy.deepcopy(model)
+    found = [other.weight.grad, other.held.grad.tolist(), copy.deepcopy(model.weight).grad]
+    other(L.ones(1, 2)).sum().backward()
+    return [*found, other.weight.grad.tolist(), model.weight.grad.tolist()]
+
+
+def test_a_copied_model_has_no_gradients_yet():
+    assert copied_model(genesis) == copied_model(torch)
 
 
 def test_deepcopy_takes_the_gradient_along_and_pickle_leaves_it():
