@@ -246,7 +246,11 @@ class _OfItsContext:
 
 
 class Device:
-    """A place for memory: `type` is a backend's name ("cpu", "cuda"), `index` its device's number, 0 without one."""
+    """A place for memory: `type` is a backend's name ("cpu", "cuda"), `index` its device's number.
+
+    As in torch the index of the CPU, of which there is one, is None. It is typed as an int for those who ask: code for
+    GPUs, which have numbers.
+    """
 
     __slots__ = ("index", "type")
     _all: dict[tuple[str, int], Device] = {}
@@ -264,7 +268,7 @@ class Device:
         self = cls._all.get((name, position))
         if self is None:
             self = object.__new__(cls)
-            self.type, self.index = name, position
+            self.type, self.index = name, position if _kinds[name].numbered else None  # type: ignore[assignment]
             cls._all[name, position] = self
         return self
 
@@ -275,8 +279,8 @@ class Device:
 
     @property
     def device_id(self) -> int | None:
-        """The index of a device of which there may be several, None for the CPU."""
-        return self.index if _kinds[self.type].numbered else None
+        """The index."""
+        return self.index
 
     def __str__(self) -> str:
         return f"{self.type}:{self.index}" if _kinds[self.type].numbered else self.type

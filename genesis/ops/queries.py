@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.sym_int import as_seen
-from genesis.ir.types import cpu, uint8
+from genesis.ir.types import uint8
 from genesis.ops.common import axis_in
 from genesis.ops.formats import MemoryFormat, strided
 
@@ -91,9 +91,9 @@ def numel(input: Tensor) -> int:
 
 
 def get_device(input: Tensor) -> int:
-    """The device's number; -1 for a tensor on the CPU."""
+    """The device's number; -1 for a tensor on one of which there are no others, as the CPU."""
     device = input.spec.device
-    return -1 if device is cpu else device.index
+    return -1 if device.index is None else device.index
 
 
 class QueryMethods(TensorBase):

@@ -54,6 +54,13 @@ def test_the_default_device_is_told():
     assert genesis.get_default_device().type == torch.get_default_device().type == "cpu"
 
 
+def test_only_devices_of_which_there_may_be_several_have_an_index():
+    for lib in (genesis, torch):
+        there = [lib.device("cpu"), lib.ones(2).device, lib.empty(2, device="meta").device, lib.device("cuda:1")]
+        assert [device.index for device in there] == [None, None, None, 1]
+        assert [lib.empty(2, device=name).get_device() for name in ("cpu", "meta")] == [-1, -1]
+
+
 def test_dtypes_have_torchs_short_names():
     for name in ("float", "double", "half", "int", "long", "short"):
         assert getattr(genesis, name).name == str(getattr(torch, name)).removeprefix("torch.")
