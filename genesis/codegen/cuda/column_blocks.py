@@ -79,11 +79,11 @@ def pipeline_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel)
     return stages_with_room(elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr")), programs, gpu)
 
 
-def stages_with_room(nbytes: int, programs: int, gpu: GpuModel) -> int:
+def stages_with_room(nbytes: int, programs: int, gpu: GpuModel, beside: int = 0) -> int:
     """Pipeline stages for rounds that load so many bytes, where a multiprocessor has so many programs: all rounds but
-    one wait in shared memory."""
+    one wait in shared memory, beside so many bytes that a program wants for something else."""
     part, of = PIPELINE_SHARE
-    room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)
+    room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory - beside)
     return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1
 
 

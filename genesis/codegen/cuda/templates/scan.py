@@ -142,8 +142,9 @@ class _Emitter:
         self.blocks = _blocks(self.rows, self.extent, self.types)
         self.loops = self.extent > self.blocks.step
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
-        loaded = self.blocks.x * self.blocks.step * sum(s.out.dtype.itemsize for s in loads)
-        self.stages = stages_with_room(loaded, 1, gpu)
+        elements = self.blocks.x * self.blocks.step
+        self.stages = stages_with_room(elements * sum(s.out.dtype.itemsize for s in loads), 1, gpu,
+                                       elements * self.types[0].itemsize)  # states change threads there
         self.columns = self.rows.inner > 1
         self.stretches = _stretches(self.rows, self.blocks)
         self.nothing = [text.format(**_bounds(self.types[0])) for text in self.scan.nothing]
