@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 import genesis
-from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.worker import compile_kernel
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
-from genesis.runtime.plan import KernelImage
+from tests.codegen.cuda.idle_gpu import Kept, compiles_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from in_turn import READY, run_in_turn
@@ -97,29 +95,6 @@ def test_drawn_cases_are_right_in_the_interpreter(family: str, number: int) -> N
         assert bench.error(lambda x: torch.from_dlpack(x.to("cpu"))) <= 1, case.text
 
 
-class Idle(HostDriver):
-    """A pretended GPU that starts no kernel: a case of its full size is made for it in a moment."""
-
-    def launch(self, *arguments: object) -> None:
-        """Nothing runs."""
-
-    def launch_graph(self, *arguments: object) -> None:
-        """Nothing runs."""
-
-
-class Kept(FakeCUDABackend):
-    """Keeps the kernels that it was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(Idle(memory_bytes=6 << 30))
-        self.sources: list[KernelSource] = []
-
-    def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
-        """As it was, and they are kept."""
-        self.sources += sources
-        return super().compile(sources)
-
-
 @pytest.mark.sweep
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("family", FAMILIES)
@@ -143,8 +118,7 @@ def test_kernels_of_drawn_cases_compile_at_their_size(family: str, number: int) 
         del inputs, gradients, y
     assert backend.sources
     for source in backend.sources:
-        image = compile_kernel(source.key_parts(), 90)
-        assert image["shared_bytes"] <= 227 << 10 and all(n <= 65_535 for n in source.grid[1:]), source.name
+        compiles_for(source, H200)
 
 
 def test_operands_are_in_memory_of_their_own() -> None:

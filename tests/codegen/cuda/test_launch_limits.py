@@ -6,15 +6,12 @@ Triton's interpreter has no warps, no vectors and no grids: it runs such kernels
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import pytest
 import torch
-from triton import knobs
 
 from genesis.codegen.cuda import source as limits
 from genesis.codegen.cuda.compile import compile_sources
@@ -34,6 +31,7 @@ from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda import test_segments
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.gpus import GPUS
+from tests.codegen.cuda.idle_gpu import resources
 from tests.codegen.cuda.programs import an_input, inputs, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
 
@@ -147,22 +145,11 @@ def test_what_scans_load_ahead_has_room(architecture: int, dtype: DType, shape: 
         assert image.shared_bytes <= gpu.block_shared_memory
 
 
-def spilled(source: KernelSource) -> bool:
-    """Whether threads of a kernel keep some of their values in memory."""
-    binary = compile_cubin(source)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(binary)
-        file.flush()
-        told = subprocess.run([knobs.nvidia.cuobjdump.path, "-res-usage", file.name], capture_output=True, text=True,
-                              check=True).stdout
-    return not re.search(r"STACK:0\b", told)
-
-
 def test_products_without_a_dot_instruction_stay_in_registers() -> None:
     """Of blocks of 32 a thread had 256 products, which the assembler left in memory: 6 KB of each thread."""
     a, b = inputs((100, 65), (65, 70), dtype=float64)
     group, = fuse(Graph((a, b), (matmul(a, b),))).groups
-    assert not spilled(emit(group))
+    assert not resources(compile_cubin(emit(group))).stack
 
 
 @pytest.mark.sweep
@@ -171,7 +158,7 @@ def test_scans_of_64_bit_columns_stay_in_registers(op: str) -> None:
     x = an_input(0, (3000, 512), float64)
     node = OPS[op](x, axis=0)
     group, = fuse(Graph((x,), (control.item(node, index=0) if op == "cummax" else node,))).groups
-    assert not spilled(emit(group))
+    assert not resources(compile_cubin(emit(group))).stack
 
 
 class Described:
