@@ -48,6 +48,10 @@ MANY_ROWS: Final = 256
 """Elements of a block of a row up to which a program takes as many rows as make `PROGRAM_BYTES`, also where it stores
 them: longer ones are many bytes anyway, and wait in registers."""
 
+COMPUTED: Final = 4
+"""Bytes that an element counts as which is not read: of rows of random numbers, or of what coordinates say, a program
+would have any number."""
+
 LOADS: Final = 32
 """Loads of windows that a thread waits for at once: they take as many registers."""
 
@@ -139,7 +143,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     while x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu):
         x_block = max(least, x_block // 4)
     if r_block <= MANY_ROWS or not any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements):
-        row = r_block * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+        row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
         while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2
     warps = between(1, x_block * r_block // 1024, 8)

@@ -52,6 +52,9 @@ the wait it would let a whole chain of small kernels onto the GPU: a token's ste
 2026-11)."""
 
 
+MOST_ELEMENTS: Final = 1 << 20
+"""Elements of a block, at most, as Triton allows."""
+
 MOST_WARPS: Final = 32
 """Warps of a program, at most: CUDA has 1024 threads."""
 
@@ -156,6 +159,9 @@ class KernelSource:
         """
         if self.num_warps < 1 or self.num_warps & (self.num_warps - 1) or self.num_warps > MOST_WARPS:
             raise ValueError(f"{self.name}: {self.num_warps} warps are no power of two up to {MOST_WARPS}")
+        blocks = [self.constexprs.get(name, 1) for name in ("XBLOCK", "RBLOCK")]
+        if all(block.__class__ is int for block in blocks) and math.prod(blocks) > MOST_ELEMENTS:
+            raise ValueError(f"{self.name}: a block of {blocks[0]} × {blocks[1]} elements")
         names = [name for name, kind in self.signature.items() if kind != "constexpr"]
         if len(names) != len(self.args) or len(names) + len(self.constexprs) != len(self.signature):
             raise ValueError(f"{self.name}: its arguments are not those of its signature")

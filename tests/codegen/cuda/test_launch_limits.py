@@ -19,7 +19,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine.backends import FakeCUDABackend, cuda_backend
 from genesis.ir import OPS, Graph
-from genesis.ir.ops import control
+from genesis.ir.ops import control, leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
@@ -32,7 +32,7 @@ from tests.codegen.cuda import test_segments
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.idle_gpu import resources
-from tests.codegen.cuda.programs import an_input, inputs, some
+from tests.codegen.cuda.programs import GPU, an_input, inputs, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
 
 ROWS = 1001
@@ -51,6 +51,23 @@ def doubled() -> KernelSource:
 def test_a_source_that_no_compiler_takes_is_refused(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         replace(doubled(), **wrong)
+
+
+def test_a_block_has_no_more_elements_than_triton_allows() -> None:
+    x, = inputs((3000, 5000))
+    source = emit(fuse(Graph((x,), (r.sum(x, axes=(1,)),))).groups[0])
+    with pytest.raises(ValueError, match="a block of 256 × 8192"):
+        replace(source, constexprs={"XBLOCK": 256, "RBLOCK": 8192})
+
+
+@pytest.mark.parametrize("length", [16, 65, 200])
+def test_rows_that_are_computed_have_no_more_elements_a_program_than_rows_that_are_read(length: int) -> None:
+    """Which places lie before a row's end is asked of 60 million rows: a program had 16,384 of them."""
+    ends = an_input(0, (60_000_000, 1), int64)
+    mask = p.lt(leaves.iota(shape=(60_000_000, length), axis=1, dtype=int64, device=GPU),
+                movement.expand(ends, shape=(60_000_000, length)))
+    source = emit(fuse(Graph((ends,), (r.sum(p.cast(mask, dtype=int64), axes=(1,)),))).groups[0])
+    assert source.constexprs["XBLOCK"] * source.constexprs["RBLOCK"] == 2048
 
 
 def test_a_size_has_a_type_that_holds_it() -> None:
