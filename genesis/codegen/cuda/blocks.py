@@ -127,7 +127,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """Whole rows: 32 elements a thread, or 64 where several operands wait for each other in registers."""
     operands = max(1, len(kernel.loads("xr")))
     if r_block > PERSISTENT or room_for(kernel.r_size) > PERSISTENT:
-        if most(kernel.r_size) <= HELD and in_rows_of_vectors(kernel):
+        if most(kernel.r_size) <= HELD and in_rows_of_vectors(kernel) and _read_as_it_lies(kernel):
             whole = is_multiple(kernel.r_size, 16) and kernel.r_size % 4096 == 0
             counts = not whole or any(isinstance(s, Position) for s in kernel.statements)
             longest = power_of_two(kernel.r_size)  # a batch's block is no longer than a shorter row
@@ -153,6 +153,14 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         vector = VECTOR // min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
         warps = max(warps, min(x_block * r_block // (32 * vector), ALONE_WARPS))
     return choose_rows(Blocks(x_block, r_block, False, warps), kernel, gpu)
+
+
+def _read_as_it_lies(kernel: Kernel) -> bool:
+    """Whether a total's operands lie in the order of its row. Registers hold blocks that are written out one by one:
+    what each element finds at a place of its own (a transpose, parts of a concatenation) is as long sixteen times, and
+    was minutes of compiling and kilobytes of a thread in memory."""
+    return not kernel.is_total or all(
+        [(atom.name, k) for atom, k in s.address.terms] == [("r", 1)] for s in kernel.loads("r"))
 
 
 def _loop_block(kernel: Kernel) -> int:

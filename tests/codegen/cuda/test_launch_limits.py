@@ -169,6 +169,19 @@ def test_products_without_a_dot_instruction_stay_in_registers() -> None:
     assert not resources(compile_cubin(emit(group))).stack
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_totals_of_what_is_read_anywhere_loop_over_it(turned: bool) -> None:
+    """Of seven transposed operands in registers 6 KB a thread were spilled; twelve parts of a concatenation compiled
+    for minutes."""
+    xs = inputs(*[(200, 300)[::-1 if turned and i else 1] for i in range(7)])
+    total = reduce(p.mul, [movement.permute(x, axes=(1, 0)) if turned and i else x for i, x in enumerate(xs)])
+    share = p.div(total, movement.expand(movement.reshape(r.sum(total, axes=(0, 1)), shape=(1, 1)), shape=(200, 300)))
+    group, = fuse(Graph(xs, (share,))).groups
+    source = emit(group)
+    assert ("tl.static_range" in source.source) == (not turned)
+    assert not turned or not resources(compile_cubin(source)).stack
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("op", ["cummax", "logcumsumexp"])
 def test_scans_of_64_bit_columns_stay_in_registers(op: str) -> None:
