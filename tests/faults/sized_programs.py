@@ -112,7 +112,8 @@ class NoisyLengths(Case):
 
     def units(self, first: int, last: int) -> list[Unit]:
         return [unit if unit.statement is not self.whole else Unit(
-            unit.first, unit.last, self._calls[unit.first // 3 % len(self._calls)]) for unit in super().units(first, last)]
+            unit.first, unit.last, self._calls[unit.first // 3 % len(self._calls)])
+            for unit in super().units(first, last)]
 
     def kept(self) -> Iterator[tuple[str, Any]]:
         yield from self.net.named_parameters()

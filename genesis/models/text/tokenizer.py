@@ -125,8 +125,8 @@ class Tokenizer:
         if self.chat_template is None:
             raise ValueError("this model has no chat template: give it a text to continue")
         return render_chats(self.chat_template, [
-            {**self.special, "messages": [_with_reasoning(message) for message in messages], "tools": None, "documents": None,
-             "add_generation_prompt": add_generation_prompt, **values, **told}
+            {**self.special, "messages": [_with_reasoning(message) for message in messages], "tools": None,
+             "documents": None, "add_generation_prompt": add_generation_prompt, **values, **told}
             for messages, told in zip(several, [{}] * len(several) if own is None else own, strict=True)])
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **values: Any) -> list[int]:
