@@ -145,8 +145,13 @@ def _grid(body: Body) -> tuple[int, int, int]:
 
 
 def integer_type(value: int) -> str:
-    """The type of a size as a kernel's argument: 64 bits only where they are needed."""
-    return "i32" if value < INT32_LIMIT else "i64"
+    """The type of a size as a kernel's argument: 64 bits only where they are needed. Where a row of a concatenation
+    begins is counted back from its first part's end, and so may lie far below 0.
+
+    >>> integer_type(2**31 - 1), integer_type(2**31), integer_type(-6_400_000_000)
+    ('i32', 'i64', 'i64')
+    """
+    return "i32" if -INT32_LIMIT <= value < INT32_LIMIT else "i64"
 
 
 def any_needs_int64(*sizes: int) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.node import Node
-from genesis.ir.sym_int import literal_value, most
+from genesis.ir.sym_int import SymInt, literal_value, most, value_of
 from genesis.ir.types import TensorType
 from genesis.runtime.plan import EARLY
 
@@ -171,7 +171,7 @@ class KernelSource:
             if value.__class__ is int and value % divisor:  # type: ignore[operator]
                 raise ValueError(f"{self.name}: {name} = {value} is no multiple of {divisor}")
         for name, value in given.items():
-            if value.__class__ is int and not fits(value, self.signature[name]):  # type: ignore[arg-type]
+            if isinstance(value, (int, SymInt)) and not fits(value_of(value), self.signature[name]):
                 raise ValueError(f"{self.name}: {name} = {value} is no {self.signature[name]}")
 
     @property

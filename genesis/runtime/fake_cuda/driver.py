@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 from mmap import mmap
@@ -371,7 +371,7 @@ class HostLaunch:
     grid: tuple[int, int, int]
     arguments: LaunchArguments
     constexprs: dict[str, object]
-    divisors: dict[str, int]
+    divisors: dict[str, int] = field(default_factory=dict)
 
     def bound(self) -> Callable[[], None]:
         """A function that runs the kernel with the arguments as they are now."""
