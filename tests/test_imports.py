@@ -378,8 +378,6 @@ def test_names_that_come_later_are_their_modules() -> None:
     groups = names_that_come_together()
     found = in_fresh_python(f"""import genesis, importlib, os
 from genesis.frontend.later import later_names
-from genesis.ir.source import is_internal
-from genesis.tracing.tracer import is_user_code
 for names in {groups}:
     if child := os.fork():
         os.waitpid(child, 0)
