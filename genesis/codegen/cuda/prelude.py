@@ -195,8 +195,11 @@ def g_narrow(x):
 @triton.jit
 def g_again(x):
     """x, as a value that the compiler takes for another: it converts it once more rather than keep what it made."""
-    PACK: tl.constexpr = 4 // (x.dtype.primitive_bitwidth // 8)
-    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=PACK)
+    if x.dtype.primitive_bitwidth == 64:
+        return tl.inline_asm_elementwise("mov.b64 $0, $1;", "=l,l", [x], dtype=x.dtype, is_pure=False, pack=1)
+    else:
+        PACK: tl.constexpr = 4 // (x.dtype.primitive_bitwidth // 8)
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=PACK)
 ''',
     "g_ask": '''
 @triton.jit

@@ -19,7 +19,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine.backends import FakeCUDABackend, cuda_backend
 from genesis.ir import OPS, Graph
-from genesis.ir.ops import control, leaves, movement
+from genesis.ir.ops import composite, control, leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
@@ -29,7 +29,7 @@ from genesis.passes.pipeline import run_passes
 from genesis.runtime.cuda.driver import DriverError, MappedMatrix, Pointer
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda import test_segments
-from tests.codegen.cuda.evaluate import evaluate
+from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.idle_gpu import resources
 from tests.codegen.cuda.programs import GPU, an_input, inputs, some
@@ -189,6 +189,16 @@ def test_scans_of_64_bit_columns_stay_in_registers(op: str) -> None:
     node = OPS[op](x, axis=0)
     group, = fuse(Graph((x,), (control.item(node, index=0) if op == "cummax" else node,))).groups
     assert not resources(compile_cubin(emit(group))).stack
+
+
+def test_columns_of_64_bits_that_registers_hold_compile() -> None:
+    """What is taken out of registers again was moved as 32 bits: Triton's process died of a division by zero."""
+    x = an_input(0, (1000, 4096), float64)
+    group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=0),)))).groups
+    source = emit(group)
+    assert "= g_again(" in source.source
+    image, = compile_sources([source])
+    assert image.cubin[:4] == b"\x7fELF"
 
 
 class Described:
