@@ -223,6 +223,15 @@ def _devices_text() -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+_current: dict[str, Callable[[], int]] = {}
+"""Type → what tells the number of its current device, of whoever has such (`runtime/cuda/stream.py`)."""
+
+
+def number_by(type: str, current: Callable[[], int]) -> None:
+    """Let a device of this type that is named without a number be the one that this tells."""
+    _current[type] = current
+
+
 _context_of: list[Callable[[Device], object]] = []
 """What gives the context that makes a device the default: of who makes tensors (`ops/creation.py`)."""
 
@@ -249,7 +258,7 @@ class Device:
     """A place for memory: `type` is a backend's name ("cpu", "cuda"), `index` its device's number.
 
     As in torch the index of the CPU, of which there is one, is None. It is typed as an int for those who ask: code for
-    GPUs, which have numbers.
+    GPUs, which have numbers. "cuda" is the GPU that is the current one when it is named.
     """
 
     __slots__ = ("index", "type")
@@ -264,6 +273,8 @@ class Device:
             from genesis.ir.suggest import did_you_mean
             near = did_you_mean(name, _kinds) if name not in _kinds else ""
             raise RuntimeError(f"invalid device {type!r}{near or ';'} use {_devices_text()}")
+        if not number and index is None and name in _current:
+            index = _current[name]()
         position = (int(number) if number else index or 0) if _kinds[name].numbered else 0
         self = cls._all.get((name, position))
         if self is None:

@@ -59,7 +59,7 @@ def of_groups(rank: int, size: int) -> dict[str, Any]:
     return {"line": told(line), "same group": line.get_group() is world, "square": told(square),
             "rows": told(square["y"]), "flat": told(flat), "default": told(again), "named": made["all"] is flat,
             "both": told(both), "sum": y.item(), "found": cube["pp_dp"] is both and cube["cp"]._flatten("cp").ndim == 1,
-            "shown": (repr(made), repr(dist.init_device_mesh(device_type(), (2, 2))))}
+            "device": device_type(), "shown": (repr(made), repr(dist.init_device_mesh(device_type(), (2, 2))))}
 
 
 def test_meshes_of_groups_and_flat_ones(four: Ranks) -> None:
@@ -72,7 +72,7 @@ def test_meshes_of_groups_and_flat_ones(four: Ranks) -> None:
         assert found["default"] == ([0, 1, 2, 3], ("a_b",), [rank])
         assert found["both"] == ([rank % 2, rank % 2 + 2], ("pp_dp",), [rank // 2]) and found["found"]
         assert found["sum"] == 2 * (rank % 2) + 4
-        device = device_type()
+        device = found["device"]
         assert found["shown"] == (f"DeviceMesh((a=2, b=2), '{device}', ranks [[0, 1], [2, 3]])",
                                   f"DeviceMesh((2, 2), '{device}', ranks [[0, 1], [2, 3]])")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from genesis.ir.types import Device
-from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.ir.types import Device, number_by
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver, is_started
 from genesis.runtime.cuda.device_checks import raise_failed
 from genesis.runtime.cuda.driver import Driver, EventHandle, StreamHandle
 
@@ -184,6 +184,12 @@ def set_current_device(index: int) -> None:
     """Make 'cuda' mean GPU number `index`."""
     driver().use(index)
     _current().device = index
+    number_by("cuda", _current_or_first)
+
+
+def _current_or_first() -> int:
+    """The current GPU's number; 0 where there is no driver (any more)."""
+    return current_device() if is_started() else 0
 
 
 def device_index(device: Device | str | int | None) -> int:

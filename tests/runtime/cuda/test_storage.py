@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+import genesis
 from genesis import cuda
 from genesis.ir.types import Device
 from genesis.runtime.cuda import cuda_python_driver
@@ -139,13 +140,17 @@ def test_the_current_device():
     assert cuda.current_device() == 0
     with cuda.device(1):
         assert cuda.current_device() == 1
-        assert cuda.current_stream().device is Device("cuda", 1)
-    assert cuda.current_device() == 0
+        assert cuda.current_stream().device is Device("cuda", 1) is Device("cuda") is not Device("cuda:0")
+        with Device("cuda"):
+            assert genesis.get_default_device() is Device("cuda", 1)
+    assert cuda.current_device() == 0 and Device("cuda") is Device("cuda", 0)
     cuda.set_device("cuda:1")
     assert cuda.current_device() == 1
     with pytest.raises(RuntimeError, match="no cuda:2"):
         cuda.set_device(2)
     assert cuda.current_device() == 1
+    cuda_python_driver.install(None)
+    assert Device("cuda").index == 0
 
 
 def test_copies_between_gpus():
