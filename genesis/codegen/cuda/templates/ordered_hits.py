@@ -23,6 +23,7 @@ from genesis.codegen.cuda.templates.row_sums import (
     ENOUGH,
     LISTED_AT_EASE,
     MOST_PROGRAMS,
+    REGISTERS,
     STEP,
     WARPS,
     WIDEST,
@@ -58,9 +59,6 @@ FEWEST_LISTED: Final = 32
 
 LOADED: Final = 64
 """Bytes of the source's rows that a thread has asked for at once: more of them spill."""
-
-REGISTERS: Final = 80
-"""Maximum registers of a thread: six programs are on a multiprocessor, and the loops spill next to nothing."""
 
 EACH: Final = 16
 """Elements of the sums that a thread takes at a time where they begin and end."""
