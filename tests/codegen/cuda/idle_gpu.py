@@ -106,7 +106,7 @@ def resources(binary: bytes) -> Resources:
     found = re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", told)
     assert found is not None, told
     registers, stack, shared = map(int, found.groups())
-    return Resources(registers, stack, shared - RESERVED)
+    return Resources(registers, stack, max(0, shared - RESERVED))
 
 
 def compiles_for(source: KernelSource, gpu: GpuModel) -> Resources:
