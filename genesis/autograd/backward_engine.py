@@ -183,8 +183,8 @@ class _Backward:
             if stop in self._others:  # as in torch: after its hooks, unless gradients go on from here
                 goes_on = not self._useful.isdisjoint(made_of(stop))
                 self.found.nodes[stop] = read(given[0]) if goes_on else node
-        if stop.op is control.watch and stop.attrs[0] in state.crossings:
-            boundary, output = state.crossings[stop.attrs[0]]
+        if stop.op is control.watch and (crossing := state.crossing(stop.attrs[0])) is not None:
+            boundary, output = crossing
             self._arrive(boundary, output, boundary.outputs, node)
         else:
             self._phase([(stop, node)], gradient_inputs(stop))
@@ -238,7 +238,7 @@ class _Backward:
         if not asked and not inside and not stops:
             return
         for number in asked:
-            if number in crossings and (renewal := crossings[number][0].renewal) is not None:
+            if (crossing := state.crossing(number)) is not None and (renewal := crossing[0].renewal) is not None:
                 self._renew(renewal)
         if state.renewals:
             for renewal in _read_of_others(reached):
@@ -246,8 +246,8 @@ class _Backward:
         recorded = iter(_record_grad(roots, [*asked.values(), *([n] for n in inside), *([n] for n in stops)],
                                      self._create_graph, len(stops), list(chain.from_iterable(self.renewed.values()))))
         for number in asked:
-            if number in crossings:
-                boundary, output = crossings[number]
+            if (crossing := state.crossing(number)) is not None:
+                boundary, output = crossing
                 self._arrive(boundary, output, boundary.outputs, next(recorded))
             else:
                 _add(self.found.leaves, number, next(recorded))
@@ -411,7 +411,7 @@ def made_of(stop: Stop) -> list[Stop]:
         with enable_grad():
             return [read(x) for x in stop.origins if x is not None]
     if stop.op is control.watch:
-        return [state.crossings[stop.attrs[0]][0]] if stop.attrs[0] in state.crossings else []
+        return [] if (crossing := state.crossing(stop.attrs[0])) is None else [crossing[0]]
     return [x for x in gradient_inputs(stop) if x.needs_grad]
 
 

@@ -117,7 +117,7 @@ def _given(origin: Any) -> Node:
 
 
 def _boundary(node: Node) -> Any:
-    known = state.crossings.get(node.attrs[0]) if node.op is control.watch else None
+    known = state.crossing(node.attrs[0]) if node.op is control.watch else None
     return None if known is None else known[0]
 
 

@@ -43,7 +43,8 @@ def that_can_be_asked_for(live: Sequence[Storage], wanted: Sequence[Storage]) ->
 def _held_alone() -> dict[Storage, Boundary]:
     """The storages of tensors that a boundary has made for itself, and nobody has got hold of."""
     found: dict[Storage, Boundary] = {}
-    for boundary in {id(boundary): boundary for boundary, _ in list(state.crossings.values())}.values():
+    crossings = [known for number in list(state.crossings) if (known := state.crossing(number)) is not None]
+    for boundary in {id(boundary): boundary for boundary, _ in crossings}.values():
         if boundary.owns_origins:
             for origin, count in zip(boundary.origins, list(map(getrefcount, boundary.origins)), strict=True):
                 if origin is not None and count == HELD_ONCE:
@@ -65,7 +66,7 @@ def _reached(live: Sequence[Storage]) -> set[Boundary]:
         if node.op is not control.watch:
             stack += gradient_inputs(node)
             continue
-        boundary, _ = state.crossings.get(node.attrs[0], (None, 0))
+        boundary, _ = state.crossing(node.attrs[0]) or (None, 0)
         if boundary is not None and boundary not in found:
             found.add(boundary)
             stack += [read(x) for x in boundary.origins if x is not None]

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from types import MethodType
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, leaf_numbers, wrap
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
-from genesis.runtime.contexts import leaving
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -117,13 +117,10 @@ def read_through(boundary: Boundary, output: int, value: Node) -> Node:
     """A node of the same value, which is read in its place from now on: backward stops there and asks the boundary."""
     number = next(leaf_numbers)
     node = make(control.watch, (make(control.stop_gradient, (value,)) if value.needs_grad else value,), (number,))
-    state.crossings[number] = (boundary, output)
-    _ends[number] = weakref.ref(node, leaving((state.crossings.pop, number, None), (_ends.pop, number, None)))
+    node.boundary = (boundary, output)
+    # One call of C takes the entry away when the node ends: an interrupt in a callback of Python would be forgotten.
+    state.crossings[number] = weakref.ref(node, MethodType(state.crossings.pop, number))
     return node
-
-
-_ends: Final[dict[int, weakref.ref[Node]]] = {}
-"""What takes a crossing away when its node ends. It is one call of C: an interrupt in a callback is forgotten."""
 
 
 def insert_boundary(tensor: Any, boundary: Boundary, output: int = 0) -> None:

@@ -54,8 +54,9 @@ class FrontendState:
         volatile: leaves over memory that may change as soon as the user's call returns.
         watched: the leaf tensors that want gradients, by the number in their `watch` nodes.
         parameters, modules: all parameters, and the modules, whose buffers are as little data as these, by `id`.
-        crossings: (boundary, number of its output) by the number in the `watch` node of that output
-            (`genesis.frontend.boundaries`).
+        crossings: the `watch` nodes that are read in the place of a boundary's outputs (`genesis.frontend.boundaries`),
+            by their numbers. Each holds its boundary, and nothing else does: what the boundary holds may be made of
+            that node, and goes with it.
         renewals: what makes a value anew that a forward has read and nothing keeps for a backward, by its node.
         regions: the regions that are being recorded (`genesis.checkpoint`), the outermost first.
         session: of the running capture, in whatever thread that runs (`session.active`).
@@ -96,7 +97,7 @@ class FrontendState:
         self.undo: weakref.WeakKeyDictionary[Node, Callable[[], object]] = weakref.WeakKeyDictionary()
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self.crossings: dict[int, tuple[Any, int]] = {}
+        self.crossings: dict[int, weakref.ref[Node]] = {}
         self.renewals: weakref.WeakKeyDictionary[Node, Any] = weakref.WeakKeyDictionary()
         self.regions: list[Region] = []
         self.turned: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
@@ -106,6 +107,11 @@ class FrontendState:
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
         self.states_shown = 0
 
+    def crossing(self, number: int) -> tuple[Any, int] | None:
+        """(boundary, number of its output) of the `watch` node with this number; None if it is no boundary's."""
+        reference = self.crossings.get(number)
+        node = None if reference is None else reference()
+        return None if node is None else node.boundary
 
     def live_released(self) -> list[Node]:
         """The nodes of `released` that live; forgets those before the first of them."""

@@ -123,7 +123,9 @@ class Batch:
 
     def _cross(self, node: Node) -> None:
         """A value behind a boundary: behind the boundary of all examples."""
-        boundary, output = state.crossings[node.attrs[0]]
+        crossing = state.crossing(node.attrs[0])
+        assert crossing is not None  # the node is at hand, so the one that is read in its place lives
+        boundary, output = crossing
         if boundary not in self._boundaries:
             self._boundaries[boundary] = _OfAll(self, boundary)
         value = self.batched(node.inputs[0])

@@ -2,7 +2,8 @@
 
 A `Node` is an op applied to nodes with attributes; its identity is exactly that, so building
 `mul(x, y)` twice gives the same object and common subexpressions never exist. The table is
-weak: a node lives as long as a tensor, a graph or another node holds it.
+weak, its keys too: a node lives as long as a tensor, a graph or another node holds it. What a hook or
+a user's function holds may be made of the very value that holds these: such a circle is collected.
 """
 
 from __future__ import annotations
@@ -132,12 +133,15 @@ class Node:
     """One value of a program: immutable, equal only to itself.
 
     `buffer` is the engine's: the memory that holds the value once it has been computed. `hooks` is
-    autograd's: the user's functions that gradients arriving here go through. Nothing in the IR reads them.
+    autograd's: the user's functions that gradients arriving here go through, and so is `boundary`, of a `watch` node
+    whose gradient leaves the program: the `autograd` boundary, and which of its outputs this is. Nothing in the IR
+    reads them.
     `needs_grad` says that a gradient can flow through the value, `shown` that it is the content of one
     tensor with such a gradient: an equal value of another tensor is another node, with a gradient of its own.
     """
 
-    __slots__ = ("__weakref__", "attrs", "buffer", "hooks", "inputs", "needs_grad", "op", "shown", "source", "type")
+    __slots__ = ("__weakref__", "attrs", "boundary", "buffer", "hooks", "inputs", "needs_grad", "op", "shown", "source",
+                 "type")
 
     op: Op
     inputs: tuple[Node, ...]
@@ -148,6 +152,7 @@ class Node:
     shown: bool
     buffer: Any  # what the IR does not look into
     hooks: Any
+    boundary: tuple[object, int] | None
 
     def __getitem__(self, name: str) -> Any:
         """The attribute with this name; the op's type rule says of which type."""
@@ -207,6 +212,10 @@ class Node:
 
 
 _table: dict[tuple, weakref.ref[Node]] = {}
+"""Every node that an equal one may be recorded of, by its op, attributes and the `id` of each operand: a living node
+holds its operands, so no other node has their addresses. A key with the operands themselves would keep each of them
+from outside, and with it whatever its hooks and its boundary hold: a value made of it, too."""
+
 _result_types: dict[tuple, Types] = {}
 MOST_RESULT_TYPES: Final = 1 << 16
 """Result types that are remembered, by op, attributes and operands' types; when there are more, all are dropped."""
@@ -222,11 +231,16 @@ Python runs there, where it would swallow an interrupt. A place that is another 
 reference was dropped with it."""
 
 
+def _key(op: Op, inputs: tuple[Node, ...], attrs: tuple) -> tuple:
+    """The node's key in the table; `make` has the same in its own lines."""
+    return op, attrs, *map(id, inputs)
+
+
 def forget_equal(nodes: Iterable[Node]) -> None:
     """Let these nodes be equal to none that is recorded from now on: their ops, recorded again, are new nodes, with the
     line that records them."""
     for node in nodes:
-        key = (node.op, node.inputs, node.attrs)
+        key = _key(node.op, node.inputs, node.attrs)
         entry = _table.get(key)
         if entry is not None and entry() is node:
             _table.pop(key, None)
@@ -261,7 +275,13 @@ _new_node = Node.__new__
 
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
     """The node `op(inputs)` with these attributes: the existing one, unless it is a tensor's own, or a new one."""
-    key = (op, inputs, attrs)
+    key: tuple
+    if (count := len(inputs)) == 1:  # a third of the time of a `map`, and most nodes have one operand or two
+        key = (op, attrs, id(inputs[0]))
+    elif count == 2:
+        key = (op, attrs, id(inputs[0]), id(inputs[1]))
+    else:
+        key = _key(op, inputs, attrs)
     entry = _table.get(key)
     if entry is not None:
         found = entry()
@@ -271,7 +291,7 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
             return found
     type_key: tuple
     result: Types | None
-    if len(inputs) != 1:
+    if count != 1:
         type_key = (op, attrs, *[x.type for x in inputs])
         result = _result_types.get(type_key)
     elif type(kind := inputs[0].type) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
@@ -288,7 +308,7 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs
     node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
-    node.buffer = node.hooks = None
+    node.buffer = node.hooks = node.boundary = None
     node.needs_grad = node.shown = False
     if op.differentiable:
         for x in inputs:
@@ -307,7 +327,7 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs
     node.type, node.source = result, source  # type: ignore[assignment]
-    node.buffer = node.hooks = None
+    node.buffer = node.hooks = node.boundary = None
     node.needs_grad = node.shown = False
     return node
 
