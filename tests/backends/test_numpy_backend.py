@@ -106,7 +106,7 @@ def test_a_tensor_says_where_it_is() -> None:
     x = genesis.tensor([[1.0, 2.5], [-3.0, 4.0]], device=NAME)
     assert repr(x) == ("tensor([[ 1.0000,  2.5000],\n        [-3.0000,  4.0000]], device='ndarray9')")
     assert repr(x.device) == "device(type='ndarray9')" and genesis.device(NAME) is x.device
-    assert (x.is_cpu, x.is_cuda, x.get_device()) == (False, False, 0)
+    assert (x.is_cpu, x.is_cuda, x.get_device()) == (False, False, -1)
     assert genesis.device(NAME) in __array_namespace_info__().devices()
     assert NAME in str(x.spec) and genesis.ir.types.parse_type(str(x.spec)) is x.spec
 
