@@ -2,18 +2,24 @@
 
 At every step each is asked whether a backward of it needs what the step overwrites. The nodes below a value never
 change: they are listed when they are asked for again, and the list is asked for the memories that its nodes have now.
+
+Most are not asked at all. What a loop overwrites at each turn is the value of a node of the turn before (`Cell.since`),
+and nothing that is computed of older nodes alone reads it: however many turns are held, one is walked.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.memos import counted
 from genesis.ir.node import Node
 from genesis.ir.walk import computed
+
+if TYPE_CHECKING:
+    from genesis.frontend.storage import Storage
 
 MOST_NODES: Final = 1024
 """Nodes of a graph that is listed, at the most."""
@@ -27,6 +33,12 @@ _known: weakref.WeakKeyDictionary[Node, tuple[Node, ...] | None] = weakref.WeakK
 _buffer: Final = attrgetter("buffer")
 
 counted("graphs of old values", lambda: len(_known), 8 * MOST_NODES, MOST_GRAPHS + 1)
+
+
+def oldest_in(storages: Iterable[Storage]) -> int:
+    """The number of the oldest node whose value may be what lies in the storages' memories: no older one, and nothing
+    below it, lies there."""
+    return min([storage.cell.since for storage in storages if storage.cell is not None], default=0)
 
 
 def may_show(root: Node, cells: Mapping[int, object], listed: bool = False) -> bool:

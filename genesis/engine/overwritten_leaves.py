@@ -53,7 +53,7 @@ counted("what backwards of composite ops read", lambda: len(_known), 500, MOST_K
 
 
 def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage], kept: Container[Node],
-                   released: Set[Node]) -> list[Storage]:
+                   released: Set[Node], oldest: int = 0) -> list[Storage]:
     """The written storages of leaf tensors whose old content to copy for backwards of these contents.
 
     Args:
@@ -61,19 +61,20 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
         overwritten: id of a cell that ends → its storage.
         kept: nodes that are in memory when these have ended.
         released: see `released_nodes`.
+        oldest: see `oldest_in` of `old_graphs.py`. Nothing that older nodes read is behind what is overwritten.
     """
     contents = list(contents)
     if not contents:
         return []
     steps: dict[Node, _Step | None] = {}
-    behind = _behind(_all_read(contents, steps), overwritten, kept)
+    behind = _behind(_all_read(contents, steps, oldest), overwritten, kept)
     if not any(behind.values()):
         return []
     found: set[Storage] = set()
     few = sum(s.type.nbytes for s in overwritten.values()) <= SMALL
     for content in contents:
         try:
-            values, readers = _values_read(content, () if few else overwritten, steps)
+            values, readers = _values_read(content, () if few else overwritten, steps, oldest)
         except _Unknown:
             continue
         needed: set[Storage] = set()
@@ -87,7 +88,7 @@ def leaves_to_copy(contents: Iterable[Node], overwritten: Mapping[int, Storage],
     return [s for s in overwritten.values() if s in found]  # in an order that a plan's key can have
 
 
-def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None]) -> set[Node]:
+def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None], oldest: int) -> set[Node]:
     """The values that a backward of any of the contents reads, at the least: most of them share most of their graphs,
     and mostly none of these values is to be computed from what is overwritten."""
     found: set[Node] = set()
@@ -95,7 +96,7 @@ def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None]) -> set[
     stack = list(contents)
     while stack:
         node = stack.pop()
-        if node in seen or not node.needs_grad or node.op is control.watch:
+        if node.number < oldest or node in seen or not node.needs_grad or node.op is control.watch:
             continue
         seen.add(node)
         try:
@@ -125,7 +126,7 @@ def released_nodes() -> set[Node]:
 
 
 def _values_read(content: Node, overwritten: Container[int],
-                 steps: Mapping[Node, _Step | None]) -> tuple[dict[Node, int], list[Node]]:
+                 steps: Mapping[Node, _Step | None], oldest: int) -> tuple[dict[Node, int], list[Node]]:
     """The values that a backward of the content reads, with their bytes, and the nodes whose derivatives read any; none
     where one is a leaf's that is overwritten."""
     seen: set[Node] = set()
@@ -134,7 +135,7 @@ def _values_read(content: Node, overwritten: Container[int],
     readers: list[Node] = []
     while stack:
         node = stack.pop()
-        if node in seen or not node.needs_grad or node.op is control.watch:
+        if node.number < oldest or node in seen or not node.needs_grad or node.op is control.watch:
             continue
         seen.add(node)
         step = steps[node]

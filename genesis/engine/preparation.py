@@ -219,11 +219,14 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
     if not updates:
         return []
-    from genesis.engine.old_graphs import may_show
-    overwritten = {id(s.cell): s for s in updates}
-    roots = [node for s in differentiable if s.settled and s.needs_grad and may_show(node := s.node, overwritten)]
-    roots += histories
-    roots += [node for s in live if (node := content[s]).needs_grad and may_show(node, overwritten)]
+    from genesis.engine.old_graphs import may_show, oldest_in
+    overwritten, oldest = {id(s.cell): s for s in updates}, oldest_in(updates)
+    roots = [node for s in differentiable  # most are held by a list of former turns', and older
+             if ((node := s._node) is None or node.number >= oldest) and s.settled and s.needs_grad
+             and may_show(node := s.node, overwritten)]
+    roots += [node for node in histories if node.number >= oldest]
+    roots += [node for s in live
+              if (node := content[s]).needs_grad and node.number >= oldest and may_show(node, overwritten)]
     if not roots:
         return []
     stack = roots.copy()
@@ -231,7 +234,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     found: dict[Storage, None] = {}
     while stack:
         node = stack.pop()
-        if node in seen or node.op is control.watch:
+        if node.number < oldest or node in seen or node.op is control.watch:
             continue
         seen.add(node)
         if node.needs_grad or not computed(node):
@@ -240,7 +243,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
             found[overwritten[id(node.buffer)]] = None
     released = released_nodes()  # with all that their gradients would go through, as logits
     unreleased = [node for node in roots if node not in released] if released else roots
-    return list(found | dict.fromkeys(leaves_to_copy(unreleased, overwritten, kept, released)))
+    return list(found | dict.fromkeys(leaves_to_copy(unreleased, overwritten, kept, released, oldest)))
 
 
 def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:

@@ -201,9 +201,10 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
         copies = [known.get(storage) or (memory.clone() if flush.doubtful else None)
                   for storage, memory in zip(storages, memories, strict=True)]
     piece = state.pieces if engine_state.cuts.cutting else 0
-    news = [overwriting(memory, storage._reference, piece) for storage, memory in zip(storages, memories, strict=True)]
-    flush.told.update(zip(storages, news, strict=True))
     constant, content = _constants(flush), flush.content
+    news = [overwriting(memory, storage._reference, piece, content[storage].number)
+            for storage, memory in zip(storages, memories, strict=True)]
+    flush.told.update(zip(storages, news, strict=True))
     nodes, computed_to = list[Node](), list[Cell]()
     for storage, new in zip(storages, news, strict=True):
         node = content[storage]

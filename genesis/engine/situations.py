@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import Captured, Written
-from genesis.engine.old_graphs import MOST_GRAPHS, is_apart, may_show
+from genesis.engine.old_graphs import MOST_GRAPHS, is_apart, may_show, oldest_in
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.pending import live_differentiable
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.ops import control
-from genesis.ir.walk import walk
+from genesis.ir.walk import computed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -146,14 +146,32 @@ def _with_others(written: Written, visited: Mapping[Node, None], others: Sequenc
     """What has a say beside the program, written down behind it: what live values outside of it need, and how values in
     memory came to be that gradients of it do not go through, but those of a live value may. None if that is much."""
     ways = [node for node in written.unwritten if node.op is not control.watch]
-    order = walk([*others, *[x for node in ways for x in node.inputs]], _HISTORIES, dict(visited))
-    if len(order) - len(visited) > MOST_BESIDE:
+    roots = [*others, *[x for node in ways for x in node.inputs]]
+    if _are_many(roots, visited):
         return None
+    order = walk(roots, _HISTORIES, dict(visited))
     more = written.behind()
     more.write(order, _HISTORIES)
     for node in ways:
         more.write_way(node)
     return more
+
+
+def _are_many(roots: Iterable[Node], visited: Container[Node]) -> bool:
+    """Whether the walk from these goes on for more than `MOST_BESIDE` nodes. It is not made where it does: the history
+    of what a loop carries on has all its turns."""
+    found: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in found or node in visited:
+            continue
+        found.add(node)
+        if len(found) > MOST_BESIDE:
+            return True
+        if node in _HISTORIES or not computed(node):
+            stack.extend(node.inputs)
+    return False
 
 
 class _Histories:
@@ -185,12 +203,15 @@ def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[i
         return None
     found = []
     overwritten: dict[int, Storage] = {}
+    oldest = oldest_in(updates)
     for storage in differentiable:
         if storage.settled and storage.needs_grad:
             node = storage.node
             at = position.get(node)
             if at is not None:
                 found.append(at)
+                continue
+            if node.number < oldest:
                 continue
             overwritten = overwritten or {id(s.cell): s for s in updates}
             if may_show(node, overwritten, listed=True):

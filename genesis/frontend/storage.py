@@ -38,9 +38,10 @@ class Cell:
 
     `owner` is a weak reference to the storage whose leaf was read, for compile's capture. `usage` is
     told when a backward reads the content (see `genesis.engine.saved_values`). `piece` is the number of the cut that
-    computed it, where a backward may end (`genesis.autograd.pieces`), 0 for none."""
+    computed it, where a backward may end (`genesis.autograd.pieces`), 0 for none. `since` is a node's number (`Node`):
+    no older node has its value here; 0 where that is not known."""
 
-    __slots__ = ("__weakref__", "memory", "owner", "piece", "usage")
+    __slots__ = ("__weakref__", "memory", "owner", "piece", "since", "usage")
 
     def __init__(self, memory: Any):
         self.memory = memory
@@ -49,16 +50,16 @@ class Cell:
             state.look_at = 0
         self.owner: weakref.ref[Storage] | None = None
         self.usage: Any = None
-        self.piece = 0
+        self.piece = self.since = 0
 
 
 _new_cell: Final = Cell.__new__
 
 
-def overwriting(memory: Any, owner: weakref.ref[Storage], piece: int) -> Cell:
-    """The content that overwrites a memory: no bytes are new."""
+def overwriting(memory: Any, owner: weakref.ref[Storage], piece: int, since: int) -> Cell:
+    """The content that overwrites a memory, the value of the node with the number `since`: no bytes are new."""
     cell = _new_cell(Cell)
-    cell.memory, cell.owner, cell.piece, cell.usage = memory, owner, piece, None
+    cell.memory, cell.owner, cell.piece, cell.since, cell.usage = memory, owner, piece, since, None
     return cell
 
 
@@ -142,9 +143,12 @@ class Storage:
     def references_without_history(self) -> int:
         """What `getrefcount(the storage)` is where a local variable holds it, and tensors that show it without its
         history, but nobody else: others could go backward through the content."""
-        tensors = [held() for held in self.detached_by or ()]
-        return HELD_AND_NAMED - 1 + sum(
-            x is not None and x.storage is self and (x.detached is not None or x.leaf is not None) for x in tensors)
+        found = HELD_AND_NAMED - 1
+        for held in self.detached_by or ():  # asked of each value that a loop keeps, at each of its turns
+            x = held()
+            if x is not None and x.storage is self and (x.detached is not None or x.leaf is not None):
+                found += 1
+        return found
 
     def forget_history(self) -> None:
         """Nobody is left who could go backward through the content."""

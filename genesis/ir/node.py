@@ -12,6 +12,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -138,10 +139,11 @@ class Node:
     reads them.
     `needs_grad` says that a gradient can flow through the value, `shown` that it is the content of one
     tensor with such a gradient: an equal value of another tensor is another node, with a gradient of its own.
+    `number` counts the nodes in the order in which they were made: a node's is above those of its inputs.
     """
 
-    __slots__ = ("__weakref__", "attrs", "boundary", "buffer", "hooks", "inputs", "needs_grad", "op", "shown", "source",
-                 "type")
+    __slots__ = ("__weakref__", "attrs", "boundary", "buffer", "hooks", "inputs", "needs_grad", "number", "op", "shown",
+                 "source", "type")
 
     op: Op
     inputs: tuple[Node, ...]
@@ -150,6 +152,7 @@ class Node:
     source: Source | TextSource | None
     needs_grad: bool
     shown: bool
+    number: int
     buffer: Any  # what the IR does not look into
     hooks: Any
     boundary: tuple[object, int] | None
@@ -271,6 +274,7 @@ def _is_operand(attrs: tuple) -> bool:
 
 
 _new_node = Node.__new__
+_next_number: Final = count(1).__next__
 
 
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
@@ -310,6 +314,7 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
     node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
     node.buffer = node.hooks = node.boundary = None
     node.needs_grad = node.shown = False
+    node.number = _next_number()
     if op.differentiable:
         for x in inputs:
             if x.needs_grad:
@@ -329,6 +334,7 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
     node.type, node.source = result, source  # type: ignore[assignment]
     node.buffer = node.hooks = node.boundary = None
     node.needs_grad = node.shown = False
+    node.number = _next_number()
     return node
 
 

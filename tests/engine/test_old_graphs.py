@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import genesis
 from genesis.engine import old_graphs, overwritten_leaves, preparation
@@ -76,3 +77,73 @@ def test_a_value_of_a_former_step_is_still_differentiated_when_what_it_reads_is_
         buffer.tolist()
     loss.backward()
     assert w.grad.tolist() == [2.0] * 2000
+
+
+def carried(lib: Any, turns: int) -> tuple[Any, Any]:
+    """A recurrence that writes what it found to its data, and reads of it, at each turn."""
+    w, data, h = lib.full((9, 8), 0.1, requires_grad=True), lib.ones(turns + 1, 8), lib.zeros(8, 8)
+    found = []
+    for t in range(turns):
+        h = lib.tanh(lib.cat([data[t][:, None], h], 1) @ w)
+        found.append(h.mean(1))
+        data[t + 1] = found[-1].detach()
+        data[t].sum().item()
+    return lib.stack(found), w
+
+
+def written(lib: Any, turns: int) -> tuple[Any, Any]:
+    """Results that are written to one tensor, with their gradients, and a value of each turn that is read."""
+    w, out, h = lib.full((8, 8), 0.1, requires_grad=True), lib.zeros(turns, 4, 8), lib.ones(4, 8)
+    for t in range(turns):
+        h = lib.tanh(h @ w) + 0.5
+        out[t] = h
+        h.sum().item()
+    return out, w
+
+
+def counted(lib: Any, turns: int) -> tuple[Any, Any]:
+    """Running statistics of what gradients flow through."""
+    w, seen, h = lib.full((8, 8), 0.1, requires_grad=True), lib.zeros(4, 8), lib.ones(4, 8)
+    losses = []
+    for _ in range(turns):
+        h = lib.tanh(h @ w) * seen.sigmoid() + 0.5
+        losses.append(h.square().mean())
+        with lib.no_grad():
+            seen += h
+        seen.sum().item()
+    return lib.stack(losses), w
+
+
+@pytest.mark.parametrize("program", [carried, written, counted])
+def test_a_loop_that_overwrites_what_it_reads_has_torchs_gradients(program: Any) -> None:
+    found = []
+    for lib in (torch, genesis):
+        values, w = program(lib, 12)
+        values.sum().backward()
+        found.append((values.detach().tolist(), w.grad.tolist()))
+    (values, gradient), (ours, our_gradient) = found
+    assert_close(ours, values, rtol=1e-6)
+    assert_close(our_gradient, gradient, rtol=1e-5)  # the order in which the turns' gradients are summed is ours
+
+
+def assert_close(found: list[Any], expected: list[Any], rtol: float) -> None:
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=rtol, atol=0)
+
+
+@pytest.mark.parametrize("program", [carried, written])
+def test_turns_of_a_loop_are_walked_once_while_its_history_grows(program: Any,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is overwritten was written by the turn before: nothing older can read it."""
+    asked: list[Node] = []
+    plain = overwritten_leaves._step
+
+    def noted(node: Node) -> Any:
+        asked.append(node)
+        return plain(node)
+    monkeypatch.setattr(overwritten_leaves, "_step", noted)
+    looked = []
+    for turns in (20, 40):
+        asked.clear()
+        program(genesis, turns)
+        looked.append(len(asked))
+    assert 0 < looked[1] <= 2.2 * looked[0]
