@@ -240,6 +240,20 @@ def recurrent(lib: Any, n: int) -> float:
     return float(w.grad.sum())
 
 
+@loop(800, loops=2)
+def written_and_read(lib: Any, n: int) -> float:
+    """A recurrence that writes what it forecasts to its data, and reads a number of it, at each turn."""
+    w, data, h = lib.full((9, 8), 0.1, requires_grad=True), lib.ones(n + 1, 8), lib.zeros(8, 8)
+    found, seen = [], 0.0
+    for t in range(n):
+        h = lib.tanh(lib.cat([data[t][:, None], h], 1) @ w)
+        found.append(h.mean(1))
+        data[t + 1] = found[-1].detach()
+        seen += data[t].sum().item()
+    lib.stack(found).sum().backward()
+    return (seen + float(w.grad.sum())) / n
+
+
 @loop(8000)
 def running_maximum(lib: Any, n: int) -> float:
     """best = maximum(best, value), with Python numbers mixed in."""

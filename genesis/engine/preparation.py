@@ -222,7 +222,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     from genesis.engine.old_graphs import may_show, oldest_in
     overwritten, oldest = {id(s.cell): s for s in updates}, oldest_in(updates)
     roots = [node for s in differentiable  # most are held by a list of former turns', and older
-             if ((node := s._node) is None or node.number >= oldest) and s.settled and s.needs_grad
+             if ((held := s._node) is None or held.number >= oldest) and s.settled and s.needs_grad
              and may_show(node := s.node, overwritten)]
     roots += [node for node in histories if node.number >= oldest]
     roots += [node for s in live
