@@ -280,10 +280,12 @@ _next_number: Final = count(1).__next__
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
     """The node `op(inputs)` with these attributes: the existing one, unless it is a tensor's own, or a new one."""
     key: tuple
-    if (count := len(inputs)) == 1:  # a third of the time of a `map`, and most nodes have one operand or two
+    if (count := len(inputs)) == 1:  # a third of the time of a `map`, and most nodes have few operands
         key = (op, attrs, id(inputs[0]))
     elif count == 2:
         key = (op, attrs, id(inputs[0]), id(inputs[1]))
+    elif count == 3:
+        key = (op, attrs, id(inputs[0]), id(inputs[1]), id(inputs[2]))
     else:
         key = _key(op, inputs, attrs)
     entry = _table.get(key)

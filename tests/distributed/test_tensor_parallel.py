@@ -40,16 +40,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                               "moe_intermediate_size": 8, "norm_topk_prob": True, "mlp_only_layers": [1]}),
 }
 
-CHOOSE = ("experts",)
-"""Families that compute in float64 here: by the fourth step two experts' shares of a token are closer than the sums of
-float32 in another order, and the other one is chosen."""
+SEEDS = {"experts": 18}
+"""Whose weights are not those of seed 5: with these the shares of two experts are never closer than 2e-3 in five steps.
+With the others they came as close as the sums of float32 in another order, and another expert was chosen."""
 
 
 def whole(name: str) -> Any:
-    genesis.manual_seed(5)
+    genesis.manual_seed(SEEDS.get(name, 5))
     family, fields = FAMILIES[name]
-    model = AutoModelForCausalLM.from_config(config_for(family, **fields))
-    return model.to(genesis.float64) if name in CHOOSE else model
+    return AutoModelForCausalLM.from_config(config_for(family, **fields))
 
 
 def gathered(parameter: Any, value: Any) -> list[float]:
