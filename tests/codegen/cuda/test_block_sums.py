@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -107,6 +110,20 @@ def test_any_index_gives_the_same_bits_each_time(table: tuple[tuple[int, ...], i
     assert torch.equal(found, again) and not told
     tolerance = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-5)
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
+
+
+@pytest.mark.parametrize("helper", [shared_words.ended_helper, shared_words.plus_helper])
+@pytest.mark.parametrize("vector", [1, 2, 4])
+def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Callable[[str, int], str],
+                                                                     vector: int) -> None:
+    """Rows of 33 columns are not loaded in vectors, so that a thread's elements are of several rows. On the GPU those
+    of a table of 3 columns lost most of their hits, as the first element was asked for all; no interpreter sees it."""
+    text = helper("f32", vector)
+    assembly, constraints = re.search(r'"""\{ // shared(.*)""", "(.*?)", ', text, re.S).groups()  # type: ignore[union-attr]
+    operands = constraints.count(",") + 1
+    assert {int(k) for k in re.findall(r"\$(\d+)", assembly)} == set(range(operands))
+    wanted = [f"${operands - vector + k}" for k in range(vector)]
+    assert [f"setp.ne.b32 %wanted{k}, {operand}, 0;" in assembly for k, operand in enumerate(wanted)] == [True] * vector
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(50, True), (-51, True), ((1 << 40) + 3, True), (-50, False)])

@@ -158,22 +158,25 @@ def ended_helper(kind: str, vector: int) -> str:
     """`g_ended_{kind}(place, offset, value, wanted)`: add values that are wanted to the shared words at place + offset,
     each of which one thread alone has an element for, and give 0 instead of them; the others stay what they are.
 
-    `vector` of a thread's elements at a time, all of one place and wanted together. All lanes take part: a warp that
-    wants none of them goes past.
+    `vector` of a thread's elements at a time, each wanted or not: which elements a thread has is Triton's to say, and
+    only where it loads rows in vectors are they of one row. There their tests are one. All lanes take part: a warp that
+    wants no element goes past.
     """
     each = range(vector)
     places, offsets, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each] for operand in range(4))
     zero = {"f32": "0f00000000", "f64": "0d0000000000000000"}.get(kind, "0")
-    lines = [".reg .pred %wanted, %some;", f".reg .{kind} %sum<{vector}>;", f".reg .b32 %at<{vector}>;",
-             f"setp.ne.b32 %wanted, {wanted[0]}, 0;",
+    lines = [f".reg .pred %wanted<{vector}>, %some;", f".reg .{kind} %sum<{vector}>;", f".reg .b32 %at<{vector}>;",
+             *(f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;" for k in each),
              *(f"mov.{kind} ${k}, {values[k]};" for k in each),
-             "vote.sync.any.pred %some, %wanted, -1;",
+             "mov.pred %some, %wanted0;",
+             *(f"or.pred %some, %some, %wanted{k};" for k in each[1:]),
+             "vote.sync.any.pred %some, %some, -1;",
              "@!%some bra DONE;",
-             *(f"add.s32 %at{k}, {places[0]}, {offsets[k]};" for k in each),
-             *(f"@%wanted ld.shared.{kind} %sum{k}, [%at{k}];" for k in each),
-             *(f"@%wanted {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
-             *(f"@%wanted st.shared.{kind} [%at{k}], %sum{k};" for k in each),
-             *(f"@%wanted mov.{kind} ${k}, {zero};" for k in each)]
+             *(f"add.s32 %at{k}, {places[k]}, {offsets[k]};" for k in each),
+             *(f"@%wanted{k} ld.shared.{kind} %sum{k}, [%at{k}];" for k in each),
+             *(f"@%wanted{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+             *(f"@%wanted{k} st.shared.{kind} [%at{k}], %sum{k};" for k in each),
+             *(f"@%wanted{k} mov.{kind} ${k}, {zero};" for k in each)]
     letter = _REGISTERS[kind]
     constraints = ",".join([*[f"=&{letter}"] * vector, *["r"] * (2 * vector), *[letter] * vector, *["r"] * vector])
     return f'''
