@@ -93,6 +93,23 @@ def test_embedding_of_many_tokens(cuda, skewed):
     check_gradients(lambda w, i: [genesis.nn.functional.embedding(i, w)], numbers(40, 3), index)
 
 
+@pytest.mark.parametrize("cuda", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+@pytest.mark.parametrize("width", [1, 2, 5, 12, 33, 63, 104, 130])
+def test_rows_of_any_width_are_added_at_many_places(cuda, width, dtype):
+    """Rows that are not loaded in vectors lie otherwise in a GPU's registers: only there can this fail."""
+    random = np.random.default_rng(width)
+    index = random.integers(0, 900, 20_000)
+    index[: 5000] = 17
+    rows = random.integers(-8, 9, (20_000, width))  # their sums are exact in any order
+    want = np.zeros((900, width), np.int64)
+    np.add.at(want, index, rows)
+    table = genesis.zeros(900, width, dtype=getattr(genesis, dtype), device="cuda")
+    source = genesis.tensor(rows, device="cuda").to(table.dtype)
+    found = table.index_add(0, genesis.tensor(index, device="cuda"), source)
+    assert found.cpu().equal(genesis.tensor(want).to(table.dtype))
+
+
 def test_an_embedding_of_few_tokens_is_one_kernel(cuda):
     check(lambda w, i: genesis.nn.functional.embedding(i, w) * 2 + 1, numbers(5, 3), INDEX)
     assert launches() == 1  # its elements check the index, which takes less than a launch
