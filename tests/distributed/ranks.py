@@ -76,6 +76,13 @@ def on_the_host(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(os.environ.get(VARIABLE, "cpu") != "cpu", reason=reason)
 
 
+def gpus_for(ranks: int) -> pytest.MarkDecorator:
+    """Marks a test that starts so many ranks itself: on GPUs each needs its own."""
+    import genesis
+    return pytest.mark.skipif(os.environ.get(VARIABLE) == "cuda" and genesis.cuda.device_count() < ranks,
+                              reason=f"a GPU for each of {ranks} ranks")
+
+
 def _serve(rank: int, size: int, port: int, connection: Connection) -> None:
     from genesis import distributed as dist
     signal.signal(signal.SIGINT, signal.SIG_IGN)

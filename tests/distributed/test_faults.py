@@ -22,7 +22,7 @@ from genesis import distributed as dist
 from genesis import nn
 from genesis.distributed.fsdp import fully_shard
 from genesis.distributed.store import StoreServer
-from tests.distributed.ranks import LIMIT, ended, forked, join
+from tests.distributed.ranks import LIMIT, ended, forked, gpus_for, join
 
 
 def _rank(function: Any, rank: int, size: int, port: int, errors: str, started: Connection) -> None:
@@ -56,16 +56,20 @@ def run(function: Any, tmp_path: Path, disturb: Any = lambda pids: None, resume:
         pipes.append(ours)
         processes[-1].start()
     pids = []
-    for pipe in pipes:
-        assert pipe.poll(LIMIT)
-        pids.append(pipe.recv())
-    disturb(pids)
-    if resume:  # the one that was stopped cannot end by itself
-        ended([process for rank, process in enumerate(processes) if rank != 1])
-        os.kill(pids[1], signal.SIGKILL)
-        os.kill(pids[1], signal.SIGCONT)
-    codes = ended(processes)
-    store.close()
+    try:
+        for pipe in pipes:
+            assert pipe.poll(LIMIT)
+            pids.append(pipe.recv())
+        disturb(pids)
+        if resume:  # the one that was stopped cannot end by itself
+            ended([process for rank, process in enumerate(processes) if rank != 1])
+            os.kill(pids[1], signal.SIGKILL)
+            os.kill(pids[1], signal.SIGCONT)
+        codes = ended(processes)
+    finally:  # what is left after a failure would be waited for when the tests end
+        for process in processes:
+            process.kill()
+        store.close()
     return codes, [Path(file).read_text() for file in files]
 
 
@@ -141,6 +145,7 @@ def test_a_stopped_rank_is_named_after_the_time_without_beats(tmp_path: Path) ->
     assert "rank 1 has not been heard of for" in errors[0]
 
 
+@gpus_for(4)
 def test_all_of_four_ranks_name_the_one_that_fails(tmp_path: Path) -> None:
     codes, errors = run(one_fails, tmp_path, size=4)
     assert codes == [1] * 4
@@ -148,6 +153,7 @@ def test_all_of_four_ranks_name_the_one_that_fails(tmp_path: Path) -> None:
         assert "rank 1 failed: ValueError: no such file at test_faults.py:" in errors[rank], rank
 
 
+@gpus_for(4)
 def test_all_of_four_ranks_name_the_one_that_was_killed(tmp_path: Path) -> None:
     codes, errors = run(goes_on, tmp_path, lambda pids: os.kill(pids[1], signal.SIGKILL), size=4)
     assert codes == [1, -signal.SIGKILL, 1, 1]
@@ -223,6 +229,7 @@ def test_a_fault_under_fully_shard_is_named_on_the_other_rank(fault: str, tmp_pa
     check_sharded(fault, 2, tmp_path)
 
 
+@gpus_for(4)
 @pytest.mark.sweep
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_under_fully_shard_is_named_on_all_of_four_ranks(fault: str, tmp_path: Path) -> None:
