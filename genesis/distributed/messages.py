@@ -22,7 +22,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import collectives as ops
 from genesis.ir.source import here
-from genesis.runtime.collectives import POINT_TO_POINT, HostMessage, ledger
+from genesis.runtime.collectives import HostMessage
+from genesis.runtime.ledger import POINT_TO_POINT, ledger
 
 
 def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None) -> None:

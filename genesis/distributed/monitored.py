@@ -12,7 +12,8 @@ from genesis.distributed.run import group_of
 from genesis.frontend.engine_protocol import engine
 from genesis.ir.errors import failure
 from genesis.ir.source import here
-from genesis.runtime.collectives import POINT_TO_POINT, DistBackendError, Entry, ledger
+from genesis.runtime.collectives import DistBackendError
+from genesis.runtime.ledger import POINT_TO_POINT, Entry, ledger
 
 PAUSE: Final = 0.005
 """Seconds between two looks at the store."""

@@ -23,17 +23,8 @@ from genesis.ir.ops.control import results_of
 from genesis.ir.source import here
 from genesis.ir.types import Device, int32
 from genesis.ops.creation import tensor
-from genesis.runtime.collectives import (
-    POINT_TO_POINT,
-    Entry,
-    GroupEntry,
-    HostTransport,
-    add_group,
-    has_transport,
-    ledger,
-    remove_group,
-    transport,
-)
+from genesis.runtime.collectives import GroupEntry, HostTransport, add_group, has_transport, remove_group, transport
+from genesis.runtime.ledger import POINT_TO_POINT, Entry, ledger
 from genesis.runtime.nccl_options import NcclOptions
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from genesis.distributed.watchdog import GRACE, Watchdog
 from genesis.frontend.session import rebound
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
-from genesis.runtime.collectives import ledger
+from genesis.runtime.ledger import ledger
 from genesis.runtime.nccl_options import NcclOptions
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=30)

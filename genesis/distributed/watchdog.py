@@ -1,7 +1,7 @@
 """The watchdog: which rank is gone, hangs, or runs something else, said on all ranks with its line.
 
 A thread of each process publishes a *beat* twice a second through the store: how many there were, what the process is
-doing, and the collectives that it has begun last (`runtime.collectives.ledger`). Nothing of it is on the step's path.
+doing, and the collectives that it has begun last (`runtime.ledger`). Nothing of it is on the step's path.
 While this process waits in a collective, it looks at the others' beats, and compares.
 """
 
@@ -23,16 +23,8 @@ from typing import Any, Final
 from genesis.distributed.calls import Calls
 from genesis.distributed.store import PrefixStore
 from genesis.ir.source import PACKAGE
-from genesis.runtime.collectives import (
-    POINT_TO_POINT,
-    DistError,
-    Entry,
-    GroupEntry,
-    group_entry,
-    ledger,
-    message_way,
-    transports,
-)
+from genesis.runtime.collectives import DistError, GroupEntry, group_entry, transports
+from genesis.runtime.ledger import POINT_TO_POINT, Entry, ledger, message_way
 from genesis.runtime.own_threads import OwnThread
 
 VARIABLE: Final = "GENESIS_HEARTBEAT_TIMEOUT"
@@ -137,8 +129,8 @@ class Watchdog:
 
     def _beat(self) -> None:
         self._beats += 1
-        recent = [entry for entry in list(ledger.recent)[-COMPARED:] if entry.group != POINT_TO_POINT]
-        last = ledger.recent[-1] if ledger.recent else None
+        recent = [entry for entry in ledger.recent(COMPARED) if entry.group != POINT_TO_POINT]
+        last = ledger.last
         beat = {"beats": self._beats, "state": self._state, "why": self.failed, "recent": recent,
                 "counts": dict(ledger.counts), "doing": None if last is None else (last.text, last.line)}
         self._store.set(f"beat/{self._rank}", json.dumps(beat))
@@ -149,17 +141,17 @@ class Watchdog:
                 with self._asked:
                     self._beat()
                     self._calls.heed()
-                waiting = ledger.waiting
+                waiting, last = ledger.waiting, ledger.last
                 if waiting is not None and time.monotonic() - waiting[1] > PATIENCE:
                     with self._asked:
                         self._look()
                         problem = self._problem(waiting[0])
                     if problem:
                         self._give_up(problem)
-                elif waiting is None and ledger.recent and not all(getattr(x, "blocks", True) for x in transports()):
+                elif waiting is None and last is not None and not all(getattr(x, "blocks", True) for x in transports()):
                     with self._asked:  # nobody waits on the host for what a GPU waits for
                         self._look()
-                        problem = self._problem(ledger.recent[-1]) or self._overdue()
+                        problem = self._problem(last) or self._overdue()
                     if problem:
                         self._give_up(problem)
                         return
@@ -237,7 +229,7 @@ class Watchdog:
                 elif self._late.get(place, (None,))[0] != begun:
                     self._late[place] = begun, now
                 elif now - self._late[place][1] > group.seconds:
-                    entry = next((x for x in reversed(list(ledger.recent)) if (x.group, x.number) == (name, begun) or (
+                    entry = next((x for x in reversed(ledger.recent()) if (x.group, x.number) == (name, begun) or (
                         x.group == POINT_TO_POINT and group_entry(name) is None)), None)
                     what = "" if entry is None else f"{entry.text} at {entry.line}: "
                     return (f"{what}rank {peer.rank} has not come to it; its last collective was {peer.doing} (the "
@@ -256,7 +248,7 @@ class Watchdog:
 
     def _difference(self, mine: Entry) -> str:
         """The first collective of which two ranks began different ones."""
-        own = {(entry.group, entry.number): entry for entry in list(ledger.recent)}
+        own = {(entry.group, entry.number): entry for entry in ledger.recent()}
         for peer in self._peers.values():
             for group, number, text, line in peer.beat["recent"]:
                 entry = own.get((group, number))

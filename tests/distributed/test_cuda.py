@@ -15,11 +15,12 @@ from genesis.ir.ops.collectives import order_type
 from genesis.ir.place import Place
 from genesis.ir.types import Device, DType, bool_, float32, tensor_type, uint8
 from genesis.nn.parallel import DistributedDataParallel
-from genesis.runtime.collectives import POINT_TO_POINT, DistBackendError, ledger
+from genesis.runtime.collectives import DistBackendError
 from genesis.runtime.cuda import nccl
 from genesis.runtime.cuda.collective_work import CollectiveWork
 from genesis.runtime.cuda.staged_transport import StagedTransport
 from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.ledger import POINT_TO_POINT, ledger
 from genesis.runtime.plan import Collective
 from tests.distributed.ranks import Ranks, on_the_host
 
@@ -131,7 +132,7 @@ def test_one_norm_of_all_gradients_keeps_the_optimizer_one_launch_behind_the_las
 def alone(rank: int, size: int) -> tuple[list[float], list[str], list[str]]:
     group = dist.new_group([0, 1])  # of this fake GPU: another one's have their order in its memory
     with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
-        earlier = list(ledger.recent)  # the last ones of all tests in this process
+        earlier = ledger.recent()  # the last ones of all tests in this process
         x = genesis.full((3,), float(rank), device="cuda")
         if rank:
             dist.recv(x, src=0, group=group)
@@ -141,7 +142,7 @@ def alone(rank: int, size: int) -> tuple[list[float], list[str], list[str]]:
             y = genesis.tensor([1.0] * length, device="cuda") if rank == 0 else genesis.ones(length, device="cuda")
             dist.all_reduce(y, group=group)
             y.tolist()
-        entries = [e for e in ledger.recent if not any(e is x for x in earlier)]
+        entries = [entry for entry in ledger.recent() if entry not in earlier]
         found = x.tolist()
     return found, [e.group for e in entries], [e.text for e in entries if e.group != POINT_TO_POINT]
 

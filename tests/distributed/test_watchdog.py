@@ -10,9 +10,9 @@ import genesis
 from genesis.distributed import watchdog
 from genesis.distributed.watchdog import Watchdog, _Peer
 from genesis.engine.backends import FakeCUDABackend
-from genesis.runtime import collectives
-from genesis.runtime.collectives import DistBackendError, Entry, GroupEntry, Ledger, add_group, ledger, remove_group
+from genesis.runtime.collectives import DistBackendError, GroupEntry, add_group, remove_group
 from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.ledger import KEPT, POINT_TO_POINT, Entry, Ledger, Together, ledger
 
 
 class Keys:
@@ -69,7 +69,7 @@ def test_a_living_rank_that_does_not_send_what_a_gpu_waits_for_is_named_after_th
     dog: Any = Watchdog(Keys(), 1, 1)  # type: ignore[arg-type]
     try:
         for _ in range(2):
-            own.note(collectives.POINT_TO_POINT, "messages(float32[4] to 0, float32[4] from 2)", "ring.py:5 turn")
+            own.note(POINT_TO_POINT, "messages(float32[4] to 0, float32[4] from 2)", "ring.py:5 turn")
             own.note_messages("three", [0], [2])
 
         def after(seconds: float, sent: int) -> str:
@@ -119,5 +119,26 @@ def test_who_waits_for_a_gpu_whose_collectives_were_aborted_gets_the_reason_and_
                 with pytest.raises(DistBackendError, match=r"all_reduce\(float32\[4\], sum\): rank 1 was killed\n  at"):
                     read()
         finally:
-            collectives.ledger.forget()
+            ledger.forget()
         assert x.tolist() == [2, 2, 2]
+
+
+def test_what_a_graph_begins_at_once_is_told_one_by_one() -> None:
+    own = Ledger()
+    own.note("world", "barrier()", "train.py:3")
+    step = Together([("world", "all_reduce(float32[4], sum)", "train.py:7"),
+                     ("half", "all_gather(float32[2])", "train.py:8"),
+                     ("world", "all_reduce(float32[8], sum)", "train.py:7")], ["half 0>1"])
+    for _ in range(2):
+        own.note_together(step)
+    assert own.counts == {"world": 5, "half": 2, "half 0>1": 2}
+    assert [(entry.group, entry.number) for entry in own.recent()] == [
+        ("world", 0), ("world", 1), ("half", 0), ("world", 2), ("world", 3), ("half", 1), ("world", 4)]
+    assert own.last == own.recent()[-1] == Entry("world", 4, "all_reduce(float32[8], sum)", "train.py:7")
+    assert own.recent(2) == own.recent()[-2:]
+    for _ in range(KEPT):
+        own.note_together(step)
+    assert len(own.recent()) == KEPT and own.recent()[0].number == own.counts["world"] - 171
+    own.problem = "rank 1 failed"
+    with pytest.raises(DistBackendError, match=r"all_reduce\(float32\[4\], sum\): rank 1 failed\n  at train.py:7"):
+        own.note_together(step)

@@ -29,6 +29,7 @@ from genesis.runtime.cuda.driver import (
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.module import load
+from genesis.runtime.ledger import ledger
 from genesis.runtime.plan import Collective, Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of
 
@@ -131,7 +132,7 @@ class BoundPlan:
         self._arguments = Arguments(steps.arguments, self.bases, self._tables)
         # Each step as the driver takes it; None until its first launch.
         self._works: list[Work | None] = [None] * len(steps.steps)
-        self._collectives: list[CollectiveWork] = []
+        self._begins: list[Callable[[], object]] = []  # notes the graph's collectives, if it has any
 
     def move(self, bases: Bases, stream: StreamHandle) -> None:
         """Use these memories' new addresses from now on. Work that the GPU was already given uses the old ones."""
@@ -212,8 +213,8 @@ class BoundPlan:
 
     @property
     def capturable(self) -> bool:
-        """Whether all steps can be part of a graph."""
-        return all(map(CollectiveWork.can_be_captured, self.steps.collectives))
+        """Whether all steps can be part of a graph; they are where there is one."""
+        return self.graph is not None or all(map(CollectiveWork.can_be_captured, self.steps.collectives))
 
     def _of_step(self, number: int, error: DriverError) -> RuntimeError:
         step, label = self.steps.steps[number], self.steps.labels[number]
@@ -240,8 +241,9 @@ class BoundPlan:
             self.graph = pool_of(self.steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
             if self.steps.collectives:
                 _with_collectives().add(self)
-            self._collectives = [work for work in self._works if isinstance(work, CollectiveWork)]
-        return [*(work.note for work in self._collectives), partial(self._gpu.launch_graph, self.graph, stream)]
+            works = [work for work in self._works if isinstance(work, CollectiveWork)]
+            self._begins = [partial(ledger.note_together, CollectiveWork.together(works))] if works else []
+        return [*self._begins, partial(self._gpu.launch_graph, self.graph, stream)]
 
     def _bound(self) -> list[Work]:
         """All steps as the driver takes them."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.ir.place import Place
-from genesis.runtime.collectives import POINT_TO_POINT, ledger, transport
+from genesis.runtime.collectives import transport
 from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.ledger import POINT_TO_POINT, Together, ledger
 from genesis.runtime.plan import Collective
 
 HIGH: Final = -5
@@ -57,17 +58,21 @@ class CollectiveWork:
         alone = self.step.op == "messages"  # what two ranks do, each its part
         return POINT_TO_POINT if alone else self.step.communicator
 
-    def note(self) -> None:
-        """It begins; raises DistBackendError if another rank has failed."""
-        ledger.note(self._group, self.step.text, self.step.origin)
-        if self.step.op == "messages":
-            ledger.note_messages(self.step.communicator, self.step.sent, self.step.received)
+    @staticmethod
+    def together(works: Sequence[CollectiveWork]) -> Together:
+        """How collectives are written down that a graph begins at once."""
+        steps = [work.step for work in works]
+        ways = [way for step in steps if step.op == "messages"
+                for way in ledger.ways_of(step.communicator, step.sent, step.received)]
+        return Together([(work._group, work.step.text, work.step.origin) for work in works], ways)
 
     def start(self, stream: StreamHandle) -> None:
         """It begins: give it to the stream."""
         found = transport(self.step.communicator, "cuda")
         if not found.blocks:
-            self.note()
+            ledger.note(self._group, self.step.text, self.step.origin)
+            if self.step.op == "messages":
+                ledger.note_messages(self.step.communicator, self.step.sent, self.step.received)
             found.run(self, stream)
             return
         with ledger.running(self._group, self.step.text, self.step.origin):

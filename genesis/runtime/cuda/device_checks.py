@@ -12,8 +12,9 @@ import linecache
 import re
 from typing import Final
 
-from genesis.runtime.collectives import DistBackendError, ledger
+from genesis.runtime.collectives import DistBackendError
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.ledger import ledger
 from genesis.runtime.plan import Check
 
 INDEX_BITS: Final = 43

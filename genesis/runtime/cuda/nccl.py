@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from genesis.runtime.collectives import DistBackendError, ledger
+from genesis.runtime.collectives import DistBackendError
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_device
+from genesis.runtime.ledger import ledger
 from genesis.runtime.nccl_options import NcclConfig, NcclOptions
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.table import Lowering
-from genesis.runtime.collectives import ledger, transport
+from genesis.runtime.collectives import transport
+from genesis.runtime.ledger import ledger
 
 
 def _next() -> Tensor:
