@@ -179,6 +179,7 @@ def test_a_schedules_state_comes_back_whole(name: str) -> None:
     schedule = SCHEDULES[name](optimizer)
     optimizer.load_state_dict(groups)
     schedule.load_state_dict(state)
+    assert as_plain(schedule.state_dict()) == as_plain(state)
     assert steps(schedule, 5) == rest
 
 

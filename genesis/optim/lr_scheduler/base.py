@@ -168,7 +168,9 @@ class LRScheduler:
     def resume(self, state: dict[str, Any]) -> None:
         """Set the rates that the state was taken with, or where it does not tell them those of its epoch."""
         if self._has_formula():  # it may set momenta, too
+            count = self._step_count
             self.step(self.last_epoch)
+            self._step_count = count  # these are rates that the state has counted
         if "_last_lr" in state:
             self.write([float(lr) for lr in state["_last_lr"]])
 

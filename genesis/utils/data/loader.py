@@ -24,7 +24,14 @@ from genesis.utils.data.collate import (
 )
 from genesis.utils.data.dataset import IterableDataset, Sample
 from genesis.utils.data.passes import Pass, Place, Raised, Standing, each
-from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, kept_seed
+from genesis.utils.data.sampler import (
+    BatchSampler,
+    RandomOrder,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    kept_seed,
+)
 from genesis.utils.data.workers import Ended, Failure, Workers
 
 
@@ -52,8 +59,8 @@ class DataLoader(Suggesting, Generic[Sample]):
             program computes with the one before. Genesis' own, not torch's.
 
     `state_dict()` says where a pass stands, `load_state_dict()` lets the next one go on there: with the same order,
-    from the next batch on. A sampler of one's own must give the same indices again, an iterable dataset is read from
-    its start up to there.
+    from the next batch on. A sampler of this module draws its order again from where its generator stood; one of your
+    own must give the same indices again, and an iterable dataset is read from its start up to there.
 
     Raises:
         ValueError: arguments that exclude each other, or workers that are no forks.
@@ -118,13 +125,14 @@ class DataLoader(Suggesting, Generic[Sample]):
 
     def __iter__(self) -> Iterator[Any]:
         """A pass. The order is drawn now."""
-        seed, skip, resumed = self._place.now
-        if not resumed or seed is None:
+        standing = self._place.now
+        seed, skip = standing.seed, standing.given
+        if not standing.resumed or seed is None:
             seed, skip = kept_seed(self.generator, lambda seed: [
                 (object.__setattr__, self, "_place", Place(Standing(seed)))]), 0
         else:
-            self._place = Place(Standing(seed, skip))
-        place, indices = self._place, self._indices(seed)
+            self._place = Place(standing._replace(resumed=False))
+        place, indices = self._place, self._indices(seed, self._place)
         batches = self._placed(self._made_elsewhere(indices, skip, seed) if self.num_workers else
                                self._made_here(indices, skip))
         now = self._pass() if self._pass is not None else None
@@ -152,20 +160,38 @@ class DataLoader(Suggesting, Generic[Sample]):
         return each(batches, lambda batch: self._finished(batch, make))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass stands: the seed of its order, and how many batches it has given; and its own generator's
-        state, which the next passes draw from."""
-        own = {} if self.generator is None else {"generator": self.generator.get_state()}
-        return {"seed": self._place.now.seed, "batches": self._place.now.given, **own}
+        """Where the pass stands: the seed of its order, or the state that a sampler drew it from, and how many batches
+        it has given; and the states of its own generator and of the sampler's, which the next passes draw from."""
+        now, drawing = self._place.now, self._drawing()
+        states = {"drawn_at": now.drawn_at,
+                  "generator": None if self.generator is None else self.generator.get_state(),
+                  "sampler": None if drawing is None or drawing.generator is None else drawing.generator.get_state()}
+        return {"seed": now.seed, "batches": now.given,
+                **{name: state for name, state in states.items() if state is not None}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where a `state_dict` says."""
-        place = Place(Standing(state["seed"], state["batches"], resumed=True))
+        drawing = self._drawing()
+        place = Place(Standing(state["seed"], state["batches"], True, state.get("drawn_at")))
         found: list[Change] = [(object.__setattr__, self, "_place", place)]
-        if self.generator is not None and "generator" in state:
-            found += self.generator.moved_to(Generator().set_state(state["generator"]))
+        for name, own in (("generator", self.generator), ("sampler", None if drawing is None else drawing.generator)):
+            if own is not None and name in state:
+                found += own.moved_to(Generator().set_state(state[name]))
         at_once(changes((), found))
 
-    def _indices(self, seed: int) -> Iterator[Any]:
+    def _drawing(self) -> RandomOrder | None:
+        """The sampler that draws the orders of passes; None where they follow from a pass' seed, or from what is the
+        user's own."""
+        sampler = self.sampler
+        if isinstance(self.batch_sampler, BatchSampler):
+            sampler = self.batch_sampler.sampler if type(self.batch_sampler) is BatchSampler else None
+        elif self.batch_sampler is not None:
+            sampler = None
+        if self._shuffles or not isinstance(sampler, RandomOrder) or type(sampler).__iter__ is not RandomOrder.__iter__:
+            return None
+        return sampler
+
+    def _indices(self, seed: int, place: Place) -> Iterator[Any]:
         """Indices, or lists of them, for each batch; for an iterable dataset, how many samples to take."""
         if self._shuffles and isinstance(self.sampler, RandomSampler):
             self.sampler.generator = Generator()
@@ -176,6 +202,14 @@ class DataLoader(Suggesting, Generic[Sample]):
                 yield size
         source = self.batch_sampler if self.batch_sampler is not None else self.sampler
         assert source is not None
+        if (drawing := self._drawing()) is not None:
+            if place.now.drawn_at is None:
+                generator = drawing.source()
+                place.now = place.now._replace(drawn_at=generator.get_state())
+            else:
+                generator = Generator().set_state(place.now.drawn_at)
+            order = drawing.order(generator)
+            source = source.batches(order) if isinstance(source, BatchSampler) else order
         yield from source
 
     def _fetch(self, source: Any, indices: Any) -> Any:

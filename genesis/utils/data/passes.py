@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from genesis.frontend.tensor import Tensor
+
 END = object()
 
 
@@ -15,11 +17,13 @@ class Standing(NamedTuple):
         seed: of its order; None behind its end.
         given: batches that were asked for and came, those that raised too.
         resumed: whether the next pass begins there.
+        drawn_at: the state of the generator that a sampler drew the order from, before it did; None where none has.
     """
 
     seed: int | None = None
     given: int = 0
     resumed: bool = False
+    drawn_at: Tensor | None = None
 
 
 class Place:

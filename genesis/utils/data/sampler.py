@@ -58,7 +58,29 @@ def kept_seed(generator: Generator | None, keep: Callable[[int], list[Change]]) 
         return seed
 
 
-class RandomSampler(Sampler[int]):
+class RandomOrder(Sampler[int]):
+    """A sampler that draws its order, all of it when a pass begins: drawn again from where its generator stood then it
+    is the same, so that a loader can go on in the middle of a pass.
+
+    Attributes:
+        generator: of the draws; None for a default.
+    """
+
+    generator: Generator | None
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.order(self.source())
+
+    def source(self) -> Generator:
+        """What the next order is drawn from."""
+        return default_generator if self.generator is None else self.generator
+
+    def order(self, generator: Generator) -> Iterator[int]:
+        """An order that is drawn from this generator, before its first index is given."""
+        raise NotImplementedError
+
+
+class RandomSampler(RandomOrder):
     """Samples in a random order, or drawn one by one.
 
     Args:
@@ -82,38 +104,42 @@ class RandomSampler(Sampler[int]):
         """How many indices a pass gives."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
-    def __iter__(self) -> Iterator[int]:
-        generator = self.generator
-        if generator is None:
-            generator = Generator()
-            generator.manual_seed(fresh_seed())
+    def source(self) -> Generator:
+        """What the next order is drawn from."""
+        if self.generator is not None:
+            return self.generator
+        return Generator().manual_seed(fresh_seed())
+
+    def order(self, generator: Generator) -> Iterator[int]:
+        """Numbers from 0 to the number of samples, as permutations one behind the other, or drawn one by one."""
         count, left = len(self.data_source), self.num_samples
         if self.replacement:
             yield from randint(0, count, (left,), generator=generator).tolist()
             return
-        while left > 0:
-            yield from randperm(count, generator=generator).tolist()[:left]
+        for rounds in [randperm(count, generator=generator) for _ in range(-(-left // count))]:
+            yield from rounds.tolist()[:left]
             left -= count
 
     def __len__(self) -> int:
         return self.num_samples
 
 
-class SubsetRandomSampler(Sampler[int]):
+class SubsetRandomSampler(RandomOrder):
     """Some indices, in a random order."""
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None):
         self.indices, self.generator = indices, generator
 
-    def __iter__(self) -> Iterator[int]:
-        for i in randperm(len(self.indices), generator=self.generator).tolist():
+    def order(self, generator: Generator) -> Iterator[int]:
+        """A permutation of the indices."""
+        for i in randperm(len(self.indices), generator=generator).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
-class WeightedRandomSampler(Sampler[int]):
+class WeightedRandomSampler(RandomOrder):
     """Indices drawn with given weights, which need not sum to 1."""
 
     def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True,
@@ -128,9 +154,9 @@ class WeightedRandomSampler(Sampler[int]):
                              f"{tuple(self.weights.shape)}")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
-    def __iter__(self) -> Iterator[int]:
-        drawn = multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
-        yield from drawn.tolist()
+    def order(self, generator: Generator) -> Iterator[int]:
+        """Indices that are drawn by their weights."""
+        yield from multinomial(self.weights, self.num_samples, self.replacement, generator=generator).tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -151,8 +177,12 @@ class BatchSampler(Sampler[list[int]]):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
+        return self.batches(self.sampler)
+
+    def batches(self, indices: Iterable[int]) -> Iterator[list[int]]:
+        """Lists of these indices."""
         batch: list[int] = []
-        for index in self.sampler:
+        for index in indices:
             batch.append(index)
             if len(batch) == self.batch_size:
                 yield batch

@@ -186,6 +186,60 @@ def test_later_passes_are_the_same_with_a_generator_of_its_own(given: int) -> No
     assert read(again) == read(loader)
 
 
+class Backwards(GD.BatchSampler):
+    """A user's own, of which a loader knows nothing but that it can be iterated over."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(list(super().__iter__())[::-1])
+
+
+def samplers(generator: genesis.Generator | None) -> dict[str, dict[str, Any]]:
+    """Arguments of loaders whose order a sampler draws, from this generator."""
+    orders: dict[str, Any] = {
+        "a sampler": GD.RandomSampler(range(20), generator=generator),
+        "more than there are": GD.RandomSampler(range(20), num_samples=45, generator=generator),
+        "drawn again": GD.RandomSampler(range(20), True, 30, generator=generator),
+        "a subset": GD.SubsetRandomSampler(range(5, 18), generator=generator),
+        "by weights": GD.WeightedRandomSampler([float(i) for i in range(20)], 20, generator=generator)}
+    return {**{name: {"batch_size": 3, "sampler": order} for name, order in orders.items()},
+            "samples themselves": {"batch_size": None, "sampler": orders["a sampler"]},
+            "batches of a sampler": {"batch_sampler": GD.BatchSampler(orders["by weights"], 3, True)}}
+
+
+@pytest.mark.parametrize("owner", ["the default generator", "the sampler", "both"])
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in samplers(None)), ("by weights", 2)])
+def test_an_order_that_a_sampler_draws_is_the_same_again(name: str, workers: int, owner: str) -> None:
+    """In another program: the state of the default generator is there again, too, as `CheckpointManager` brings it."""
+    def make(seed: int) -> GD.DataLoader:
+        own = None if owner == "the default generator" else genesis.Generator().manual_seed(seed)
+        return GD.DataLoader(range(20), num_workers=workers, generator=own if owner == "both" else None,
+                             **samplers(own)[name])
+
+    def read(batches: Any) -> list[Any]:
+        return [batch.tolist() if isinstance(batch, genesis.Tensor) else batch for batch in batches]
+    genesis.manual_seed(5)
+    loader = make(1)
+    read(loader)
+    batches = iter(loader)
+    read(islice(batches, 2))
+    genesis.rand(3)
+    state, random = loader.state_dict(), genesis.get_rng_state()
+    expected = [read(batches), genesis.rand(3).tolist(), read(loader), genesis.rand(3).tolist()]
+    again = make(2)
+    genesis.rand(7)
+    genesis.set_rng_state(random)
+    again.load_state_dict(state)
+    assert [read(again), genesis.rand(3).tolist(), read(again), genesis.rand(3).tolist()] == expected
+
+
+def test_a_batch_sampler_of_ones_own_makes_the_batches() -> None:
+    order = GD.SequentialSampler(range(7))
+    loader = GD.DataLoader(range(7), batch_sampler=Backwards(order, 3, False))
+    assert [batch.tolist() for batch in loader] == [[6], [3, 4, 5], [0, 1, 2]]
+    random = GD.DataLoader(range(7), batch_sampler=Backwards(GD.RandomSampler(range(7)), 3, False))
+    assert [len(batch) for batch in random] == [1, 3, 3] and set(random.state_dict()) == {"seed", "batches"}
+
+
 class Failing(GD.Dataset[int]):
     """An error at index 3."""
 
