@@ -100,9 +100,7 @@ class Generator:
             raise failure("set_state", f"RNG state is of the wrong size: {kind.numel} bytes, not {_STATE_BYTES}",
                           [("new_state", new_state)], hint="pass what get_state returned")
         import numpy as np
-        seed, draws = (int(x) for x in np.array(new_state.tolist(), np.uint8).view("<u8"))
-        with self._lock:
-            self._seed, self._draws = seed, draws
+        self.stand_at(*(int(x) for x in np.array(new_state.tolist(), np.uint8).view("<u8")))
         return self
 
     def clone_state(self) -> Generator:
@@ -124,6 +122,17 @@ class Generator:
             draw = self._draws
             self._draws = draw + 1
             return self._seed if self._seed < 2**63 else self._seed - 2**64, draw
+
+    def standing_at(self) -> tuple[int, int]:
+        """The seed, and how many draws it has given."""
+        with self._lock:
+            return self._seed, self._draws
+
+    def stand_at(self, seed: int, draws: int) -> None:
+        """Go to this draw of a seed: what comes next is that."""
+        _refuse("a generator was set")
+        with self._lock:
+            self._seed, self._draws = seed % 2**64, draws
 
     def standing(self) -> Temporary:
         """A context after which the generator stands where it stood before."""

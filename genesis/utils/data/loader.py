@@ -49,7 +49,8 @@ class DataLoader(Suggesting, Generic[Sample]):
         pin_memory_device: taken for torch's sake: page-locked memory is so for all GPUs.
         drop_last: leave the last batch out if it is smaller.
         timeout: seconds that a batch may take; 0 for any.
-        worker_init_fn: called with its number in each worker.
+        worker_init_fn: called with its number in each worker. Random numbers of Python's, numpy's and Genesis' begin
+            anew with each batch there, but those that it seeds.
         multiprocessing_context: "fork" or such a context, which is what workers are; taken for torch's sake.
         generator: of the order, and of the workers' seeds; the CPU's by default.
         prefetch_factor: batches that each worker makes ahead; 2 by default.
@@ -60,7 +61,9 @@ class DataLoader(Suggesting, Generic[Sample]):
 
     `state_dict()` says where a pass stands, `load_state_dict()` lets the next one go on there: with the same order,
     from the next batch on. A sampler of this module draws its order again from where its generator stood; one of your
-    own must give the same indices again, and an iterable dataset is read from its start up to there.
+    own must give the same indices again, and an iterable dataset is read from its start up to there. What a dataset
+    draws at random in a worker comes again, too; where there are none it is the program's generators that it draws
+    from.
 
     Raises:
         ValueError: arguments that exclude each other, or workers that are no forks.
@@ -275,12 +278,12 @@ class DataLoader(Suggesting, Generic[Sample]):
                 self._workers = workers
                 weakref.finalize(self, workers.close)
         try:
-            yield from self._ordered(workers, indices, skip)
+            yield from self._ordered(workers, indices, skip, seed)
         finally:
             if not self.persistent_workers:
                 workers.close()
 
-    def _ordered(self, workers: Workers, indices: Iterator[Any], skip: int) -> Iterator[Any]:
+    def _ordered(self, workers: Workers, indices: Iterator[Any], skip: int, seed: int) -> Iterator[Any]:
         self._passes += 1
         iterable = isinstance(self.dataset, IterableDataset)
         epoch, asked, wanted = self._passes, 0, 0
@@ -296,7 +299,7 @@ class DataLoader(Suggesting, Generic[Sample]):
             if turn in over:
                 here[asked] = Ended(turn)
             elif (which := next(indices, _NONE)) is not _NONE:
-                workers.ask(turn, asked, epoch, which)
+                workers.ask(turn, asked, epoch, seed, which)
             else:
                 return
             asked += 1

@@ -20,6 +20,7 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any, Final
 
 from genesis.utils.data.dataset import IterableDataset
+from genesis.utils.data.worker_draws import WorkerDraws
 
 SHARED: Final = 1 << 16
 """Bytes of an array from which on it goes through shared memory."""
@@ -92,7 +93,7 @@ class Workers:
     Args:
         count: how many.
         dataset, fetch: `fetch(dataset, indices)` makes a batch of arrays.
-        seed: worker i gets this + i.
+        seed: worker i gets this + i, until its first batch.
         init: called with its number in each, or None.
     """
 
@@ -114,9 +115,9 @@ class Workers:
     def __len__(self) -> int:
         return len(self._processes)
 
-    def ask(self, worker: int, number: int, epoch: int, indices: Any) -> None:
-        """Ask for batch `number` of a pass."""
-        self._asks[worker].put((epoch, number, indices))
+    def ask(self, worker: int, number: int, epoch: int, seed: int, indices: Any) -> None:
+        """Ask for batch `number` of a pass, whose seed random numbers come from."""
+        self._asks[worker].put((epoch, seed, number, indices))
 
     def answer(self, timeout: float) -> tuple[int, int, Any]:
         """(pass, number, what `fetch` made, a `Failure`, or `Ended`).
@@ -167,11 +168,11 @@ def _work(info: WorkerInfo, fetch: Callable[[Any, Any], Any], asks: Any, answers
     global _this
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _this = info
-    _seed(info.seed)
+    draws = WorkerDraws(info.seed)
     failed: Failure | None = None
     try:
         if init is not None:
-            init(info.id)
+            draws.initialize(init, info.id)
     except BaseException as error:
         failed = _failure(error, info.id)
     samples: Iterator[Any] | None = None
@@ -183,8 +184,9 @@ def _work(info: WorkerInfo, fetch: Callable[[Any, Any], Any], asks: Any, answers
         ask = asks.get()
         if ask is None:
             return
-        epoch, number, indices = ask
+        epoch, seed, number, indices = ask
         try:
+            draws.begin(seed + info.id, number)
             if isinstance(info.dataset, IterableDataset) and epoch != current:
                 samples, current = iter(()), epoch  # what there is if the next line raises
                 samples = iter(info.dataset)
@@ -194,17 +196,6 @@ def _work(info: WorkerInfo, fetch: Callable[[Any, Any], Any], asks: Any, answers
         except BaseException as error:
             answer = _failure(error, info.id)
         answers.put((epoch, number, _packed(answer, info.id)))
-
-
-def _seed(seed: int) -> None:
-    import random
-
-    import numpy as np
-
-    from genesis.frontend.generator import manual_seed
-    random.seed(seed)
-    np.random.seed(seed % 2 ** 32)
-    manual_seed(seed)
 
 
 def _failure(error: BaseException, worker: int) -> Failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -443,6 +444,57 @@ def test_workers_have_seeds_and_numbers_of_their_own() -> None:
     found = list(GD.DataLoader(range(4), 1, num_workers=2, collate_fn=told, worker_init_fn=started.append))
     assert [x[0] for x in found] == [0, 1, 0, 1] and len({x[1] for x in found}) == 4 == len({x[2] for x in found})
     assert started == [] and GD.get_worker_info() is None
+
+
+class Drawing(GD.Dataset[tuple[float, ...]]):
+    """Numbers of all generators that a dataset may draw from."""
+
+    def __getitem__(self, index: int) -> tuple[float, ...]:
+        return index, random.random(), np.random.rand(), genesis.rand(1).item()
+
+    def __len__(self) -> int:
+        return 12
+
+
+class Streamed(GD.IterableDataset[tuple[float, ...]]):
+    """The same, one after another; each worker has its own."""
+
+    def __iter__(self) -> Iterator[tuple[float, ...]]:
+        shift = np.random.rand()
+        return ((shift, *Drawing()[i]) for i in range(8))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("dataset", [Drawing(), Streamed()], ids=["by index", "iterable"])
+def test_what_workers_draw_is_the_same_in_a_pass_that_goes_on(dataset: Any, persistent: bool) -> None:
+    """Of the second pass, before which workers that stay have drawn."""
+    def make() -> GD.DataLoader:
+        return GD.DataLoader(dataset, 2, num_workers=2, persistent_workers=persistent,
+                             generator=genesis.Generator().manual_seed(4))
+
+    def read(batches: Any) -> list[Any]:
+        return [[column.tolist() for column in batch] for batch in batches]
+    loader = make()
+    whole = [read(loader)]
+    batches = iter(loader)
+    whole.append(read(islice(batches, 3)))
+    state = loader.state_dict()
+    rest = [read(batches), read(loader)]
+    again = make()
+    again.load_state_dict(state)
+    assert [read(again), read(again)] == rest
+    drawn = [x for part in (*whole, *rest) for batch in part for x in batch[-1]]
+    assert len(set(drawn)) == len(drawn), "all batches draw different numbers"
+
+
+def test_what_a_worker_init_fn_seeds_is_left_to_it() -> None:
+    def seeds(worker: int) -> None:
+        np.random.seed(worker)
+    found = list(GD.DataLoader(Drawing(), 2, num_workers=1, worker_init_fn=seeds))
+    assert np.concatenate([batch[2].numpy() for batch in found]).tolist() == pytest.approx(
+        np.random.RandomState(0).rand(12))
+    others = [x for batch in found for column in (batch[1], batch[3]) for x in column.tolist()]
+    assert len(set(others)) == 24
 
 
 def test_persistent_workers_are_the_same_processes() -> None:
