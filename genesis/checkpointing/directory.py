@@ -14,6 +14,7 @@ is locked, by which the next writer knows what a killed one left behind.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -26,12 +27,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+from genesis.utils.atomic_file import sync_directory
+
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "genesis-checkpoint-1"
 WRITING, DELETING = ".writing-", ".deleting-"
 NAME: Final = re.compile(r"step-(\d{8,})(?:-(\d+))?")
 CHUNK: Final = 1 << 20
 """Bytes that are written or read at once."""
+
+NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS})
+"""What file systems of some clusters say to a lock: then nothing is ever taken for abandoned there."""
 
 
 class Unusable(Exception):
@@ -87,7 +93,7 @@ def write_checkpoint(parent: Path, step: int, writers: Writers) -> Path:
     """
     with written_apart(parent, step) as directory:
         target = publish(directory, step, write_files(directory, writers))
-    sync(parent)
+    sync_directory(parent)
     return target
 
 
@@ -105,14 +111,20 @@ def write_files(directory: Path, writers: Writers) -> Files:
 
 def publish(directory: Path, step: int, files: Files) -> Path:
     """Make a checkpoint of a directory that has all its files: this rename is the moment. Returns its new path, whose
-    parent `sync` brings to the disk."""
+    parent `sync_directory` brings to the disk."""
     manifest = json.dumps({"format": FORMAT, "step": step, "files": {
         name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}}, indent=1)
     _write_file(directory / MANIFEST, lambda file: cast(None, file.write(manifest.encode())))
-    sync(directory)
-    target = _free(directory.parent, step)
-    os.rename(directory, target)
-    return target
+    sync_directory(directory)
+    while True:
+        target = _free(directory.parent, step)
+        try:
+            os.rename(directory, target)
+        except OSError as error:  # another program has reached the step, and has taken the name meanwhile
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return target
 
 
 @contextmanager
@@ -138,13 +150,23 @@ def _made_and_locked(path: Path) -> int:
         except FileNotFoundError:
             continue
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            _lock(handle)
             if path.exists():
                 return handle
         except BaseException:
             os.close(handle)
+            _remove_empty(path)
             raise
         os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock it, where the file system can."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def _write_file(path: Path, write: Callable[[BinaryIO], None]) -> tuple[int, str]:
@@ -177,15 +199,6 @@ def order(path: Path) -> tuple[int, int]:
     found = NAME.fullmatch(path.name)
     assert found is not None
     return int(found[1]), int(found[2] or 1)
-
-
-def sync(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def checkpoints(parent: Path) -> list[Path]:
@@ -254,11 +267,11 @@ def delete(stored: Stored) -> None:
     itself goes: what it leads to is kept elsewhere, on purpose."""
     if stored.path.is_symlink():
         stored.path.unlink()
-        sync(stored.path.parent)
+        sync_directory(stored.path.parent)
         return
     gone = stored.path.with_name(f"{DELETING}{stored.path.name}-{secrets.token_hex(4)}")
     os.rename(stored.path, gone)
-    sync(gone.parent)
+    sync_directory(gone.parent)
     for name in (*stored.files, MANIFEST):
         (gone / name).unlink(missing_ok=True)
     _remove_empty(gone)

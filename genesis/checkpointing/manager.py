@@ -92,7 +92,8 @@ class CheckpointManager:
             raise ValueError(f"CheckpointManager: keep={keep} keeps no checkpoint; None keeps all")
         if every < 1:
             raise ValueError(f"CheckpointManager: every={every} is no number of steps")
-        self.folder, self.keep, self.every, self.async_ = Path(folder), keep, every, async_
+        self.folder = Path(folder).absolute()  # the program may go to another directory while a thread writes
+        self.keep, self.every, self.async_ = keep, every, async_
         self._group = process_group
         self._together: Together | None = None
         self._writer: threading.Thread | None = None

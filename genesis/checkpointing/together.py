@@ -27,6 +27,7 @@ from genesis.checkpointing.directory import Files, Stored, Unusable, Writers
 from genesis.distributed.objects import all_gather_object
 from genesis.distributed.run import current, group_of
 from genesis.runtime.collectives import DistNetworkError
+from genesis.utils.atomic_file import sync_directory
 
 FIRST_WAIT: Final = 0.01
 """Seconds between the first looks for what another rank says; later ones are further apart."""
@@ -262,7 +263,7 @@ class Save:
                 raise OSError(problem)
             files |= {name: (size, digest) for name, (size, digest) in own.items()}
         path = directory.publish(self._target, self._step, files)
-        directory.sync(path.parent)
+        sync_directory(path.parent)
         return path
 
 

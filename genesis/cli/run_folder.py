@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from genesis.checkpointing.directory import NO_LOCKS
+
 PATIENCE: Final = 5.0
 """Seconds in which a program that was killed lets go of the folder: its DataLoader's workers look for it every two."""
 
@@ -35,6 +37,10 @@ def alone_in(folder: Path) -> Iterator[None]:
                     raise ValueError(f"another program is training in {folder}: wait for it, or give another 'out'"
                                      ) from None
                 time.sleep(0.1)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                break  # two programs are not told from one there
         yield
     finally:
         os.close(handle)

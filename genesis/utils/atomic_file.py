@@ -53,7 +53,7 @@ def _replace(target: Path, write: Callable[[BinaryIO], None]) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    _sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
 def _mode_of(target: Path) -> int | None:
@@ -125,9 +125,9 @@ def _start(target: Path) -> str:
     return f".{name}."
 
 
-def _sync_directory(directory: Path) -> None:
-    """Bring the new name to the disk: until then a crash may show the old content."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def sync_directory(directory: Path) -> None:
+    """Bring the names in a directory to the disk: until then a crash may show those of before."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     except OSError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -249,3 +252,55 @@ def test_a_step_that_is_reached_again(tmp_path: Path) -> None:
     names = [save(tmp_path, 5).name for _ in range(3)]
     assert names == ["step-00000005", "step-00000005-2", "step-00000005-3"]
     assert [p.name for p in directory.checkpoints(tmp_path)] == names[:0:-1]
+
+
+def test_two_programs_that_reach_a_step_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one takes the name between the choice of it and the rename."""
+    plain, others = os.rename, []
+
+    def rename(source: Any, target: Any) -> None:
+        if not others:
+            others.append(target)
+            other = directory.written_apart(tmp_path, 5)
+            with other as path:
+                found = directory.write_files(path, {"a.safetensors": content("the other")})
+                assert directory.publish(path, 5, found) == target
+        plain(source, target)
+    monkeypatch.setattr(os, "rename", rename)
+    path = directory.write_checkpoint(tmp_path, 5, {"a.safetensors": content("this one")})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000005", "step-00000005-2"]
+    assert [(p / "a.safetensors").read_text() for p in (others[0], path)] == ["the other", "this one"]
+    assert len(usable(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS], ids=errno.errorcode.get)
+def test_a_file_system_without_locks(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing says what is being written, nothing is taken for abandoned."""
+    def refused(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+    monkeypatch.setattr(fcntl, "flock", refused)
+    (tmp_path / f"{directory.WRITING}step-00000003-0123abcd").mkdir()
+    assert [save(tmp_path, step).name for step in (1, 2)] == ["step-00000001", "step-00000002"]
+    assert [stored.step for stored in usable(tmp_path)] == [2, 1]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_lock_that_fails_for_another_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+    with pytest.raises(OSError, match="Input/output error"):
+        save(tmp_path, 1)
+
+
+def test_a_file_system_that_brings_no_directory_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of FUSE and of some networks refuse `fsync` of a directory; of a file it must not fail."""
+    plain = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        plain(handle)
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert [save(tmp_path, step).name for step in (1, 2, 3)] == ["step-00000001", "step-00000002", "step-00000003"]
+    assert [stored.step for stored in usable(tmp_path)] == [3, 2]

@@ -163,6 +163,19 @@ def test_what_was_just_written_stays_beside_a_later_one_that_is_damaged(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000003-2"]
 
 
+def test_a_program_that_goes_to_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's name is of where the program was: the thread that writes looks at it later."""
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    manager = CheckpointManager("runs")
+    manager.save(1, x=1)
+    os.chdir("other")
+    manager.save(2, x=2)
+    manager.wait()
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["step-00000001", "step-00000002"]
+    assert list((tmp_path / "other").iterdir()) == [] and manager.resume().values["x"] == 2
+
+
 def test_an_error_in_the_background_is_raised_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts, manager = fresh(), CheckpointManager(tmp_path)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import fcntl
 import json
 import os
 import re
@@ -176,6 +178,14 @@ def test_two_programs_in_one_folder(tmp_path: Path, tokens: str, capsys: pytest.
     ending.wait()
     assert main(["train", path]) == 0
     thread.join()
+
+
+def test_a_folder_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with run_folder.alone_in(tmp_path / "run"):
+        assert (tmp_path / "run").is_dir()
 
 
 @pytest.mark.parametrize("end", ["rename", "write"])

@@ -80,8 +80,9 @@ class StopStrings:
 LONGEST: Final = 64
 """Tokens that are decoded for each new one, at the most: all of a long answer would take longer than the model."""
 
-KEPT: Final = 8
-"""Tokens before the next that are decoded with it: what a token stands for may depend on those before."""
+KEPT: Final = range(8, 12)
+"""How many tokens before the next may be decoded with it: what a token stands for may depend on those before. Of bytes
+one of four numbers begins with a character."""
 
 
 class Detokenizer:
@@ -101,10 +102,17 @@ class Detokenizer:
         new = text[len(self._shown):]
         self._shown = text
         if len(self._ids) >= LONGEST:
-            last = self._tokenizer.decode(self._ids[-KEPT:])
-            if text.endswith(last):  # else the cut is within a character, and the next one may do
-                self._ids, self._shown = self._ids[-KEPT:], last
+            self._forget(text)
         return new
+
+    def _forget(self, text: str) -> None:
+        """Keep the last tokens alone, if the text ends with what they stand for by themselves: else the cut is within a
+        character."""
+        for kept in KEPT:
+            last = self._tokenizer.decode(self._ids[-kept:])
+            if text.endswith(last):
+                self._ids, self._shown = self._ids[-kept:], last
+                return
 
     def rest(self) -> str:
         """What is held back still: the replacement of a character that did not become whole."""
