@@ -15,7 +15,7 @@ from genesis.models.config import ModelConfig
 from genesis.models.conversion import Conversion, load_all, save_all
 from genesis.models.folder import CONFIG, StoredWeights, find_folder, read_json, write_json, write_weights
 from genesis.models.lora import LoRALinear
-from genesis.ops.creation import DeviceLike
+from genesis.ops.creation import DeviceLike, device_from
 
 if TYPE_CHECKING:
     import numpy as np
@@ -230,10 +230,9 @@ def weights_dtype(dtype: DType | str | None, changes: dict[str, Any]) -> DType |
 
 
 def _placed(array: np.ndarray, dtype: DType | None, device: DeviceLike) -> Tensor:
-    import numpy as np
-    tensor = from_host(np.array(array, order="C"), cpu)  # a copy: the file may change, and its mapping goes
-    if device is not None:
-        tensor = tensor.to(device)
+    """A copy of a mapped array where it belongs, straight from the file's pages."""
+    place = cpu if device is None else device_from(device)
+    tensor = from_host(array, cpu).to(place) if place.type == "meta" else from_host(array, place)
     return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
 
 

@@ -22,6 +22,7 @@ from genesis.models import (
     Qwen3Config,
     Qwen3MoeConfig,
 )
+from genesis.models import folder as folder_module
 from genesis.models.folder import INDEX, WEIGHTS, find_folder
 
 CONFIG = LlamaConfig(vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
@@ -55,6 +56,45 @@ def test_a_dtype_that_weights_do_not_have(dtype: Any, folder: Path) -> None:
 def test_arguments_that_there_are_not(given: dict[str, Any], message: str, folder: Path) -> None:
     with pytest.raises(TypeError, match=message):
         AutoModelForCausalLM.from_pretrained(folder, **given)
+
+
+def test_weights_go_straight_from_the_file_to_the_gpu(folder: Path, host_driver: Any,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte is copied on the host: the driver reads the pages that the file is mapped to."""
+    mapped, given = [], []
+    original, copy = folder_module.mapped, host_driver.copy_to_device
+
+    def noted(path: Path) -> Any:
+        found = original(path)
+        mapped.extend(array for array, _ in found[0].values())
+        return found
+
+    def copied(address: int, host: int, nbytes: int, stream: Any) -> None:
+        given.append((host, nbytes))
+        copy(address, host, nbytes, stream)
+    monkeypatch.setattr(folder_module, "mapped", noted)
+    monkeypatch.setattr(host_driver, "copy_to_device", copied)
+    model = AutoModelForCausalLM.from_pretrained(folder, device="cuda")
+    pages = {(array.ctypes.data, array.nbytes) for array in mapped}
+    assert pages <= set(given)
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    for name, weight in plain.named_parameters():
+        assert weight.tolist() == model.get_parameter(name).tolist(), name
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "cuda"])
+def test_a_file_that_changes_afterwards_changes_no_weight(device: str | None, folder: Path, host_driver: Any) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, device=device)
+    before = {name: weight.tolist() for name, weight in model.named_parameters()}
+    for path in folder.glob("*.safetensors"):
+        with path.open("r+b") as file:
+            file.write(b"\xff" * path.stat().st_size)
+    assert {name: weight.tolist() for name, weight in model.named_parameters()} == before
+
+
+def test_a_folder_on_no_device(folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, device="meta")
+    assert {weight.device.type for weight in model.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("sizes", [(3000, 10 ** 9), (10 ** 9, 3000), (2000, 3000), (3000, 2000)])
