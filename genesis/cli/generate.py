@@ -41,8 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
     prompt = language.prompt_of(arguments)
     if arguments.prompt_cache_file is not None and arguments.system_prompt:
         raise ValueError("--system-prompt comes before what --prompt-cache-file holds: give it to genesis cache_prompt")
-    model, tokenizer = language.opened(arguments)
-    ids = _tokens(arguments, tokenizer, prompt)
+    model, tokenizer, ids = language.opened_while(arguments, lambda tokenizer: _tokens(arguments, tokenizer, prompt))
     cache = _cache(arguments, model, tokenizer, len(ids))
     wanted = language.room(model, ids, arguments.max_tokens, 0 if cache is None else cache.seen, arguments.max_kv_size)
     if arguments.prefill_response:

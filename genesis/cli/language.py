@@ -7,10 +7,13 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from genesis.models.text import Fragment, Tokenizer
+
+T = TypeVar("T")
 
 
 def add_model(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -138,13 +141,31 @@ def add_sampling(parser: argparse.ArgumentParser, temperature: float) -> None:
 
 def opened(arguments: argparse.Namespace) -> tuple[Any, Tokenizer]:
     """The model and the tokenizer of a folder."""
+    model, tokenizer, _ = opened_while(arguments, lambda tokenizer: None)
+    return model, tokenizer
+
+
+def opened_while(arguments: argparse.Namespace, prepare: Callable[[Tokenizer], T]) -> tuple[Any, Tokenizer, T]:
+    """The model and the tokenizer of a folder, and what is made with the tokenizer meanwhile.
+
+    A thread reads the tokenizer, and starts the process that writes a chat: each takes as long as the driver takes to
+    begin, and as the weights take to the GPU.
+    """
     import genesis
     from genesis.models import AutoModelForCausalLM
     from genesis.models.text import Tokenizer
-    device = device_of(arguments.device)
-    dtype = getattr(genesis, arguments.dtype) if arguments.dtype else None
-    tokenizer = Tokenizer.from_pretrained(arguments.folder)
-    return AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=dtype, device=device), tokenizer
+
+    def read() -> tuple[Tokenizer, T]:
+        tokenizer = Tokenizer.from_pretrained(arguments.folder)
+        return tokenizer, prepare(tokenizer)
+    with ThreadPoolExecutor(1, "genesis-tokenizer") as pool:
+        reading = pool.submit(read)
+        device = device_of(arguments.device)
+        dtype = getattr(genesis, arguments.dtype) if arguments.dtype else None
+        if reading.done():
+            reading.result()  # a tokenizer that is not there is told before the weights are read
+        model = AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=dtype, device=device)
+        return model, *reading.result()
 
 
 def device_of(name: str | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -85,10 +86,17 @@ class Decoder:
             self.generator = genesis.Generator(device=self.device)
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
             _seed_alike(self.generator, model.tp_mesh)
-        self._next = genesis.compile(self._computed)
-        self._following = genesis.compile(self._read)
         self._lengths: set[int] = set()
         self._captured: set[int] = set()
+
+    @cached_property
+    def _next(self) -> Callable[[Tensor, int | None], Step]:
+        """`_computed`, compiled; what compiles is imported when the first token is there already."""
+        return genesis.compile(self._computed)
+
+    @cached_property
+    def _following(self) -> Callable[[Tensor, int | None], Tensor]:
+        return genesis.compile(self._read)
 
     def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
         """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens.
