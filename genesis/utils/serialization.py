@@ -187,12 +187,12 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
     if isinstance(obj, (list, tuple)):
         items = [_describe(value, _join(path, index), entries, names, depth + 1) for index, value in enumerate(obj)]
         return {LIST if isinstance(obj, list) else TUPLE: items}
-    if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0:  # a numpy scalar
-        return obj.item()
     if (array := _array_bytes(obj)) is not None:
         name = _unused(_checked(path) or ARRAY, entries)
         entries[name] = from_host(array, cpu)
         return {ARRAY: [name, obj.dtype.str, list(obj.shape)]}
+    if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0 and type(number := obj.item()) in _PLAIN:
+        return number  # a scalar of numpy's
     raise failure("save", f"a {kind_of(obj)} at {path or 'the top'!r} cannot be saved", error=TypeError,
                   hint="tensors, arrays, numbers, strings, bytes, None, in dictionaries, lists, tuples; a state_dict()")
 

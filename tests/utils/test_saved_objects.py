@@ -192,7 +192,7 @@ def test_a_scaler_and_what_is_in_no_container() -> None:
 
 @pytest.mark.parametrize("array", [
     np.arange(6, dtype=np.uint32).reshape(2, 3), np.arange(6.).reshape(2, 3).T, np.zeros((0, 3), ">i2"),
-    np.ones((2, 1), bool),
+    np.ones((2, 1), bool), np.array(3.0), np.array(7, np.int8),
     np.array([1 + 2j]), np.arange(10)[::3], np.array([np.nan, -0.0, 1e-40], np.float32)], ids=lambda x: str(x.dtype))
 def test_arrays_of_numpy(array: Any, tmp_path: Path) -> None:
     for device in (None, "cpu"):
@@ -234,7 +234,9 @@ def test_unknown_objects_are_refused_with_their_place() -> None:
     class Mine:
         pass
     for obj, where in (({"a": [Mine()]}, "'a.0'"), (Mine(), "'the top'"), ({"s": {1}}, "'s'"), ([lambda: 1], "'0'"),
-                       (np.array([{}, 2]), "'the top'"), ({"n": np.array(["a", "b"])}, "'n'"), ({"c": 1j}, "'c'")):
+                       (np.array([{}, 2]), "'the top'"), ({"n": np.array(["a", "b"])}, "'n'"), ({"c": 1j}, "'c'"),
+                       ({"c": [np.complex64(1j)]}, "'c.0'"), (np.longdouble(1), "'the top'"),
+                       ({"t": np.datetime64("2026-01-01")}, "'t'"), ({"b": np.bytes_(b"x")}, "'b'")):
         with pytest.raises(TypeError, match=f"at {where} cannot be saved") as caught:
             genesis.save(obj, io.BytesIO())
         for part in ("test_saved_objects.py", "try: tensors, arrays, numbers, strings, bytes"):
