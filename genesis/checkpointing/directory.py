@@ -225,6 +225,8 @@ def opened(path: Path) -> Stored:
         raise Unusable(f"its manifest cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unusable("its manifest is damaged") from None
+    if NAME.fullmatch(path.name) and order(path)[0] != content["step"]:
+        raise Unusable(f"its manifest is of step {content['step']}")
     for name in files:
         if not isinstance(name, str) or "/" in name or name in ("", ".", "..", MANIFEST):
             raise Unusable(f"its manifest names {name!r}, which is no file of it")

@@ -191,6 +191,19 @@ def rename_in_manifest(path: Path, name: str) -> None:
     manifest.write_text(json.dumps(content))
 
 
+def test_a_name_of_another_step_is_no_newer_checkpoint(tmp_path: Path) -> None:
+    """Else it would hide all that is written after it."""
+    for step in (3, 4):
+        save(tmp_path, step)
+    (tmp_path / "step-00000003").rename(tmp_path / "step-00000009")
+    with pytest.raises(Unusable, match="its manifest is of step 3"):
+        directory.opened(tmp_path / "step-00000009")
+    (tmp_path / "step-00000004").rename(tmp_path / "step-00000004-7")
+    assert directory.opened(tmp_path / "step-00000004-7").step == 4, "the same step, reached again"
+    (tmp_path / "step-00000009").rename(tmp_path / "best")
+    assert directory.opened(tmp_path / "best").step == 3
+
+
 def test_deleting_leaves_what_is_not_ours(tmp_path: Path) -> None:
     path = save(tmp_path, 1)
     (path / "notes.txt").write_text("mine")
