@@ -177,6 +177,31 @@ def unused(rank: int, size: int) -> dict[str, Any]:
     return found
 
 
+def used_before(rank: int, size: int, compiled: bool) -> list[Any]:
+    """Gradients after backwards without reduction through one branch, and one with it through the other."""
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+
+    def accumulate(weight: Any) -> None:
+        with model.no_sync():
+            (model(1) * weight).backward()
+
+    run = genesis.compile(accumulate) if compiled else accumulate
+    found = []
+    for step in range(3):
+        model.zero_grad()
+        run(genesis.tensor(1.0 + rank + step))
+        model(0).backward()
+        found.append([None if p.grad is None else p.grad.tolist() for p in model.parameters()])
+    return found
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_was_used_before_the_backward_that_reduces_is_reduced_with_it(two: Ranks, compiled: bool) -> None:
+    """It was taken for unused: each rank kept gradients of its own, and the ranks' models parted."""
+    first, second = two(used_before, compiled)
+    assert first == second == [[[2, 2], [3 + 2 * step, 3 + 2 * step], None] for step in range(3)]
+
+
 def test_unused_parameters(two: Ranks) -> None:
     for found in two(unused):
         assert (found["a"], found["b"], found["never"]) == ([1, 1], [1, 1], None)

@@ -97,6 +97,7 @@ class DistributedDataParallel(Module):
         self.require_backward_grad_sync = True
         self.joining: Joining | None = None
         self._expects_backward = False  # of the module, so that the replay of a captured forward sets it, too
+        self._unreduced: tuple[int, ...] = ()  # parameters that got gradients since the last reduction (ids)
         self._buffers_differ = True
         self._reducer = _Reducer(group, trained, bucket_cap_mb, find_unused_parameters)
         observe_backward(self)
@@ -115,11 +116,17 @@ class DistributedDataParallel(Module):
             return self.module(*args, **kwargs)
 
     def accumulated(self, tensors: Sequence[Any]) -> None:
-        """A backward has ended: reduce its gradients, if it is the first one behind a forward with synchronization."""
+        """A backward has ended: reduce its gradients, if it is the first one behind a forward with synchronization,
+        and with them those that others have left since the last such one."""
         reached = set(map(id, tensors))
-        if self._expects_backward and self._reducer.is_of_one(reached):
+        if not self._reducer.is_of_one(reached):
+            return
+        if self._expects_backward:
             self._expects_backward = False
-            self._reducer.reduce(reached, self.joining)
+            self._reducer.reduce(reached.union(self._unreduced), self.joining)
+            self._unreduced = ()
+        elif self.find_unused_parameters:
+            self._unreduced = self._reducer.own(reached.union(self._unreduced))
 
     def no_sync(self) -> Temporary:
         """A context in which forwards begin backwards that only accumulate; the first one after it reduces all that
@@ -210,6 +217,10 @@ class _Reducer:
     def is_of_one(self, reached: set[int]) -> bool:
         """Whether a parameter is among the tensors (their ids)."""
         return not reached.isdisjoint(map(id, self._parameters))
+
+    def own(self, reached: set[int]) -> tuple[int, ...]:
+        """Which of the tensors (their ids) are parameters, in the order of these."""
+        return tuple(id(p) for p in self._parameters if id(p) in reached)
 
     def reduce(self, reached: set[int], joining: Joining | None) -> None:
         """Reduce what a backward has given gradients.
