@@ -11,6 +11,11 @@ when: these run where what needs them does, and `overlap_collectives` places the
 What only the last collectives need comes late, though it could run long before, as a tied table's product of the loss:
 then it hides what is reduced before it. What it reads is kept meanwhile, for which the most that is alive at one time
 may grow by `config.prefetch_bytes`. Where that is not enough only what stands behind backward moves.
+
+What no collective needs, the updates of parameters among it, stands in the order in which what it needs arrives. In the
+order of results the last bucket's update is first, and a CUDA graph, which starts its branches in the order of their
+nodes and some of them one behind another, kept the first bucket's update until the last one's was done (GPT-2 on two
+H200s: 0.25 ms of a step with nothing beside it).
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from genesis.ir.flops import is_product
+from genesis.passes.fusion.awaited import awaited
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.schedule import Lives
 
@@ -26,8 +32,8 @@ from genesis.passes.memory.schedule import Lives
 def reduce_early(schedule: Schedule, budget: int) -> Schedule:
     """The schedule with all that a collective needs, and itself, before what it does not need.
 
-    before: matmul x1, matmul x0, matmul w0, matmul w1, all_reduce w1, all_reduce w0
-    after:  matmul x1, matmul w1, all_reduce w1, matmul x0, matmul w0, all_reduce w0
+    before: matmul x1, matmul x0, matmul w0, matmul w1, all_reduce w1, all_reduce w0, adamw w0, adamw w1
+    after:  matmul x1, matmul w1, all_reduce w1, matmul x0, matmul w0, all_reduce w0, adamw w1, adamw w0
 
     Args:
         budget: bytes by which the most that is alive at one time may grow.
@@ -62,7 +68,8 @@ def _in_turn(groups: tuple[Group, ...], before: list[set[int]], late: bool) -> I
                 done.update(range(number))
                 yield from range(number)
             yield number
-    yield from range(len(groups))
+    arrives = [-1 if waits.last is None else waits.last for waits in awaited(groups)]
+    yield from sorted(range(len(groups)), key=lambda at: (arrives[at], at))
 
 
 def _turns(groups: tuple[Group, ...], before: list[set[int]]) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from genesis.codegen.cpu import lower
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import group_per_op
@@ -42,6 +44,22 @@ def test_each_reduction_comes_right_behind_what_it_reduces() -> None:
     for at, group in enumerate(found.groups):
         before = {x for other in found.groups[:at] for x in other.outputs}
         assert all(x in before for x in group.inputs if x in made), "a value is read before it is made"
+
+
+def test_updates_stand_in_the_order_in_which_their_gradients_arrive() -> None:
+    """The program has the first layer's first, whose gradient comes last."""
+    given = backward(3)
+    given = replace(given, groups=tuple(  # as a GPU's grouping names them
+        replace(group, kind="collective") if group.collective is not None else group for group in given.groups))
+    found = reduce_early(given, 0)
+
+    def updates(schedule: Schedule) -> list[int]:
+        """The layers whose weights are updated, in order."""
+        layer = {value: at for at, (_, value) in enumerate(schedule.graph.updates)}
+        return [layer[group.outputs[0]] for group in schedule.groups if group.nodes[0].op.name == "sub"]
+
+    assert updates(given) == [0, 1, 2]
+    assert updates(found) == [2, 1, 0]
 
 
 def test_a_gather_of_what_is_in_memory_pulls_nothing_ahead_and_stays() -> None:
