@@ -40,7 +40,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     # what a call of a collective asks for the data's way to other processes
-    "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives"),
+    "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives",
+                                                   "genesis.runtime.ledger"),
     # how a plan for several sizes writes these down, and compares them: two tables without imports of their own
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place", "genesis.ir.polynomials", "genesis.ir.size_ranges"),
     # the op of a call that failed, and what is said of it: the same words as while recording

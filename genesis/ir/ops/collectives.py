@@ -182,6 +182,6 @@ reduce_gradients = Op("reduce_gradients", "collective", _reduced_gradients, attr
                       differentiable=False,
                       doc="The mean over all processes of each operand: gradients, about in the order in which "
                           "backward makes them. The pass `bucket_gradients` makes an all_reduce of each bucket, of at "
-                          "most `cap` bytes (the first of at most `first`); 0 lets the pass decide.")
+                          "most `cap` bytes (the first of at most `first`).")
 
 

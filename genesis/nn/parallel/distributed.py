@@ -24,6 +24,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import collectives as ops
 from genesis.ir.types import uint8
 from genesis.nn.modules.module import Module
+from genesis.nn.parallel.bucket_size import HOST_RATE, bus_rate, cap_for
 from genesis.nn.parallel.grad_bucket import reduce_by_hook
 from genesis.nn.parallel.joining import Joining, joined
 from genesis.ops.creation import tensor, zeros_like
@@ -54,7 +55,7 @@ class DistributedDataParallel(Module):
         init_sync: begin with the first process' parameters and buffers.
         process_group: the group; None for all.
         bucket_cap_mb: MiB of gradients that are reduced by one call. None: as many as cost least, by the bytes of all
-            (`passes/graph/bucket_gradients.py`).
+            (`nn/parallel/bucket_size.py`).
         find_unused_parameters: parameters may be left out of a loss, by some or by all processes. Which of them were
             used is asked at each backward, so that the step is no longer one program.
         check_reduction, gradient_as_bucket_view, static_graph: accepted for torch's sake.
@@ -100,9 +101,10 @@ class DistributedDataParallel(Module):
         self._unreduced: tuple[int, ...] = ()  # parameters that got gradients since the last reduction (ids)
         self._buffers_differ = True
         self._reducer = _Reducer(group, trained, bucket_cap_mb, find_unused_parameters)
+        rate = self._reducer.rate = bus_rate(p.device for _, p in trained)
         observe_backward(self)
         if init_sync:
-            self._begin_alike(buffers=broadcast_buffers or forward_sync_buffers is not None)
+            self._reducer.rate = self._begin_alike(rate, broadcast_buffers or forward_sync_buffers is not None)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""
@@ -173,12 +175,14 @@ class DistributedDataParallel(Module):
         if buffers:
             _broadcast(self.process_group, buffers, 0 if self.joining is None else self.joining.source())
 
-    def _begin_alike(self, buffers: bool) -> None:
-        """Check that all processes have equal structures, and take the first one's values, with or without buffers."""
+    def _begin_alike(self, rate: float, buffers: bool) -> float:
+        """Check that all processes have equal structures, and take the first one's values, with or without buffers;
+        the least of their rates."""
         held = [*self.module.named_parameters(), *self.module.named_buffers()]
         own = [(name, tuple(x.shape), x.dtype.name) for name, x in held]
-        found: list[Any] = [None] * self.process_group.size()
-        dist.all_gather_object(found, own, self.process_group)
+        told: list[Any] = [None] * self.process_group.size()
+        dist.all_gather_object(told, (rate, own), self.process_group)
+        found = [each for _, each in told]
         for place, theirs in enumerate(found):
             if theirs != found[0]:
                 here, there = next(((a, b) for a, b in zip(found[0], theirs, strict=False) if a != b),
@@ -188,6 +192,7 @@ class DistributedDataParallel(Module):
         tensors = [*self.module.parameters(), *(self.module.buffers() if buffers else ())]
         _broadcast(self.process_group, tensors)
         engine.materialize(tensors)
+        return float(min(each for each, _ in told))
 
 
 def _broadcast(group: ProcessGroup, tensors: Sequence[Tensor], source: int = 0) -> None:
@@ -204,6 +209,7 @@ class _Reducer:
 
     Attributes:
         hook: reduces buckets, and its state; None: they are one op.
+        rate: bytes a second that all ranks' bus moves at least (`bucket_size.bus_rate`).
     """
 
     def __init__(self, group: ProcessGroup, trained: Sequence[tuple[str, Tensor]], cap_mb: float | None,
@@ -212,7 +218,8 @@ class _Reducer:
         self._group, self._finds_unused = group, finds_unused
         self._names = [name for name, _ in reversed(trained)]  # about the order in which backward makes gradients
         self._parameters = [p for _, p in reversed(trained)]
-        self._cap = 0 if cap_mb is None else max(int(cap_mb * 2**20), 1)  # bytes; 0 lets the pass decide
+        self._cap = 0 if cap_mb is None else max(int(cap_mb * 2**20), 1)  # bytes; 0: as many as cost least
+        self.rate = HOST_RATE
 
     def is_of_one(self, reached: set[int]) -> bool:
         """Whether a parameter is among the tensors (their ids)."""
@@ -270,8 +277,9 @@ class _Reducer:
         for g in found:
             by_device.setdefault(g.device, []).append(g)
         for gradients in by_device.values():
-            self._group.record(ops.reduce_gradients, gradients, gradients, first=min(FIRST_BUCKET, self._cap),
-                               cap=self._cap)
+            cap = self._cap or cap_for(sum(g.nbytes for g in gradients), self.rate, self._group.size())
+            first = min(FIRST_BUCKET, cap) if self._cap else cap
+            self._group.record(ops.reduce_gradients, gradients, gradients, first=first, cap=cap)
 
     def _used_by_any(self, parameters: list[Tensor], reached: set[int]) -> list[Tensor]:
         """Those of the parameters that the loss of some process depends on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from genesis.ir.parser import parse
 from genesis.ir.printer import print_graph
 from genesis.ir.verify import verify
+from genesis.nn.parallel.bucket_size import cap_for
 from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
 
@@ -47,15 +48,21 @@ graph({inputs}, %{order}: i32[1]) {{
     return [len(node.inputs) - 1 for node in graph.nodes if node.op.name == "all_reduce"]
 
 
-def test_where_nobody_says_how_large_they_are_buckets_grow_with_the_root_of_the_whole() -> None:
-    """8 MiB in all have buckets of 13 MiB, which is one, 64 have buckets of 39, 256 of 78, and 192 of 67: there a table
-    of 128 MiB, larger than any, is a bucket of its own."""
+def test_buckets_are_as_large_as_is_said_and_grow_with_the_root_of_the_whole_where_nobody_says() -> None:
+    """On four H200s 8 MiB in all have buckets of 13 MiB, which is one, 64 have buckets of 38, 256 of 76, and 192 of 66:
+    there a table of 128 MiB, larger than any, is a bucket of its own. On PCIe they are a quarter as large."""
     layer = 8 << 20
+
+    def chosen(sizes: list[int], rate: float = 3.6e11) -> list[int]:
+        cap = cap_for(sum(sizes), rate, 4)
+        return buckets(sizes, cap, cap)
+
     assert buckets([layer] * 8, 1 << 20, 25 << 20) == [1, 3, 3, 1], "as the user says"
-    assert buckets([layer // 8] * 8, 0, 0) == [8]
-    assert buckets([layer] * 8, 0, 0) == [4, 4]
-    assert buckets([layer] * 32, 0, 0) == [9, 9, 9, 5]
-    assert buckets([layer] * 8 + [16 * layer], 0, 0) == [8, 1]
+    assert chosen([layer // 8] * 8) == [8]
+    assert chosen([layer] * 8) == [4, 4]
+    assert chosen([layer] * 32) == [9, 9, 9, 5]
+    assert chosen([layer] * 8 + [16 * layer]) == [8, 1]
+    assert chosen([layer] * 8, 2e10) == [1] * 8 and chosen([layer] * 32, 2e10) == [2] * 16
 
 
 def test_programs_without_gradients_to_reduce_stay() -> None:
