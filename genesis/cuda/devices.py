@@ -7,6 +7,7 @@ from typing import Any
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.pending import live_pending
 from genesis.ir.types import Device
+from genesis.ops.creation import follow_current_gpu
 from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda import stream as cuda_stream
 from genesis.runtime.cuda.cuda_python_driver import driver
@@ -55,6 +56,7 @@ def set_device(device: AnyDevice) -> None:
     index = device_index(device)
     if index >= 0:
         cuda_stream.set_current_device(index)
+        follow_current_gpu(index)
 
 
 class device:

@@ -40,6 +40,8 @@ __all__ = ["as_tensor", "asarray", "empty", "empty_like", "fill", "full", "full_
 
 DeviceLike = Device | str | int | None
 _default_device = cpu
+_followed: Device | None = None
+"""The default device, where it was named without a number: it is the GPU that is current when a tensor is made."""
 
 
 def device_from(device: DeviceLike) -> Device:
@@ -84,9 +86,17 @@ def get_default_device() -> Device:
 
 
 def set_default_device(device: DeviceLike) -> None:
-    """Where tensors are made when nothing else is said."""
-    global _default_device
+    """Where tensors are made when nothing else is said; "cuda" is the GPU that is the current one by then."""
+    global _default_device, _followed
     _default_device = device_from(device)
+    _followed = _default_device if device == "cuda" and isinstance(device, str) else None
+
+
+def follow_current_gpu(index: int) -> None:
+    """The current GPU is another one; inside of a device's context that device stays the default."""
+    global _default_device, _followed
+    if _followed is not None and _default_device is _followed:
+        _default_device = _followed = Device("cuda", index)
 
 
 @functools.cache

@@ -153,6 +153,34 @@ def test_the_current_device():
     assert Device("cuda").index == 0
 
 
+def test_the_default_device_named_without_a_number_is_the_gpu_that_is_current_when_a_tensor_is_made():
+    """A rank's script says `set_default_device("cuda")` before `cuda.set_device(local_rank)`: all ranks' tensors were
+    on the first GPU."""
+    cuda_python_driver.install(HostDriver(devices=2))
+    try:
+        genesis.set_default_device("cuda")
+        assert genesis.ones(1).device is Device("cuda", 0)
+
+        @genesis.compile
+        def made():
+            return genesis.ones(2) + 1
+
+        made(), made()
+        cuda.set_device(1)
+        assert genesis.ones(1).device is genesis.get_default_device() is Device("cuda", 1) is made().device
+        with cuda.device(0):
+            assert genesis.ones(1).device is Device("cuda", 0) is made().device
+        assert genesis.ones(1).device is Device("cuda", 1)
+        with Device("cpu"):
+            cuda.set_device(0)
+            assert genesis.ones(1).device.type == "cpu"
+        genesis.set_default_device("cuda:0")
+        cuda.set_device(1)
+        assert genesis.ones(1).device is Device("cuda", 0)
+    finally:
+        genesis.set_default_device("cpu")
+
+
 def test_copies_between_gpus():
     cuda_python_driver.install(HostDriver(devices=2))
     there = CUDAStorage(4, Device("cuda", 1))
