@@ -1,6 +1,7 @@
 """Start a script in several processes of this host, which find each other.
 
     genesis launch -n 4 train.py --epochs 3
+    genesis launch -n 2 -m genesis why train.py
 
 Each gets what torchrun would set: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Output of rank 0 is shown as
 it comes; the others' only what they write to stderr. When one fails, the others have a while to say why, then they are
@@ -30,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--nproc", type=int, required=True, help="how many processes")
     parser.add_argument("--port", type=int, default=0, help="where rank 0 serves the store (a free port)")
     parser.add_argument("--all-output", action="store_true", help="show what all ranks write, not only rank 0")
-    parser.add_argument("script", help="a Python file")
+    parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as `python -m` takes one")
+    parser.add_argument("script", help="a Python file, or the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
+    parser.set_defaults(rest=[])  # what is behind a --, which is the script's, too
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.nproc < 1:
         print("genesis launch: -n is at least 1", file=sys.stderr)
         return 2
-    processes = start([sys.executable, arguments.script, *arguments.arguments], arguments.nproc, arguments.port,
+    command = [sys.executable, *["-m"] * arguments.module, arguments.script, *arguments.arguments]
+    processes = start([*command, *(["--", *arguments.rest] if arguments.rest else [])], arguments.nproc, arguments.port,
                       arguments.all_output)
     try:
         return wait(processes)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
+
+from genesis.runtime.collectives import rank_of_job
 
 # A subcommand is a module here with `HELP`, `add_arguments(parser)` and `run(arguments) -> exit status`.
 COMMANDS = ("cache", "cache_prompt", "chat", "data", "demo", "dump", "eval", "finetune", "generate", "launch", "ops",
@@ -15,7 +19,8 @@ COMMANDS = ("cache", "cache_prompt", "chat", "data", "demo", "dump", "eval", "fi
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `genesis argv...`; returns the exit status.
 
-    What follows a `--` is not ours: it goes, as `arguments.rest`, to a command that has a default for that.
+    What follows a `--` is not ours: it goes, as `arguments.rest`, to a command that has a default for that. In a job of
+    several ranks the first one alone writes to stdout.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
@@ -29,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif cut < len(words):
         parser.error("this command takes nothing after --")
     try:
-        return arguments.run(arguments)
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if rank_of_job() else nullcontext():
+            return arguments.run(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from genesis.cli.script import run_script
 from genesis.ir.suggest import did_you_mean
+from genesis.runtime.collectives import rank_of_job
 
 HELP = "run a script and say where its time and memory went"
 
@@ -24,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("script", help="the Python file to run")
     parser.set_defaults(rest=[])  # the script's own arguments, after --
-    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto; packed where it ends with .gz")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto; packed where it ends with .gz; of "
+                        "several ranks each but the first adds its number to the name")
     parser.add_argument("--rows", type=int, default=30, help="rows of kernels (default: 30)")
     parser.add_argument("--sort", default="device_time_total", metavar="COLUMN",
                         help="the column that rows are sorted by (default: device_time_total)")
@@ -51,5 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
         status = run_script(arguments.script, arguments.rest)
     found.print_stats(arguments.sort, arguments.rows)
     if trace is not None:
-        found.export_chrome_trace(trace)
+        rank = rank_of_job()
+        found.export_chrome_trace(trace.with_stem(f"{trace.stem}.rank{rank}") if rank else trace)
     return status

@@ -194,6 +194,12 @@ LAUNCHERS: Final = (
 """(launcher, its variables for rank, world size and local rank), in the order in which they are looked for."""
 
 
+def rank_of_job() -> int:
+    """The number of this process among those that a launcher started; 0 where there is none."""
+    told = next((os.environ[rank] for _, rank, size, _ in LAUNCHERS if rank in os.environ and size in os.environ), "0")
+    return int(told) if told.isdigit() else 0
+
+
 def ranks() -> int:
     """How many processes the job has, as far as its groups and who launched it tell."""
     told = next((os.environ[size] for _, rank, size, _ in LAUNCHERS if rank in os.environ and size in os.environ), "1")

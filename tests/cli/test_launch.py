@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,14 @@ def test_each_rank_knows_its_place_and_the_first_is_heard(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "rank 0 of 3 ['--lr', '3'] 127.0.0.1\n")
     everyone = launch(tmp_path, options=("--all-output",))
     assert sorted(line.split()[1] for line in everyone.stdout.splitlines()) == ["0", "1", "2"]
+
+
+def test_a_module_is_started_as_python_does_and_what_is_behind_two_dashes_goes_to_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "-m", "genesis", "launch", "-n", "1", "-m", "script", "a", "--", "--b"],
+                          capture_output=True, text=True, timeout=120, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(tmp_path)])})
+    assert (done.returncode, done.stdout) == (0, "rank 0 of 1 ['a', '--', '--b'] 127.0.0.1\n"), done.stderr
 
 
 def test_the_status_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:

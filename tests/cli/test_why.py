@@ -118,3 +118,13 @@ genesis.eval(genesis.cat([x @ a, x @ b], 1), genesis.cat([x @ a.sin(), x @ c], 1
     assert "matmul has a kernel of its own; 1 of its results is written where its concatenation lies" in text
     assert "concat: its parts were written where it lies: nothing is left to do" in text
     assert "not fused, because this part lies at no multiple of 16 bytes: the concatenation is copied:" in text
+
+
+@pytest.mark.parametrize("rank, heard", [("0", True), ("1", False)])
+def test_of_several_ranks_the_first_alone_reports(rank: str, heard: bool, tmp_path: Path,
+                                                  capsys: pytest.CaptureFixture[str],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranks of `torchrun -m genesis why train.py` printed the same report, line by line beside each other."""
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert bool(why(tmp_path, capsys)) is heard
