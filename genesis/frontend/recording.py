@@ -20,7 +20,7 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
 from genesis.frontend.views import VIEWS, View
 from genesis.ir.errors import Misfit, failure, is_foreign, not_a_tensor, not_an_operand
-from genesis.ir.node import Node, Op, make, number, set_operand_class
+from genesis.ir.node import Node, Op, make, make_apart, number, set_operand_class
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, recompute
 from genesis.ir.source import here, here_in
@@ -310,6 +310,10 @@ def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = (), inside: int = 2, ca
         called: the public function, for errors, where the op's name is another one.
     """
     try:
+        if op.differentiable:
+            for node in nodes:
+                if node.needs_grad:
+                    return make_apart(op, nodes, attrs, here(inside))
         return make(op, nodes, attrs, here(inside))
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
         raise _unfit(called or op.name, nodes, error) from None

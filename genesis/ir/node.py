@@ -297,20 +297,20 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
             return found
     type_key: tuple
     result: Types | None
-    if count != 1:
-        type_key = (op, attrs, *[x.type for x in inputs])
-        result = _result_types.get(type_key)
-    elif type(kind := inputs[0].type) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
-        type_key, result = (), op.infer(kind, *attrs)
-    else:  # most have one, and need no list
-        type_key = (op, attrs, kind)
+    if count == 1:
+        kind = inputs[0].type
+        if type(kind) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
+            type_key, result = (), op.infer(kind, *attrs)
+        else:
+            type_key = (op, attrs, kind)
+            result = _result_types.get(type_key)
+    else:  # written out: a comprehension's call takes as long as the rest of the look-up
+        type_key = ((op, attrs, inputs[0].type, inputs[1].type) if count == 2 else
+                    (op, attrs, inputs[0].type, inputs[1].type, inputs[2].type) if count == 3 else
+                    (op, attrs, *[x.type for x in inputs]))
         result = _result_types.get(type_key)
     if result is None:
-        if _is_operand(attrs):
-            raise TypeError(f"{op.name}: an attribute is a tensor, not a number")
-        if len(_result_types) > MOST_RESULT_TYPES:
-            _result_types.clear()
-        result = _result_types[type_key] = op.infer(*type_key[2:], **dict(zip(op.attrs, attrs, strict=True)))
+        result = _infer(type_key)
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs
     node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
@@ -325,6 +325,39 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
         else:
             node.needs_grad = op.name == "watch"
     _table[key] = weakref.ref(node, MethodType(_forget, key))
+    return node
+
+
+def _infer(type_key: tuple) -> Types:
+    """The type of a result by (op, attributes, types of the operands), which is remembered."""
+    op, attrs, *operands = type_key
+    if _is_operand(attrs):
+        raise TypeError(f"{op.name}: an attribute is a tensor, not a number")
+    if len(_result_types) > MOST_RESULT_TYPES:
+        _result_types.clear()
+    result: Types = op.infer(*operands, **dict(zip(op.attrs, attrs, strict=True)))
+    _result_types[type_key] = result
+    return result
+
+
+def make_apart(op: Op, inputs: tuple[Node, ...], attrs: tuple = (),
+               source: Source | TextSource | None = None) -> Node:
+    """`make` for a value that one tensor is going to show, and that a gradient flows through, as through one of its
+    operands: no equal node is looked for, and none will be found that is this one. Such a node is its tensor's own
+    (`Node.shown`), so the table would hold it for nothing: half a microsecond to make and free one, and a third of the
+    objects that Python's collector counts (`benchmarks/recording.py`)."""
+    type_key = ((op, attrs, inputs[0].type, inputs[1].type) if len(inputs) == 2 else
+                (op, attrs, inputs[0].type) if len(inputs) == 1 else (op, attrs, *[x.type for x in inputs]))
+    result = _result_types.get(type_key)
+    if result is None:
+        result = _infer(type_key)
+    node = _new_node(Node)
+    node.op, node.inputs, node.attrs = op, inputs, attrs
+    node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
+    node.buffer = node.hooks = node.boundary = None
+    node.shown = False
+    node.needs_grad = type(result) is tuple or result.dtype.kind == "float"  # type: ignore[union-attr]
+    node.number = _next_number()
     return node
 
 
@@ -400,10 +433,15 @@ def number(value: bool | int | float) -> Node:
         from genesis.ir.errors import failure
         raise failure("number", f"{value} is not in the range of any integer dtype", error=OverflowError,
                       hint="a float holds it")
-    attrs = (value, kind)
+    op, attrs = OPS["number"], (value, kind)
     if value == 0 or _apart:  # signed zeros are equal keys, and must stay two values
-        return unique(OPS["number"], (), attrs, attrs[1])
-    return make(OPS["number"], (), attrs)
+        return unique(op, (), attrs, kind)
+    entry = _table.get(key := (op, attrs))  # as in `make`, which would look for a type, too, and work it out: values
+    found = entry() if entry is not None else None  # that a program never had before are common
+    if found is None:
+        found = unique(op, (), attrs, kind, _source)
+        _table[key] = weakref.ref(found, MethodType(_forget, key))
+    return found
 
 
 def _plain(value: object) -> bool | int | float:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import genesis
+from genesis.engine.plan_lookup import last_plan
 from genesis.ir import OPS, literal, make
 from genesis.ir import node as nodes
+from genesis.runtime.plan import Call
 
 
 def sine(of: Any) -> Any:
@@ -45,3 +48,31 @@ def test_no_line_of_python_runs_where_a_node_ends() -> None:
     finally:
         sys.setprofile(None)
     assert calls == []
+
+
+def test_a_recorded_value_that_gradients_flow_through_is_in_no_table() -> None:
+    """It is its tensor's own: to look for an equal one, and to be found, would be for nothing."""
+    x = genesis.full((3,), 0.25, requires_grad=True)
+    y, z = x.exp(), x.exp()
+    held = [entry() for entry in nodes._table.values()]
+    assert y.storage.node is not z.storage.node
+    assert y.storage.node not in held and z.storage.node not in held
+    with genesis.no_grad():
+        assert x.sin().storage.node is x.sin().storage.node
+
+
+def test_equal_values_of_two_tensors_are_computed_once() -> None:
+    x = genesis.full((3,), 0.25, requires_grad=True)
+    (x.exp() * x.exp()).tolist()
+    plan = last_plan()
+    assert plan is not None
+    assert [call.label.split()[0] for call in plan.plan.steps if isinstance(call, Call)].count("exp") == 1
+
+
+def test_equal_numbers_are_one_node_until_it_ends() -> None:
+    before = len(nodes._table)
+    first = nodes.number(0.8125)
+    assert nodes.number(0.8125) is first and first.type.weak and len(nodes._table) == before + 1
+    assert nodes.number(0.0) is not nodes.number(0.0)
+    del first
+    assert len(nodes._table) == before
