@@ -12,6 +12,8 @@ import torch
 from genesis.codegen.cpu.lowerings import fold_numbers, lowering_for, torch_dtype
 from genesis.ir import Node
 from genesis.ir.graph import topological
+from genesis.ir.types import float32, float64, tensor_type
+from genesis.runtime.cpu.number_tensors import operand_tensor
 
 
 def to_torch(x: np.ndarray) -> torch.Tensor:
@@ -69,7 +71,38 @@ def _call(lowering: Any, node: Node, operands: list[Any]) -> Any:
     lowering.function(outs, *operands, **node.attributes)
     if lowering.allocates and all(x.is_contiguous() for x in operands if isinstance(x, torch.Tensor)):
         _check_allocated(lowering.function((None,) * len(outs), *operands, **node.attributes), outs, operands)
+    if lowering.direct is not None:
+        _check_direct(lowering, node, operands, outs[0])
     return outs if isinstance(node.type, tuple) else outs[0]
+
+
+def _check_direct(lowering: Any, node: Node, operands: list[Any], expected: torch.Tensor) -> None:
+    """The call that a plan makes once it has run a few times has the same bits, numbers given as tensors or not."""
+    computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
+        x.type.dtype for x in node.inputs if not x.type.weak)
+    types = [x.type for x in node.inputs]
+    for i in lowering.as_tensors if computed_in in (float32, float64) else ():
+        if not isinstance(operands[i], torch.Tensor):
+            operands, types[i] = operands.copy(), tensor_type((), computed_in)
+            operands[i] = operand_tensor(operands[i], torch_dtype(computed_in))
+            out = torch.empty_like(expected)
+            lowering.function((out,), *operands, **node.attributes)
+            assert bits(out) == bits(expected), f"{node!r} of a number as a tensor"
+    if lowering.direct_for is not None and not lowering.direct_for(tuple(types), node.attributes):
+        return
+    function, _, keyword = lowering.direct
+    given = [*operands, *lowering.direct.arguments(node.attributes)]
+    out = torch.empty_like(expected)
+    function(*given, **{keyword: out})
+    assert bits(out) == bits(expected), f"{node!r} called directly"
+    if lowering.allocates and all(x.is_contiguous() for x in operands if isinstance(x, torch.Tensor)):
+        made = function(*given)
+        assert made.dtype is out.dtype and bits(made) == bits(expected), f"{node!r} called directly, in new memory"
+
+
+def bits(x: torch.Tensor) -> bytes:
+    """The elements, byte by byte: both zeros and all NaNs differ."""
+    return x.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _check_allocated(made: Any, outs: tuple[torch.Tensor, ...], operands: list[Any]) -> None:

@@ -39,6 +39,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
                          "genesis.runtime.own_threads"),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
+    # what a lowering and the executor know of numbers that torch takes as tensors
+    "genesis.codegen.cpu.lowerings": ("genesis.ir", "genesis.passes", "genesis.codegen", *PLAN,
+                                      "genesis.runtime.cpu.number_tensors"),
     # what a call of a collective asks for the data's way to other processes
     "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives",
                                                    "genesis.runtime.ledger"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
-from genesis.ir.types import Device, TensorType
+from genesis.ir.types import Device, DType, TensorType
 
 if TYPE_CHECKING:
     from genesis.ir.misplaced import Line
@@ -230,9 +230,45 @@ Step = Launch | Copy | Collective
 Edges = tuple[tuple[int, ...], ...]
 """The numbers of the steps that each step waits for, in order."""
 
-Register = Place | bool | int | float | None
-"""What a register of a CPU plan starts as: a place in memory or in the numbers, a literal number, or None for a value
-that a call makes."""
+@dataclass(frozen=True)
+class NumberTensor:
+    """A register of a CPU plan that holds a number as a tensor without dimensions.
+
+    torch makes such a tensor of each number that it is given, which takes longer than a small kernel.
+
+    Attributes:
+        value: a literal, or its place among the plan's numbers.
+        dtype: of the tensor.
+    """
+
+    value: Place | bool | int | float
+    dtype: DType
+
+
+Register = Place | NumberTensor | bool | int | float | None
+"""What a register of a CPU plan starts as: a place in memory or in the numbers, a literal number, a number as a tensor,
+or None for a value that a call makes."""
+
+
+class Direct(NamedTuple):
+    """The call of torch's that is all there is to a `Call`: `function(*operands, *after, out=result)`.
+
+    Attributes:
+        function: it may allocate its result where that has no place of its own; then nothing is passed for it.
+        after: what stands behind the operands: names of the call's attributes, or other values; None is all of the
+            attributes, in order.
+        out: the keyword of the result.
+    """
+
+    function: Callable[..., object]
+    after: tuple[object, ...] | None = ()
+    out: str = "out"
+
+    def arguments(self, attributes: Mapping[str, object]) -> list[object]:
+        """What stands behind the operands of a call with these attributes."""
+        if self.after is None:
+            return list(attributes.values())
+        return [attributes[x] if isinstance(x, str) else x for x in self.after]
 
 
 @dataclass(frozen=True)
@@ -244,7 +280,7 @@ class Call:
     that could also write to a place) or "number" (the result is a Python number).
     `late(outs, *operands, **attributes)` returns the calls into C that do what an "out" call does. From the first call
     on that writes to an input's place, each has one; what it raises and allocates it does before.
-    `direct(*operands, out=place)` is all that an "out" or "made" call of one result without attributes does.
+    `direct` is all that an "out" or "made" call of one result does.
     `line()` is the user's line that it was first made for.
     """
 
@@ -255,7 +291,7 @@ class Call:
     attributes: dict[str, object] = field(default_factory=dict)
     label: str = ""
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
-    direct: Callable[..., object] | None = None
+    direct: Direct | None = None
     line: Callable[[], Line] | None = None
 
 
@@ -342,5 +378,5 @@ class Memories(list[M]):
         self.stamp = object()
 
 
-__all__ = ["Call", "Check", "Collective", "Copy", "Edges", "KernelImage", "Launch", "Memories", "Place", "Plan",
-           "Rewritten", "Step", "Table"]
+__all__ = ["Call", "Check", "Collective", "Copy", "Direct", "Edges", "KernelImage", "Launch", "Memories",
+           "NumberTensor", "Place", "Plan", "Rewritten", "Step", "Table"]

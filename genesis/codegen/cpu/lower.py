@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
+from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for, torch_dtype
+from genesis.codegen.cpu.lowerings.dtypes import is_in_range
 from genesis.ir.graph import topological
 from genesis.ir.misplaced import line_of
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
+from genesis.ir.types import float32, float64, tensor_type
 from genesis.passes.graph.memory_order import in_order
 from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
-from genesis.runtime.plan import Call, Register
+from genesis.runtime.plan import Call, NumberTensor, Register
 
 
 def supports(node: Node) -> bool:
@@ -160,16 +162,22 @@ class _Lowerer:
                                    node.attributes, node.op.name))
 
     def _group(self, group: Group) -> None:
-        node = group.nodes[0]
-        args = tuple(self._operand(x) for x in inputs_read(node))
+        node, operands = group.nodes[0], inputs_read(group.nodes[0])
         row = _lowering(node)
+        as_tensors = self._numbers_as_tensors(node, operands, row)
+        args = tuple(as_tensors[i] if i in as_tensors else self._operand(x) for i, x in enumerate(operands))
         outs = tuple(self._value(output) for output in group.outputs)
         line = partial(line_of, node.source)
         label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(
-                x.type.weak or in_order(x) for x in inputs_read(node)) else row.kind
-            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, row.direct, line))
+                x.type.weak or in_order(x) for x in operands) else row.kind
+            direct = row.direct
+            if direct is not None and row.direct_for is not None:
+                types = tuple(x.type if i not in as_tensors else tensor_type((), node.type.dtype)
+                              for i, x in enumerate(operands))
+                direct = direct if row.direct_for(types, node.attributes) else None
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, direct, line))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
@@ -179,6 +187,32 @@ class _Lowerer:
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
                 self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy", _copy_late))
+
+    def _numbers_as_tensors(self, node: Node, operands: Sequence[Node], row: Lowering) -> dict[int, int]:
+        """Position → register of the numbers among the operands that the call takes as tensors."""
+        places = [i for i in row.as_tensors
+                  if operands[i].type.weak and operands[i].op in (leaves.const, leaves.scalar)]
+        if not places:
+            return {}
+        computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
+            x.type.dtype for x in operands if not x.type.weak)
+        if computed_in not in (float32, float64):
+            return {}
+        found = {}
+        for i in places:
+            number = operands[i]
+            if number.op is leaves.const:
+                value = number["value"]
+                if value.__class__ not in (bool, int, float):  # a symbolic size's is filled in later
+                    continue
+                if row.refuses_far and not is_in_range(value, torch_dtype(computed_in)):
+                    continue
+            elif row.refuses_far:
+                continue
+            else:
+                value = self.registers[self._operand(number)]
+            found[i] = self._register((number, computed_in), NumberTensor(value, computed_in))
+        return found
 
     def _only_returned(self, group: Group) -> bool:
         """May the call allocate its results? They are all outputs, and the program changes no memory that it is given:

@@ -23,9 +23,10 @@ from genesis.ir.place import Place
 from genesis.ir.types import TensorType
 from genesis.runtime.contexts import leaving
 from genesis.runtime.cpu.failed_call import told
+from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
-from genesis.runtime.plan import Call, Plan
+from genesis.runtime.plan import Call, Direct, NumberTensor, Plan, Register
 
 atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
 
@@ -99,6 +100,14 @@ def owned(result: torch.Tensor, type: TensorType, operands: Sequence[object]) ->
     return allocate(type.shape, torch_dtype(type)).copy_(result)
 
 
+def first_value(register: Register) -> Value:
+    """What a register holds before its plan runs."""
+    if isinstance(register, NumberTensor):
+        return None if isinstance(register.value, Place) else operand_tensor(
+            register.value, getattr(torch, register.dtype.name))
+    return None if isinstance(register, Place) else register
+
+
 def torch_dtype(type: TensorType) -> torch.dtype:
     """The dtype of a tensor of this type."""
     return getattr(torch, type.dtype.name)
@@ -138,6 +147,9 @@ class CPUExecutor:
         for index, start in enumerate(plan.registers):
             if isinstance(start, Place):
                 self.at[start.where].append((index, start))
+        self.number_tensors = [(index, x.value.index, getattr(torch, x.dtype.name))
+                               for index, x in enumerate(plan.registers)
+                               if isinstance(x, NumberTensor) and isinstance(x.value, Place)]
         made = {index for call in plan.steps if isinstance(call, Call) and call.kind in ("fresh", "made")
                 for index in call.outs}
         self.outputs = [(index, place.type) for index, place in sorted(self.at["output"], key=lambda x: x[1].index)]
@@ -170,6 +182,8 @@ class CPUExecutor:
         changed = bound.bind(inputs)
         for index, place in self.at["numbers"]:
             registers[index] = numbers[place.index]
+        for index, number, dtype in self.number_tensors:
+            registers[index] = operand_tensor(numbers[number], dtype)
         if bound.arena_version != arena.version:
             bound.prepare(inputs)
         elif changed:
@@ -244,8 +258,9 @@ class _Bound:
         self.executor = executor
         self.runs = 0
         self.straight: StraightLine | None = None
-        self.registers: list[Value] = [None if isinstance(x, Place) else x for x in executor.plan.registers]
+        self.registers: list[Value] = list(map(first_value, executor.plan.registers))
         self.steps: list[PreparedCall] = []
+        self._direct: list[Direct | None] = []
         self.arena_version = -1
         self.unviewed = executor.inputs
         self._viewed: list[tuple[int, int, TensorType]] = []
@@ -315,7 +330,7 @@ class _Bound:
         made = {i for call in calls if call.kind != "out" for i in call.outs if i not in adopted}
         last = {index: at for at, call in enumerate(calls) for index in (*call.args, *call.outs)}
         given = {index for index, _ in self.executor.at["input"]}
-        late, self.steps = False, []
+        late, self.steps, self._direct = False, [], []
         for number, call in enumerate(calls):
             frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == number)
             late = late or (call.kind == "out" and not given.isdisjoint(call.outs))
@@ -324,13 +339,12 @@ class _Bound:
                 assert call.late is not None, f"{call.label} stands after what overwrites memory"
                 function, kind = call.late, "late"
             self.steps.append((function, call.args, call.outs, call.attributes, kind, frees))
+            self._direct.append(call.direct if kind in ("out", "made") and len(call.outs) == 1 else None)
 
     def write_out(self) -> None:
         """Make one function of the calls."""
         if len(self.steps) <= MOST_CALLS:
-            direct = {call.function: call.direct for call in self.executor.plan.steps
-                      if isinstance(call, Call) and call.direct is not None}
-            self.straight = StraightLine(self.steps, self.executor.adopted, owned, direct)
+            self.straight = StraightLine(self.steps, self.executor.adopted, owned, self._direct)
 
     def _copies(self, call: Call) -> bool:
         """True for a reshape whose operand's strides allow no view: it must run every time."""

@@ -6,17 +6,19 @@ what its number of Python statements costs (`benchmarks/host_time.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
-from genesis.runtime.cpu.executor import Started, owned, tensor_over, torch_dtype
+from genesis.runtime.cpu.executor import Started, first_value, owned, tensor_over, torch_dtype
 from genesis.runtime.cpu.failed_call import told
+from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
-from genesis.runtime.plan import Call, Plan, Register
+from genesis.runtime.plan import Call, NumberTensor, Plan
 
 
 def is_one_call(plan: Plan) -> bool:
@@ -37,9 +39,17 @@ class OneCall:
         self.plan = plan
         call, = plan.steps
         assert isinstance(call, Call)
-        self._outs = (None,) * len(call.outs)
-        self._operands = [_operand(plan.registers[i]) for i in call.args]
-        self._function, self._attributes = call.function, call.attributes
+        registers = list(enumerate([plan.registers[i] for i in call.args]))
+        self._operands = [first_value(x) for _, x in registers]
+        places = [(at, x) for at, x in registers if isinstance(x, Place)]
+        self._inputs = [(at, x.index, x.type) for at, x in places if x.where == "input"]
+        self._numbers = [(at, x.index) for at, x in places if x.where == "numbers"]
+        self._number_tensors = [(at, x.value.index, getattr(torch, x.dtype.name)) for at, x in registers
+                                if isinstance(x, NumberTensor) and isinstance(x.value, Place)]
+        self._call: Callable[..., Any] = partial(call.function, (None,) * len(call.outs), **call.attributes)
+        self._after: Sequence[object] = ()
+        if call.direct is not None and len(call.outs) == 1:
+            self._call, self._after = call.direct.function, call.direct.arguments(call.attributes)
         self._results = [(type, torch_dtype(type)) for type in plan.outputs]
         self._only = self._results[0] if len(self._results) == 1 else None
 
@@ -52,10 +62,16 @@ class OneCall:
         if torch.is_inference_mode_enabled():  # nothing may write later to a tensor that torch makes in that mode
             with torch.inference_mode(False):
                 return self.run(inputs, numbers)
-        operands = [tensor_over(inputs[x], type) if type is not None else numbers[x] if is_number else x
-                    for x, type, is_number in self._operands]
+        operands = self._operands.copy()
+        for at, index, type in self._inputs:
+            memory = inputs[index]
+            operands[at] = memory.tensor if memory.shown is type else tensor_over(memory, type)
+        for at, index in self._numbers:
+            operands[at] = numbers[index]
+        for at, index, dtype in self._number_tensors:
+            operands[at] = operand_tensor(numbers[index], dtype)
         try:
-            made = self._function(self._outs, *operands, **self._attributes)
+            made = self._call(*operands, *self._after)
         except (IndexError, RuntimeError) as error:
             call, = self.plan.steps
             assert isinstance(call, Call)
@@ -69,10 +85,3 @@ def _kept(made: torch.Tensor, type: TensorType, dtype: torch.dtype, operands: Se
     """A storage over the memory of a result."""
     usual = made.dtype is dtype and made.is_contiguous()
     return CPUStorage.holding(made if usual else owned(made, type, operands), type)
-
-
-def _operand(start: Register) -> tuple[Any, TensorType | None, bool]:
-    """How to look an operand up: (input, its type, False), (number, None, True) or (a literal, None, False)."""
-    if not isinstance(start, Place):
-        return start, None, False
-    return (start.index, start.type, False) if start.where == "input" else (start.index, None, True)

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias, cast
 import torch
 
 from genesis.ir.types import TensorType
+from genesis.runtime.plan import Direct
 
 RUNS_BEFORE: Final = 3
 """Runs by the loop before the text is made: that takes about 40 µs a call, so a plan that runs twice has none."""
@@ -51,16 +52,15 @@ class StraightLine:
         steps: the executor's prepared calls.
         adopted: outputs that calls allocate.
         owned: makes a result an output.
-        direct: function of a prepared call → the call of torch's that it passes its operands on to, with the first of
-            its results as `out`.
+        direct: for each step the call of torch's that is all it does, if there is one.
     """
 
-    def __init__(self, steps: Sequence[Step], adopted: Adopted, owned: Owned,
-                 direct: Mapping[Callable, Callable]):
+    def __init__(self, steps: Sequence[Step], adopted: Adopted, owned: Owned, direct: Sequence[Direct | None]):
         self.steps = steps
         names: dict[str, object] = {"keep": _keeper(adopted, owned), "adopt": _adopter(adopted, owned),
                                     "tensor": torch.Tensor}
-        lines = [_line(number, step, adopted, direct, names) for number, step in enumerate(steps)]
+        lines = [_line(number, step, adopted, called, names)
+                 for number, (step, called) in enumerate(zip(steps, direct, strict=True))]
         text = "\n".join(["def run(r, writes):", *[f" {line}" for line in lines], " return writes", ""])
         exec(compile(text, __file__, "exec"), names)
         self.run = cast("Run", names["run"])
@@ -74,8 +74,7 @@ class StraightLine:
         return self.steps[traceback.tb_lineno - 2]
 
 
-def _line(number: int, step: Step, adopted: Adopted, direct: Mapping[Callable, Callable],
-          names: dict[str, object]) -> str:
+def _line(number: int, step: Step, adopted: Adopted, direct: Direct | None, names: dict[str, object]) -> str:
     """One call, and what is let go of after it. What the line names goes into `names`."""
     function, args, outs, attributes, kind, frees = step
     operands = [f"r[{i}]" for i in args]
@@ -84,11 +83,13 @@ def _line(number: int, step: Step, adopted: Adopted, direct: Mapping[Callable, C
         names.update({f"a{number}_{name}": value for name, value in attributes.items()})
     else:
         given, names[f"a{number}"] = [f"**a{number}"], attributes
-    called = direct.get(function) if kind in ("out", "made") and len(outs) == 1 and not attributes else None
-    names[f"f{number}"] = called or function
+    names[f"f{number}"] = function if direct is None else direct.function
     written = f"[{', '.join(f'r[{i}]' for i in outs)}]"
-    if called is not None:
-        call = f"f{number}({', '.join([*operands, *([f'out=r[{outs[0]}]'] if kind == 'out' else [])])})"
+    if direct is not None:
+        after = direct.arguments(attributes)
+        names.update({f"b{number}_{i}": value for i, value in enumerate(after)})
+        operands += [f"b{number}_{i}" for i in range(len(after))]
+        call = f"f{number}({', '.join([*operands, *([f'{direct.out}=r[{outs[0]}]'] if kind == 'out' else [])])})"
     elif kind in ("out", "late"):
         call = f"f{number}({', '.join([written, *operands, *given])})"
     elif kind == "made":

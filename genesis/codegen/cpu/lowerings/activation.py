@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, builtin
+from genesis.runtime.plan import Direct
 
 _aten, _nn = torch.ops.aten, torch._C._nn  # the latter where it has the function: its calls are 1 µs shorter
 
@@ -18,18 +19,24 @@ def _forward(call: Callable) -> Lowering:
     """`call(x, *attributes, out=)`."""
     def run(outs: Outs, x: Tensor, **how: Any) -> Any:
         return call(x, *how.values(), out=outs[0])
-    return Lowering(run, in_place=(0,), allocates=True)
+    return Lowering(run, in_place=(0,), allocates=True, direct=Direct(call, None))
 
 
-def _backward(call: Callable, out: str = "grad_input") -> Lowering:
-    """`call(g, x, *attributes, grad_input=)`."""
+def _backward(overload: Callable) -> Lowering:
+    """`overload(g, x, *attributes, grad_input=)`."""
+    call = builtin(overload)
+
     def run(outs: Outs, g: Tensor, x: Tensor, **how: Any) -> None:
-        call(g, x, *how.values(), **{out: outs[0]})
-    return Lowering(run, in_place=(0, 1))
+        call(g, x, *how.values(), grad_input=outs[0])
+    return Lowering(run, in_place=(0, 1), direct=Direct(call, None, "grad_input"))
+
+
+_threshold_grad = builtin(_aten.threshold_backward.grad_input)
+_leaky_relu_grad = builtin(_aten.leaky_relu_backward.grad_input)
 
 
 def _leaky_relu_backward(outs: Outs, g: Tensor, x: Tensor, slope: float) -> None:
-    _aten.leaky_relu_backward.grad_input(g, x, slope, False, grad_input=outs[0])
+    _leaky_relu_grad(g, x, slope, False, grad_input=outs[0])
 
 
 def _elu_backward(outs: Outs, g: Tensor, x: Tensor, alpha: float, scale: float, input_scale: float) -> None:
@@ -42,11 +49,11 @@ def _logsigmoid_backward(outs: Outs, g: Tensor, x: Tensor) -> None:
 
 
 def _threshold_backward(outs: Outs, g: Tensor, x: Tensor, bound: float, value: float) -> None:
-    _aten.threshold_backward.grad_input(g, x, bound, grad_input=outs[0])
+    _threshold_grad(g, x, bound, grad_input=outs[0])
 
 
 def _relu_backward(outs: Outs, g: Tensor, y: Tensor) -> None:
-    _aten.threshold_backward.grad_input(g, y, 0, grad_input=outs[0])
+    _threshold_grad(g, y, 0, grad_input=outs[0])
 
 
 def _not_double(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
@@ -54,13 +61,10 @@ def _not_double(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     return types[0].dtype.itemsize < 8
 
 
-def _prelu(x: Tensor, weight: Tensor) -> Tensor:
-    return torch._prelu_kernel(x, weight)
-
-
 ACTIVATION: dict[str, Lowering] = {
     "leaky_relu": _forward(_nn.leaky_relu),
-    "leaky_relu_backward": Lowering(_leaky_relu_backward, in_place=(0, 1)),
+    "leaky_relu_backward": Lowering(_leaky_relu_backward, in_place=(0, 1),
+                                    direct=Direct(_leaky_relu_grad, ("slope", False), "grad_input")),
     "elu": _forward(_nn.elu),
     "elu_backward": Lowering(_elu_backward, in_place=(0, 1)),
     "softplus": _forward(_nn.softplus),
@@ -79,8 +83,9 @@ ACTIVATION: dict[str, Lowering] = {
     "hardshrink_backward": _backward(_aten.hardshrink_backward.grad_input),
     "softshrink": _forward(_nn.softshrink),
     "softshrink_backward": _backward(_aten.softshrink_backward.grad_input),
-    "relu_backward": Lowering(_relu_backward, in_place=(0, 1)),
+    "relu_backward": Lowering(_relu_backward, in_place=(0, 1), direct=Direct(_threshold_grad, (0,), "grad_input")),
     "threshold": _forward(torch.threshold),
-    "threshold_backward": Lowering(_threshold_backward, in_place=(0, 1)),
-    "prelu": Lowering(_prelu, "fresh"),
+    "threshold_backward": Lowering(_threshold_backward, in_place=(0, 1),
+                                   direct=Direct(_threshold_grad, ("bound",), "grad_input")),
+    "prelu": Lowering(torch._prelu_kernel, "fresh"),
 }

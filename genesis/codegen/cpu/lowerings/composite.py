@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from genesis.codegen.cpu.lowerings.dtypes import number_tensor
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, into
+from genesis.runtime.plan import Direct
 
 Types = tuple[Any, ...]
 Attributes = dict[str, Any]
@@ -233,9 +234,9 @@ def _at_least_float32(types: Types, attributes: Attributes) -> bool:
 COMPOSITE: dict[str, Lowering] = {
     "cross": Lowering(_cross, allocates=True),
     "equal": Lowering(_equal, allocates=True),
-    "softmax": Lowering(_softmax, in_place=(0,), allocates=True),
+    "softmax": Lowering(_softmax, in_place=(0,), allocates=True, direct=Direct(torch.softmax, ("axis",))),
     "softmax_backward": Lowering(_softmax_backward),
-    "log_softmax": Lowering(_log_softmax, in_place=(0,), allocates=True),
+    "log_softmax": Lowering(_log_softmax, in_place=(0,), allocates=True, direct=Direct(torch.log_softmax, ("axis",))),
     "log_softmax_backward": Lowering(_log_softmax_backward),
     "layer_norm": Lowering(_layer_norm, "fresh", _one_dtype),
     "layer_norm_backward": Lowering(_layer_norm_backward, "fresh", _one_dtype),

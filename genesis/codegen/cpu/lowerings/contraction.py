@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, smaller
+from genesis.runtime.plan import Direct
 
 
 def _not_bool(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
@@ -129,9 +130,23 @@ def _ragged_matmul_sums(outs: Outs, a: Tensor, b: Tensor, ends: Tensor) -> None:
         torch.mm(a[start:stop].t(), b[start:stop], out=outs[0][group])
 
 
+def _is_small_linear(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """Whether `_linear` asks for nothing but torch's function."""
+    x, weight, *_ = types
+    return x.ndim == 2 and smaller(weight.numel, min(ONE_BY_ONE, READ_ALONE))
+
+
+def _is_small_product(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """Whether `_matmul` asks for nothing but torch's function."""
+    a, b = types
+    return a.ndim == 2 and smaller(a.numel, ONE_BY_ONE) and smaller(b.numel, ONE_BY_ONE) and (
+        a.shape[0].__class__ is int is b.shape[1].__class__ and (a.shape[0], b.shape[1]) != (1, 1))
+
+
 CONTRACTION: dict[str, Lowering] = {
-    "matmul": Lowering(_matmul, supports=_not_bool, allocates=True),
+    "matmul": Lowering(_matmul, supports=_not_bool, allocates=True, direct=Direct(torch.mm),
+                       direct_for=_is_small_product),
     "ragged_matmul": Lowering(_ragged_matmul, supports=_not_bool),
     "ragged_matmul_sums": Lowering(_ragged_matmul_sums, supports=_not_bool),
-    "linear": Lowering(_linear, supports=_not_bool),
+    "linear": Lowering(_linear, supports=_not_bool, direct=Direct(torch._C._nn.linear), direct_for=_is_small_linear),
 }

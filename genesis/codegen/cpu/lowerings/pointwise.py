@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, scalar_tensor
 
 from genesis.codegen.cpu.lowerings.dtypes import number_tensor, torch_dtype
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, builtin, smaller
 from genesis.ir.types import DType, float64
+from genesis.runtime.plan import Direct
 
 Operand = Any  # Tensor | bool | int | float
+Types = tuple[Any, ...]
 
 
 def _unary(call: Callable) -> Lowering:
@@ -27,17 +29,17 @@ def _unary(call: Callable) -> Lowering:
 
     def late(outs: Outs, x: Tensor) -> Writes:
         return [partial(call, x, out=outs[0])]
-    return Lowering(run, in_place=(0,), allocates=True, late=late, direct=call)
+    return Lowering(run, in_place=(0,), allocates=True, late=late, direct=Direct(call))
 
 
-def _binary(call: Callable) -> Lowering:
+def _binary(call: Callable, as_tensors: tuple[int, ...] = (0, 1)) -> Lowering:
     """The lowering to a call that takes a number on either side."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         return call(a, b, out=outs[0])
 
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
         return [partial(call, a, b, out=outs[0])]
-    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=call)
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), as_tensors=as_tensors)
 
 
 def _tensor_first(call: Callable) -> Lowering:
@@ -47,7 +49,8 @@ def _tensor_first(call: Callable) -> Lowering:
 
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
         return [partial(call, a if isinstance(a, Tensor) else number_tensor(a, b.dtype), b, out=outs[0])]
-    return Lowering(run, in_place=(0, 1), allocates=True, late=late if call in _NEVER_FAIL else None)
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late if call in _NEVER_FAIL else None,
+                    direct=Direct(call), direct_for=_first_is_tensor, as_tensors=(1,) if call in _COMPARISONS else ())
 
 
 def _tensors(call: Callable) -> Lowering:
@@ -65,7 +68,24 @@ def _tensors(call: Callable) -> Lowering:
         elif not isinstance(b, Tensor):
             b = scalar_tensor(b, dtype=a.dtype)
         return [partial(call, a, b, out=outs[0])]
-    return Lowering(run, in_place=(0, 1), allocates=True, late=late)
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), direct_for=_are_tensors,
+                    as_tensors=(0, 1), refuses_far=True)
+
+
+def _first_is_tensor(types: Types, attributes: dict[str, Any]) -> bool:
+    return not types[0].weak
+
+
+def _are_tensors(types: Types, attributes: dict[str, Any]) -> bool:
+    return not any(x.weak for x in types)
+
+
+def _is_short_where(types: Types, attributes: dict[str, Any]) -> bool:
+    return _are_tensors(types, attributes) and smaller(types[0].numel, _SELECT_FROM)
+
+
+def _is_no_bool(types: Types, attributes: dict[str, Any]) -> bool:
+    return not types[0].weak and types[0].dtype.kind != "bool"
 
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -199,7 +219,7 @@ def _bound(call: Callable, on_tensors: Callable) -> Lowering:
             return [partial(call, x, bound, out=outs[0])]
         bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype)
         return [partial(on_tensors, x, bound, out=outs[0])]
-    return Lowering(run, in_place=(0, 1), allocates=True, late=late)
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), direct_for=_is_no_bool)
 
 
 def _nan_to_num(outs: Outs, x: Tensor, nan: float, high: float, low: float) -> Any:
@@ -262,12 +282,16 @@ def _gelu_late(outs: Outs, x: Tensor, approximate: str) -> Writes:
     return [partial(torch._C._nn.gelu, x, approximate=approximate, out=outs[0])]
 
 
+_silu_grad = builtin(torch.ops.aten.silu_backward.grad_input)
+_gelu_grad = builtin(torch.ops.aten.gelu_backward.grad_input)
+
+
 def _silu_backward(outs: Outs, g: Tensor, x: Tensor) -> None:
-    torch.ops.aten.silu_backward.grad_input(g, x, grad_input=outs[0])
+    _silu_grad(g, x, grad_input=outs[0])
 
 
 def _gelu_backward(outs: Outs, g: Tensor, x: Tensor, approximate: str) -> None:
-    torch.ops.aten.gelu_backward.grad_input(g, x, approximate=approximate, grad_input=outs[0])
+    _gelu_grad(g, x, approximate=approximate, grad_input=outs[0])
 
 
 def _ndtr(outs: Outs, x: Tensor) -> None:
@@ -280,7 +304,8 @@ _NEVER_FAIL = frozenset({torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor,
                          torch.gt, torch.ge})
 """Calls that no value of an operand makes fail; a division of integers by 0 does."""
 
-_BOTH_SIDES = ("add", "sub", "mul", "div", "pow")
+_COMPARISONS = frozenset({torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge})
+_BOTH_SIDES = ("add", "sub", "mul", "div")
 _RIGHT_SIDE = ("remainder", "fmod", "floor_divide", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt", "le",
                "gt", "ge")
 _UNARY = ("neg", "abs", "sign", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
@@ -292,6 +317,7 @@ _TENSORS = ("atan2", "maximum", "minimum", "copysign", "nextafter", "fmax", "fmi
 
 POINTWISE: dict[str, Lowering] = {
     **{name: _binary(getattr(torch, name)) for name in _BOTH_SIDES},
+    "pow": _binary(torch.pow, as_tensors=()),  # by a number it is another kernel, with other bits
     **{name: _tensor_first(getattr(torch, name)) for name in _RIGHT_SIDE},
     **{name: _unary(getattr(torch, name)) for name in _UNARY},
     **{name: _tensors(getattr(torch, name)) for name in _TENSORS},
@@ -317,13 +343,14 @@ POINTWISE: dict[str, Lowering] = {
     "bitcast": Lowering(_bitcast),
     "left_shift": _tensor_first(torch.bitwise_left_shift),
     "right_shift": _tensor_first(torch.bitwise_right_shift),
-    "where": Lowering(_where, in_place=(1, 2), late=_where_late),
+    "where": Lowering(_where, in_place=(1, 2), late=_where_late, direct=Direct(torch.where), direct_for=_is_short_where,
+                      as_tensors=(1, 2), refuses_far=True),
     "cast": Lowering(_cast, allocates=True, late=_cast_late),
     "isnan": Lowering(_isnan, allocates=True),
     "isinf": Lowering(_isinf, allocates=True),
-    "relu": Lowering(_relu, in_place=(0,), allocates=True, late=_relu_late),
+    "relu": Lowering(_relu, in_place=(0,), allocates=True, late=_relu_late, direct=Direct(torch.clamp_min, (0,))),
     "silu": _unary(torch._C._nn.silu),
     "gelu": Lowering(_gelu, in_place=(0,), allocates=True, late=_gelu_late),
-    "silu_backward": Lowering(_silu_backward, in_place=(0, 1)),
+    "silu_backward": Lowering(_silu_backward, in_place=(0, 1), direct=Direct(_silu_grad, out="grad_input")),
     "gelu_backward": Lowering(_gelu_backward, in_place=(0, 1)),
 }

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, into
+from genesis.runtime.plan import Direct
 
 Ints = tuple[int, ...]
 
 _LOW = (torch.float16, torch.bfloat16)
 
 
+def _some_axes(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """No axes mean all of them to torch, and none to the op."""
+    return bool(attributes["axes"])
+
+
+def _some_axes_of_floats(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return bool(attributes["axes"]) and types[0].dtype.kind == "float"
+
+
+OVER: Final = ("axes", "keepdims")
+"""Attributes that stand behind the operand of a reduction."""
+
+
 def _over_axes(call: Callable) -> Lowering:
     """The lowering to a torch reduction over a tuple of dimensions, an empty one of which means all to torch."""
     def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
         return call(x, axes, keepdims, out=outs[0]) if axes else _same(outs, x)
-    return Lowering(run, allocates=True)
+    return Lowering(run, allocates=True, direct=Direct(call, OVER), direct_for=_some_axes)
 
 
 def _extreme(call: Callable, of_all: Callable) -> Lowering:
@@ -30,7 +44,7 @@ def _extreme(call: Callable, of_all: Callable) -> Lowering:
         if keepdims or len(axes) < x.ndim or x.dtype.is_floating_point or x.dtype is torch.bool:
             return call(x, axes, keepdims, out=outs[0])
         return into(outs, of_all(x))
-    return Lowering(run, allocates=True)
+    return Lowering(run, allocates=True, direct=Direct(call, OVER), direct_for=_some_axes_of_floats)
 
 
 def _truth(call: Callable) -> Lowering:
@@ -76,11 +90,6 @@ def _arg(call: Callable) -> Lowering:
     return Lowering(run, allocates=True)
 
 
-def _some_axes(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
-    """No axes mean all of them to torch, and none to the op."""
-    return bool(attributes["axes"])
-
-
 def _variance(call: Callable) -> Lowering:
     def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, correction: float) -> Any:
         return call(x, axes, correction=correction, keepdim=keepdims, out=outs[0])
@@ -103,11 +112,11 @@ def _count_nonzero(x: Tensor, axes: Ints, keepdims: bool) -> Tensor:
 def _composite(call: Callable) -> Lowering:
     def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
         return call(x, axes, keepdims, out=outs[0])
-    return Lowering(run, supports=_some_axes, allocates=True)
+    return Lowering(run, supports=_some_axes, allocates=True, direct=Direct(call, OVER))
 
 
 REDUCTION: dict[str, Lowering] = {
-    "sum": Lowering(_sum, allocates=True),
+    "sum": Lowering(_sum, allocates=True, direct=Direct(torch.sum, OVER), direct_for=_some_axes_of_floats),
     "prod": Lowering(_prod),
     "mean": _over_axes(torch.mean),
     "max": _extreme(torch.amax, torch.max),
@@ -118,7 +127,8 @@ REDUCTION: dict[str, Lowering] = {
     "argmin": _arg(torch.argmin),
     "var": _variance(torch.var),
     "std": _variance(torch.std),
-    "vector_norm": Lowering(_vector_norm, supports=_some_axes, allocates=True),
+    "vector_norm": Lowering(_vector_norm, supports=_some_axes, allocates=True,
+                            direct=Direct(torch.linalg.vector_norm, ("p", *OVER))),
     "logsumexp": _composite(torch.logsumexp),
     "nanmean": _composite(torch.nanmean),
     "nansum": Lowering(_nansum, supports=_some_axes, allocates=True),
