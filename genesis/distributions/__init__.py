@@ -15,7 +15,7 @@ A seed gives the same samples on one device; they are other ones than torch's.
 0.5
 """
 
-from genesis.distributions import constraints, transforms
+from genesis.distributions import constraints, transforms, utils
 from genesis.distributions import kl_across as _kl_across  # its rules enter kl's table
 from genesis.distributions.categorical import (
     Categorical,
@@ -54,6 +54,6 @@ __all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Di
            "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial",
            "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli",
            "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "Weibull", "biject_to",
-           "constraints", "kl_divergence", "register_kl", "transform_to", "transforms", *_transforms]
+           "constraints", "kl_divergence", "register_kl", "transform_to", "transforms", "utils", *_transforms]
 
 __getattr__ = suggesting(__name__)

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
@@ -273,17 +274,25 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return bool(self.item())
 
     def __int__(self) -> Any:
+        self._require_one()
         return int(self.item())
 
     def __float__(self) -> Any:
         if state.session is not None and self.spec.numel == 1 and (
                 later := session.stand_in(self, "__float__")) is not None:
             return later
+        self._require_one()
         return float(self.item())
 
+    def _require_one(self) -> None:
+        if self.spec.numel != 1:
+            raise failure("number", "only one element tensors can be converted to Python scalars", [("tensor", self)],
+                          hint="use tolist(), or index one element", error=ValueError)
+
     def __index__(self) -> Any:
-        if self.spec.dtype.kind == "float":
-            raise failure("index", "only integer tensors can be used as an index", [("tensor", self)], error=TypeError)
+        if self.spec.dtype.kind == "float" or self.spec.numel != 1:
+            raise failure("index", "only integer tensors of a single element can be used as an index",
+                          [("tensor", self)], error=TypeError)
         return int(self.item())
 
     def __len__(self) -> Any:
@@ -299,7 +308,13 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def __reversed__(self) -> Any:
         return self.flip(0) if self.spec.ndim else self
 
+    def __delitem__(self, key: Any) -> None:
+        raise failure("del", "a tensor does not support deleting items", [("tensor", self)], error=TypeError,
+                      hint="index what is to stay")
+
     def __contains__(self, value: Any) -> Any:
+        if not isinstance(value, (TensorBase, Number)):
+            raise failure("in", f"it is asked for a tensor or a number, not {type(value).__name__}", [("tensor", self)])
         return bool((self == value).any().item())
 
     def __format__(self, spec: str) -> str:

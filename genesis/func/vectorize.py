@@ -150,7 +150,7 @@ def _rewritten(name: str, func: Callable[..., Any], front: list[Any], mapped: li
     except Overwritten:
         raise failure("vmap", "It looks like you're calling .item() on a Tensor, or use one in data-dependent control "
                       "flow: its values differ between examples",
-                      hint="compute with it instead: where() for if, index_select for x[i]") from None
+                      hint="compute with it instead: where() for if") from None
     leaves, like, places = _results(name, result, out_dims)
     wanted = [i for i, d in enumerate(places) if d is not None]
     found = batch.all_of([read(leaves[i]) for i in wanted])

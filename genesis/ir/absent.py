@@ -81,7 +81,6 @@ MODULES = (
            r"remote_device|debug|flight_recorder", "distributed"),
     Absent("sharded parameters and tensors are not there yet: nn.parallel.DistributedDataParallel has whole modules",
            r"fsdp|tensor|pipelining|optim|algorithms|nn|checkpoint|autograd", "distributed"),
-    Absent("its checks are torch's own", r"utils", "distributions"),
     Absent("genesis.checkpointing saves runs; genesis.distributed.checkpoint.state_dict gathers what to save",
            r"api|default_planner|filesystem|format_utils|hf_storage|logger|metadata|optimizer|planner|planner_helpers|"
            r"resharding|staging|state_dict_(loader|saver)|stateful|logging_handlers|utils", "distributed.checkpoint"),

@@ -24,6 +24,10 @@ class NotAnOperand(TypeError):
     """Something that is neither a tensor nor a number is where one of them should be."""
 
 
+class NotAnIndex(IndexError, RuntimeError):
+    """A tensor that is no index by its dtype. torch raises the one error or the other, by the op."""
+
+
 class LinAlgError(RuntimeError):
     """A matrix that has no such decomposition, inverse or solution: it is singular, not positive definite, not finite.
 

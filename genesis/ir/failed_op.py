@@ -21,6 +21,7 @@ _INVERTIBLE = "linalg.pinv or linalg.lstsq, or add a multiple of the identity to
 _FINITE = "a matrix without NaN and infinity"
 HINTS: Final = {
     "floor_divide": _NO_ZERO, "remainder": _NO_ZERO, "fmod": _NO_ZERO, "trunc_divide": _NO_ZERO,
+    "lu_factor": "linalg.lu, which gives the factors of singular matrices, too",
     "inv": _INVERTIBLE, "solve": _INVERTIBLE, "svd": _FINITE, "pinv": _FINITE, "eigh": _FINITE,
     "cholesky": "a symmetric positive-definite matrix: add a multiple of the identity",
     "binary_cross_entropy": "probabilities, as sigmoid gives them; of logits binary_cross_entropy_with_logits",

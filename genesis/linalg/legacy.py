@@ -10,8 +10,10 @@ from genesis.linalg import lu_factors
 from genesis.linalg.lu_factors import lu_unpack, matrix_exp
 from genesis.ops import decompositions as d
 from genesis.ops import return_types
+from genesis.ops.common import required
 from genesis.ops.comparison import where
 from genesis.ops.decompositions import det, inv, slogdet, solve_triangular
+from genesis.ops.diagonals import diagonal
 from genesis.ops.linalg import matmul
 from genesis.ops.out import into
 from genesis.ops.random import randn
@@ -65,9 +67,13 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *,
 
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """`linalg.lu_factor`: (LU, pivots), with get_infos a zero for each matrix too."""
-    found = lu_factors.lu_factor(A, pivot=pivot)
-    return (*found, found.pivots.new_zeros(A.spec.shape[:-2])) if get_infos else tuple(found)
+    """(LU, pivots) as `linalg.lu_factor` gives them, of singular matrices too; with get_infos also, for each matrix,
+    where from 1 the first zero on U's diagonal is, or 0."""
+    LU, pivots = lu_factors.factors(A, pivot)
+    if not get_infos:
+        return LU, pivots
+    zero = diagonal(LU.detach(), dim1=-2, dim2=-1) == 0
+    return LU, pivots, where(zero.any(-1), zero.int().argmax(-1) + 1, 0).int()
 
 
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -96,10 +102,16 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 
 
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The inverse of A, of A's factor by `cholesky`."""
+    """The inverse of A, of A's factor by `cholesky`.
+
+    Raises:
+        RuntimeError: the factor has a zero on its diagonal.
+    """
     if L.spec.ndim < 2 or L.spec.shape[-1] != L.spec.shape[-2]:
         raise failure("cholesky_inverse", "the factors must be square matrices", [("L", L)])
     one = eye(L.spec.shape[-1], dtype=L.spec.dtype, device=L.spec.device)
+    L = required("cholesky_inverse", L, diagonal(L.detach(), dim1=-2, dim2=-1) != 0,
+                 "a diagonal element is zero, so that the matrix is singular")
     return into(out, cholesky_solve(one, L, upper))
 
 

@@ -34,13 +34,22 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor] | Non
         A: (*, m, n).
         pivot: must be True: LAPACK always exchanges rows.
 
+    Raises:
+        RuntimeError: A is singular, so that U has a zero on its diagonal; `linalg.lu` gives these factors.
+
     >>> import genesis
     >>> genesis.linalg.lu_factor(genesis.tensor([[0., 2.], [1., 3.]])).pivots
     tensor([2, 2], dtype=genesis.int32)
     """
+    return into(out, return_types.linalg_lu_factor(*factors(A, pivot, checked=True)))
+
+
+def factors(A: Tensor, pivot: bool, *, checked: bool = False) -> tuple[Tensor, Tensor]:
+    """LU in one matrix, and the row exchanges; `checked` raises of a singular matrix."""
     if not pivot:
         raise failure("linalg.lu_factor", "LU without pivoting is not implemented on the CPU", [("A", A)])
-    return into(out, return_types.linalg_lu_factor(*computed(ops.lu_factor, (A,))))
+    found: tuple[Tensor, Tensor] = computed(ops.lu_factor, (A,), (checked,))
+    return found
 
 
 def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor, Tensor] | None = None) -> return_types.LU:
@@ -56,7 +65,7 @@ def lu(A: Tensor, *, pivot: bool = True, out: tuple[Tensor, Tensor, Tensor] | No
     tensor([[0., 2.],
             [1., 3.]])
     """
-    return into(out, return_types.linalg_lu(*lu_unpack(*lu_factor(A, pivot=pivot))))
+    return into(out, return_types.linalg_lu(*lu_unpack(*factors(A, pivot))))
 
 
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *,

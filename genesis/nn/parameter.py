@@ -8,7 +8,7 @@ from genesis.frontend.draw_parts import sharded
 from genesis.frontend.recording import new_leaf
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
-from genesis.ir.errors import not_an_operand
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.suggest import suggesting
 from genesis.ir.types import DType
 from genesis.ops.creation import empty
@@ -38,6 +38,9 @@ class Parameter(Tensor):
         """A parameter over the storage of `data`."""
         if data is not None and not isinstance(data, Tensor):
             raise not_an_operand(data)
+        if requires_grad and data is not None and not data.spec.dtype.is_floating_point:
+            raise failure("Parameter", "only Tensors of floating point dtype can require gradients", [("data", data)],
+                          hint="Parameter(data, requires_grad=False)")
         source = (empty(0) if data is None else data).detach()
         self = object.__new__(cls)
         self.storage, self.spec = source.storage, source.spec

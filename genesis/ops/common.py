@@ -11,6 +11,7 @@ from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.default_dtypes import defaults
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, misplaced, operand, read, wrap
+from genesis.frontend.state import state
 from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.memos import counted
@@ -282,8 +283,9 @@ def required(name: str, x: Any, condition: Any, problem: str) -> Any:
 
 
 def or_raised(op: Op, found: Any) -> Any:
-    """The results of an op: computed now where the user's program would catch what their values raise."""
-    if op.raises:
+    """The results of an op: computed now where the user's program would catch what their values raise; but not under
+    `vmap`, which knows no values yet."""
+    if op.raises and not state.rewriting.calls:
         from genesis.frontend.caught import is_caught  # most programs never ask
         if is_caught(*op.raises):
             engine.materialize([found] if isinstance(found, TensorBase) else found)

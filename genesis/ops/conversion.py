@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
@@ -78,8 +79,16 @@ class ConversionMethods(TensorBase):
 
     def __new__(cls, *data: Any, dtype: DType | None = None, device: DeviceLike = None,
                 requires_grad: bool = False) -> Tensor:
-        if data and all(isinstance(size, int) for size in data):
+        if len(data) == 1 and isinstance(data[0], TensorBase):  # the same memory, and the same history, as torch's
+            same: Any = data[0]
+            return same.view_as(same).to(dtype=dtype, device=device)  # type: ignore[no-any-return]
+        if len(data) == 1 and type(data[0]).__name__ == "Size":  # `Tensor(x.size())`: a shape, not its numbers
+            made = empty(data[0], dtype=dtype, device=device)
+        elif data and all(isinstance(size, Integral) and not isinstance(size, bool) for size in data):
             made = empty(*data, dtype=dtype, device=device)
+        elif data and isinstance(data[0], Real):
+            raise failure("Tensor", f"it takes sizes or one sequence, not {', '.join(map(repr, data))}",
+                          hint="tensor(number)", error=TypeError)
         else:
             made = tensor(data[0] if data else [], dtype=dtype or default_dtype("float"), device=device)
         return made.requires_grad_(requires_grad)

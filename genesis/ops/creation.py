@@ -191,10 +191,10 @@ def _array(data: Any, dtype: DType | None) -> Any:
     try:
         array = np.array(data)
         if array.dtype == object:
-            raise ValueError("the elements are not all numbers, or the rows differ in length")
+            raise RuntimeError("the elements are not all numbers")
         dtype_of_numpy(array.dtype)
         return array
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise failure("tensor", f"cannot make a tensor of {type(data).__name__}: {error}", error=type(error)) from None
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend import view_geometry
 from genesis.frontend.recording import TensorBase, read, wrap
+from genesis.frontend.state import state
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
@@ -262,6 +263,8 @@ def _item(input: Tensor, item: Any) -> Any:
         return item
     kind: Any = item.spec.dtype
     if not item.spec.ndim and kind.kind == "int" and kind is not uint8:
+        if state.rewriting.calls:
+            return item  # under vmap each example may have its own: elements are gathered
         return int(item.item())  # type: ignore[attr-defined]  # as torch does: the result is a view
     if kind is uint8:
         warnings.warn("indexing with dtype genesis.uint8 takes it for a mask; use bool", UserWarning, stacklevel=5)

@@ -93,6 +93,9 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of two vectors' elements, as a matrix."""
     require_tensors(input, vec2)
+    if input.spec.ndim != 1 or vec2.spec.ndim != 1:
+        raise failure("outer", "expected 1-D and 1-D tensors", [("input", input), ("vec2", vec2)],
+                      hint="x.unsqueeze(-1) * y.unsqueeze(-2), which takes any leading dimensions")
     return into(out, input.unsqueeze(1) * vec2.unsqueeze(0))
 
 

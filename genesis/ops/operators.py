@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.ir.errors import NotAnOperand
+from genesis.ir.errors import NotAnOperand, failure
 from genesis.ir.ops import pointwise as p
 from genesis.ops.arithmetic import ArithmeticMethods, abs, floor_divide, neg, positive, remainder, sub
 from genesis.ops.common import pointwise_op
@@ -120,6 +120,9 @@ class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, Logi
         return abs(self)
 
     def __invert__(self: Any) -> Tensor:
+        if self.spec.dtype.kind == "float":
+            raise failure("~", "it is only implemented on integer and Boolean-type tensors", [("operand", self)],
+                          error=TypeError)
         return bitwise_not(self)
 
     def __and__(self: Any, other: Any) -> Any:

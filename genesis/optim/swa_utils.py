@@ -191,14 +191,15 @@ class SWALR(LRScheduler):
         t = max(0.0, min(1.0, epoch / max(1, self.anneal_epochs)))
         return t if self._linear else (1 - math.cos(math.pi * t)) / 2
 
-    def step(self, epoch: int | None = None) -> None:
-        """The next epoch: what is left of the present rate, whoever set it, and the rest of `swa_lr`."""
-        before, self.last_epoch = self.last_epoch, self.last_epoch + 1 if epoch is None else epoch
-        if self.last_epoch == 0:
-            return
-        gone, share = self._share(max(0, before)), self._share(self.last_epoch)
+    def get_lr(self) -> list[float]:
+        """What is left of the present rates, whoever set them, and the rest of `swa_lr`."""
+        epoch = self._step_count - 1
         if self.anneal_epochs == 0:
-            share = 1.0
+            epoch = max(1, epoch)
+        gone, share = self._share(epoch - 1), self._share(epoch)
+        rates = []
         for group in self.optimizer.param_groups:
-            start = group["lr"] if gone == 1 else (group["lr"] - gone * group["swa_lr"]) / (1 - gone)
-            group["lr"] = group["swa_lr"] * share + start * (1 - share)
+            now, last = group["lr"], group["swa_lr"]
+            start = last if gone == 1 else (now - gone * last) / (1 - gone)
+            rates.append(last * share + start * (1 - share))
+        return rates

@@ -24,6 +24,7 @@ from genesis.ir.types import cpu, tensor_type
 from genesis.utils.atomic_file import replace_file
 from genesis.utils.locations import MapLocation, placing
 from genesis.utils.safetensors_file import Damaged, mapped, parse, read, write
+from genesis.utils.saved_values import FORMS, form_of
 from genesis.utils.sources import Sink, Source, opened
 from genesis.utils.torch_file import is_torch_file, read_torch_file
 
@@ -53,7 +54,8 @@ def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
     Args:
         obj: tensors, arrays of numpy's, numbers, strings, bytes, booleans and None in dictionaries, lists and tuples:
             what `state_dict()` gives, with the versions of a module's parts (`_metadata`), and what
-            `numpy.random.get_state()` and `random.getstate()` give.
+            `numpy.random.get_state()` and `random.getstate()` give. Also arguments (`argparse.Namespace`), dtypes,
+            devices, paths and sets.
         f: where to write; an existing file is replaced and keeps its permissions. Or a file that is open for bytes,
             which gets them where it stands.
 
@@ -193,8 +195,10 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
         return {ARRAY: [name, obj.dtype.str, list(obj.shape)]}
     if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0 and type(number := obj.item()) in _PLAIN:
         return number  # a scalar of numpy's
+    if (form := form_of(obj)) is not None:
+        return {form: _describe(FORMS[form].plain(obj), path, entries, names, depth + 1)}
     raise failure("save", f"a {kind_of(obj)} at {path or 'the top'!r} cannot be saved", error=TypeError,
-                  hint="tensors, arrays, numbers, strings, bytes, None, in dictionaries, lists, tuples; a state_dict()")
+                  hint="tensors, arrays, numbers, strings, bytes, None, in dicts, lists, tuples, sets; a state_dict()")
 
 
 def _array_bytes(obj: Any) -> Any:
@@ -258,6 +262,8 @@ def _rebuild(value: Any, tensors: Mapping[str, Tensor], versions: Versions, path
         return tensors[content]
     if kind == BYTES:
         return _bytes(content)
+    if kind in FORMS:
+        return FORMS[kind].rebuilt(_rebuild(content, tensors, versions, path))
     if type(content) is not list:
         raise ValueError(f"a {kind[:20]} of {type(content).__name__}")
     if kind == ARRAY:

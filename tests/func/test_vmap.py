@@ -158,6 +158,36 @@ def test_errors_are_torchs(name: str) -> None:
     assert kinds[0] is kinds[1]
 
 
+PICKED: dict[str, Any] = {
+    "a row": lambda lib, x, i: x[i], "a column": lambda lib, x, i: x[:, i], "twice": lambda lib, x, i: x[i, i],
+    "beside a slice": lambda lib, x, i: x[i - 1, 1:], "with a new axis": lambda lib, x, i: x[None, i, ..., None],
+    "beside indices": lambda lib, x, i: x[i, lib.tensor([0, 1])], "from the end": lambda lib, x, i: x[-i],
+    "of one for all": lambda lib, x, i: lib.arange(4.0)[i] + x[1],
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_each_example_picks_its_own_element(name: str) -> None:
+    found = []
+    for lib in LIBRARIES:
+        x, i = lib.arange(30.0).reshape(5, 2, 3).requires_grad_(), lib.tensor([0, 1, 1, 0, 1])
+        y = lib.func.vmap(lambda a, b, lib=lib: PICKED[name](lib, a, b))(x, i)
+        (y * y).sum().backward()
+        found.append((y.detach().numpy(), x.grad.numpy()))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_solutions_in_a_try_are_found_for_all() -> None:
+    """What may fail by its values is computed at once inside a `try`, but under `vmap` there are no values yet."""
+    for lib in LIBRARIES:
+        try:
+            x = lib.func.vmap(lib.linalg.solve)(lib.eye(3).expand(4, 3, 3) * 2, lib.ones(4, 3))
+        except RuntimeError:
+            pytest.fail("it was refused")
+        assert x.tolist() == [[0.5] * 3] * 4
+
+
 def test_a_shared_tensor_is_not_written_to() -> None:
     total = genesis.zeros(3)
     with pytest.raises(RuntimeError, match="inplace arithmetic is not possible"):

@@ -66,7 +66,7 @@ def test_a_decomposition_says_whether_a_matrix_may_have_none(name: str) -> None:
     """By what its call does with matrices that are singular, not positive definite, or not finite."""
     call, names = LOWERINGS[name].function, OPS[name].attrs
     attributes = {"upper": True, "unitriangular": False, "full_matrices": True, "complete": True, "rtol": -1.0,
-                  "hermitian": False}
+                  "hermitian": False, "checked": True}
     raised = set()
     for matrix in (torch.zeros(3, 3), -torch.eye(3), torch.full((3, 3), float("nan"))):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,3 +37,18 @@ def test_gradients_go_through_a_cast() -> None:
 def test_what_is_no_type(given: object) -> None:
     with pytest.raises((ValueError, TypeError), match="type"):
         genesis.ones(2).type(given)
+
+
+def test_the_class_called_with_a_shape_or_a_tensor_is_torchs() -> None:
+    for T in (genesis, torch):
+        x = T.ones(2, 3)
+        assert T.Tensor(x.size()).shape == (2, 3) and T.Tensor(x[0].shape).shape == (3,)
+        assert T.Tensor(T.Size([])).shape == () and T.Tensor(np.int64(3)).shape == (3,)
+        assert T.Tensor((2, 3)).tolist() == [2.0, 3.0] and T.Tensor([4]).tolist() == [4.0]
+        leaf = T.ones(3, requires_grad=True)
+        same = T.Tensor(leaf)
+        (same * same).sum().backward()
+        assert same.requires_grad and not same.is_leaf and leaf.grad.tolist() == [2.0, 2.0, 2.0]
+        shared = T.Tensor(x)
+        shared[0] = 5
+        assert x[0].tolist() == [5.0, 5.0, 5.0] and T.Tensor(T.tensor([1, 2])).dtype == T.int64

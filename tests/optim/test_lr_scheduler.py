@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -278,3 +280,101 @@ def test_schedules_that_users_write_over_torchs_base() -> None:
     for ours, theirs in zip(schedules_of_users(genesis), schedules_of_users(torch), strict=True):
         for a, b in zip(ours, theirs, strict=True):
             assert a == pytest.approx(b, rel=1e-12), (ours, theirs)
+
+
+def test_the_rate_of_a_weight_average_is_torchs() -> None:
+    def rates(library: Any, epochs: int, strategy: str) -> list[Any]:
+        optimizer = library.optim.SGD(groups(library))
+        scheduler = library.optim.swa_utils.SWALR(optimizer, [0.05, 0.2], epochs, strategy)
+        found = [scheduler.get_last_lr()]
+        for epoch in range(6):
+            if epoch == 2:
+                optimizer.param_groups[1]["lr"] = 0.3
+            optimizer.step()
+            scheduler.step()
+            found.append((scheduler.get_last_lr(), [group["lr"] for group in optimizer.param_groups]))
+        again = library.optim.swa_utils.SWALR(library.optim.SGD(groups(library)), [0.05, 0.2], epochs, strategy)
+        again.load_state_dict(scheduler.state_dict())
+        return [*found, again.get_last_lr(), again.last_epoch]
+    for epochs in (0, 1, 4):
+        for strategy in ("cos", "linear"):
+            for ours, theirs in zip(rates(genesis, epochs, strategy), rates(torch, epochs, strategy), strict=True):
+                assert np.allclose(ours, theirs, rtol=1e-12), (epochs, strategy)
+
+
+class Decay:
+    """An object that is called for a factor, and counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, epoch: int) -> float:
+        self.calls += 1
+        return 1 / self.calls
+
+
+@pytest.mark.parametrize("kind", ["LambdaLR", "MultiplicativeLR"])
+def test_what_is_called_for_a_factor_goes_on_where_it_was_saved(kind: str) -> None:
+    def rates(library: Any) -> list[Any]:
+        make = getattr(library.optim.lr_scheduler, kind)
+        optimizer, again = library.optim.SGD(groups(library)), library.optim.SGD(groups(library))
+        scheduler, second = make(optimizer, [Decay(), lambda epoch: 0.9]), make(again, [Decay(), lambda epoch: 0.9])
+        for _ in range(4):
+            optimizer.step()
+            scheduler.step()
+        state, of_groups = scheduler.state_dict(), optimizer.state_dict()
+        scheduler.step()
+        again.load_state_dict(of_groups)
+        second.load_state_dict(state)
+        again.step()
+        second.step()
+        return [state["lr_lambdas"], second.lr_lambdas[0].calls, *second.get_last_lr()]
+    assert rates(genesis) == rates(torch) and rates(torch)[1] > 1
+
+
+def test_a_schedule_of_the_users_keeps_what_it_has(tmp_path: Path) -> None:
+    def state(library: Any) -> list[Any]:
+        class Warmup(library.optim.lr_scheduler._LRScheduler):  # type: ignore[misc, name-defined]
+            def __init__(self, optimizer: Any, epochs: int, after: Any):
+                self.epochs, self.after, self.finished = epochs, after, False
+                self.seen: dict[str, Any] = {"rates": [], "shape": (1, 2)}
+                self.least = None
+                super().__init__(optimizer)
+
+            def get_lr(self) -> list[float]:
+                if self.last_epoch >= self.epochs:
+                    self.finished, self.least = True, 0.25
+                    return list(self.after.get_last_lr())
+                return [base * (self.last_epoch + 1) / self.epochs for base in self.base_lrs]
+
+            def step(self, epoch: int | None = None) -> None:
+                if self.finished:
+                    self.after.step()
+                super().step(epoch)
+                self.seen["rates"].append(self.get_last_lr()[0])
+
+        def made() -> tuple[Any, Any]:
+            optimizer = library.optim.SGD(groups(library))
+            return optimizer, Warmup(optimizer, 2, library.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+        (optimizer, scheduler), (again, second) = made(), made()
+        for _ in range(5):
+            optimizer.step()
+            scheduler.step()
+        place = tmp_path / library.__name__
+        saved = scheduler.state_dict()
+        if library is torch:  # which keeps the inner schedule itself
+            saved = saved | {"after": None}
+            second.after.load_state_dict(scheduler.after.state_dict())
+            after = second.after
+        library.save(saved, place)
+        second.load_state_dict(library.load(place))
+        if library is torch:
+            second.after = after
+        again.load_state_dict(optimizer.state_dict())
+        again.step()
+        second.step()
+        return [second.epochs, second.finished, second.least, second.seen["rates"], second.seen["shape"],
+                second.after.last_epoch, second.last_epoch, *second.get_last_lr()]
+    ours, theirs = state(genesis), state(torch)
+    assert ours[:5] == theirs[:5]
+    assert ours[5:] == pytest.approx(theirs[5:])

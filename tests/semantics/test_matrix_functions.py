@@ -105,3 +105,38 @@ def test_norms_and_condition_numbers_of_each_order(ord) -> None:
     ours, theirs = genesis.tensor(a, dtype=genesis.float64), torch.tensor(a, dtype=torch.float64)
     assert genesis.linalg.norm(ours, ord).item() == pytest.approx(torch.linalg.norm(theirs, ord).item(), rel=1e-12)
     assert genesis.linalg.cond(ours, ord).item() == pytest.approx(torch.linalg.cond(theirs, ord).item(), rel=1e-9)
+
+
+SINGULAR = {
+    "square": [[1.0, 2.0], [2.0, 4.0]], "zero": [[0.0, 0.0], [0.0, 0.0]], "wide": [[0.0, 1.0, 2.0], [0.0, 3.0, 4.0]],
+    "tall": [[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]], "one of two": [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SINGULAR)
+def test_factors_of_a_singular_matrix_are_refused_where_systems_are_solved_by_them(name):
+    """torch raises from `linalg.lu_factor` alone; `lu` gives the factors, and says where the first zero is."""
+    a, b = genesis.tensor(SINGULAR[name]), torch.tensor(SINGULAR[name])
+    for lib, x in ((genesis, a), (torch, b)):
+        with pytest.raises(RuntimeError, match=r"linalg.lu_factor.*U\[\d,\d\] is zero"):
+            lib.linalg.lu_factor(x).pivots.tolist()
+        try:
+            lib.linalg.lu_factor(x)
+            pytest.fail("it was factored")
+        except RuntimeError as error:
+            assert "is zero" in str(error)
+        regular = lib.linalg.lu_factor(lib.stack([lib.eye(2), lib.tensor([[1.0, 2.0], [3.0, 4.0]])]))
+        assert lib.equal(regular.pivots, lib.tensor([[1, 2], [2, 2]], dtype=lib.int32))
+    for found, wanted in ((genesis.linalg.lu(a), torch.linalg.lu(b)), (genesis.lu(a), torch.lu(b)),
+                          (genesis.lu(a, get_infos=True), torch.lu(b, get_infos=True))):
+        for x, y in zip(found, wanted, strict=True):
+            assert str(x.dtype).split(".")[1] == str(y.dtype).split(".")[1]
+            np.testing.assert_array_equal(x.numpy(), y.numpy())
+
+
+def test_a_singular_factor_has_no_inverse():
+    for lib in (genesis, torch):
+        L = lib.tensor([[[1.0, 0.0], [2.0, 3.0]], [[1.0, 0.0], [2.0, 0.0]]])
+        with pytest.raises(RuntimeError, match=r"diagonal element.* is zero"):
+            lib.cholesky_inverse(L).sum().item()

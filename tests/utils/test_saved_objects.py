@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import random
@@ -17,6 +18,7 @@ import genesis
 from genesis import nn, optim
 from genesis.optim import lr_scheduler
 from genesis.utils import safetensors_file
+from genesis.utils.serialization import STRUCTURE
 from tests.optim.test_optimizers import CASES
 
 
@@ -233,7 +235,7 @@ def test_arrays_that_no_save_wrote(content: Any, tmp_path: Path) -> None:
 def test_unknown_objects_are_refused_with_their_place() -> None:
     class Mine:
         pass
-    for obj, where in (({"a": [Mine()]}, "'a.0'"), (Mine(), "'the top'"), ({"s": {1}}, "'s'"), ([lambda: 1], "'0'"),
+    for obj, where in (({"a": [Mine()]}, "'a.0'"), (Mine(), "'the top'"), ({"s": frozenset()}, "'s'"), ([id], "'0'"),
                        (np.array([{}, 2]), "'the top'"), ({"n": np.array(["a", "b"])}, "'n'"), ({"c": 1j}, "'c'"),
                        ({"c": [np.complex64(1j)]}, "'c.0'"), (np.longdouble(1), "'the top'"),
                        ({"t": np.datetime64("2026-01-01")}, "'t'"), ({"b": np.bytes_(b"x")}, "'b'")):
@@ -278,3 +280,23 @@ def test_a_damaged_version_is_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(content.replace(wanted, b'[[{}, {\\"dict\\"'))
     with pytest.raises(ValueError, match="damaged"):
         genesis.load(tmp_path / "state")
+
+
+def test_what_programs_save_beside_a_model(tmp_path: Path) -> None:
+    """Arguments as `argparse` gives them, the dtype and device of a run, where it wrote, names that it has seen."""
+    args = argparse.Namespace(lr=0.1, layers=[1, 2], out=tmp_path, nested=argparse.Namespace(weights=genesis.ones(2)))
+    found = back({"args": args, "dtype": genesis.bfloat16, "device": genesis.device("cpu"), "seen": {"a", 3}})
+    assert found["dtype"] is genesis.bfloat16 and found["device"] == genesis.device("cpu")
+    assert found["seen"] == {"a", 3} and found["args"].out == tmp_path and found["args"].lr == 0.1
+    assert type(found["args"]) is argparse.Namespace and found["args"].nested.weights.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind, content", [
+    ("dtype", "int65"), ("dtype", 3), ("device", "cpq"), ("device", None), ("namespace", "x"), ("set", "x"),
+    ("path", 3), ("namespace", {"dict": [[1, 2]]}), ("set", {"list": [{"list": []}]}), ("module", "os"),
+])
+def test_damaged_values_are_refused(kind: str, content: Any) -> None:
+    file = io.BytesIO()
+    safetensors_file.write(file, {}, {STRUCTURE: json.dumps({kind: content})})
+    with pytest.raises(ValueError, match="damaged"):
+        genesis.load(io.BytesIO(file.getvalue()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from genesis.ir.errors import NotAnIndex
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import full_like, zeros_like
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def _check_index(x: TensorType, index: TensorType) -> None:
     if index.dtype.kind != "int":
-        raise IndexError(f"an index must have an integer dtype, not {index.dtype!r}")
+        raise NotAnIndex(f"an index must have an integer dtype, not {index.dtype!r}")
     if index.device is not x.device:
         raise RuntimeError(f"the index is on {index.device}, the tensor on {x.device}")
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.control import item
-from genesis.ir.ops.decompositions import matrices, on_triangle, solve_triangular
+from genesis.ir.ops.decompositions import NO_SOLUTION, matrices, on_triangle, solve_triangular
 from genesis.ir.ops.leaves import iota, zeros_like
 from genesis.ir.ops.movement import concat, expand, reshape, take_range
 from genesis.ir.ops.pointwise import cast, eq
 from genesis.ir.types import TensorType, int32, int64, tensor_type
 
 
-def _lu_type(a: TensorType) -> tuple[TensorType, TensorType]:
+def _lu_type(a: TensorType, checked: bool) -> tuple[TensorType, TensorType]:
     matrices("lu_factor", a)
     return a, tensor_type((*a.shape[:-2], min(a.shape[-2:])), int32, a.device)
 
 
-def _lu_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node) -> tuple[Node | None]:
+def _lu_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node, checked: bool) -> tuple[Node | None]:
     """With A = P L U, square: P L⁻ᵀ (tril(Lᵀ dL, -1) + triu(dU Uᵀ)) U⁻ᵀ. What is beyond the square goes in first."""
     if g[0] is None:
         return (None,)
@@ -70,8 +70,10 @@ def permutation_matrix(pivots: Node, like: Node) -> Node:
     return cast(eq(rows, taken), dtype=like.dtype)
 
 
-lu_factor: Op = Op("lu_factor", "linalg", _lu_type, vjp=_lu_vjp, ulp=64,
-                   doc="(L below the diagonal and U on and above it, row exchanges from 1) with A = P L U.")
+lu_factor: Op = Op("lu_factor", "linalg", _lu_type, attrs=("checked",), defaults={"checked": False}, vjp=_lu_vjp,
+                   ulp=64, raises=NO_SOLUTION,
+                   doc="(L below the diagonal and U on and above it, row exchanges from 1) with A = P L U. `checked` "
+                       "raises where U has a zero on its diagonal, so that no system is solved by it.")
 
 pivots_to_rows: Op = Op("pivots_to_rows", "linalg", ulp=0, attrs=("size",),
                         infer=lambda p, size: tensor_type((*p.shape[:-1], size), int64, p.device),

@@ -60,7 +60,7 @@ def common(types: tuple[TensorType, ...], kinds: Kinds = ANY) -> TensorType:
         if other.device is not first.device:
             raise RuntimeError(f"operands are on two devices, {first.device} and {other.device}")
     if first.dtype.kind not in kinds:
-        raise RuntimeError(f"not defined for {first.dtype!r}, only for {' and '.join(kinds)} dtypes")
+        raise NotImplementedError(f"not defined for {first.dtype!r}, only for {' and '.join(kinds)} dtypes")
     return first
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from genesis.ir.errors import NotAnIndex
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.pointwise import cast, eq, lt, maximum, minimum, where
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def _type(index: TensorType, **_: object) -> TensorType:
     if index.dtype.kind != "int":
-        raise IndexError(f"an index must have an integer dtype, not {index.dtype!r}")
+        raise NotAnIndex(f"an index must have an integer dtype, not {index.dtype!r}")
     return index.with_dtype(int64)
 
 

@@ -53,7 +53,7 @@ def _row(op: str, weight: Tensor, row: int) -> int:
     count = weight.spec.shape[0]
     if not -count <= row < count:
         raise failure(op, f"Padding_idx must be within num_embeddings: padding_idx={row} is not a row",
-                      [("weight", weight)], hint=f"a row from {-count} to {count - 1}")
+                      [("weight", weight)], hint=f"a row from {-count} to {count - 1}", error=AssertionError)
     return row % count
 
 

@@ -94,6 +94,13 @@ def _check(query: Tensor, key: Tensor, value: Tensor, size: int, heads: int, lac
         raise failure(OP, f"query should be unbatched 2D or batched 3D tensor, and key and value alike, but received "
                       f"{query.spec.ndim}-D, {key.spec.ndim}-D and {value.spec.ndim}-D tensors",
                       [("query", query), ("key", key), ("value", value)], error=AssertionError)
+    alike = query.spec.ndim - 1  # the dimensions in which keys and values agree
+    if key.spec.shape[:alike] != value.spec.shape[:alike]:
+        raise failure(OP, f"key's sequence and batch dims {list(key.spec.shape[:alike])} do not match value's "
+                      f"{list(value.spec.shape[:alike])}", [("key", key), ("value", value)], error=AssertionError)
+    if alike == 2 and key.spec.shape[1] != query.spec.shape[1]:
+        raise failure(OP, f"queries are of {query.spec.shape[1]} examples, keys of {key.spec.shape[1]}",
+                      [("query", query), ("key", key)])
     if lacks_mask:
         raise failure(OP, "Need attn_mask if specifying the is_causal hint.", [("query", query)])
     given = query.spec.shape[-1]

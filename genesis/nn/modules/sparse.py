@@ -27,7 +27,7 @@ class _Table(Module):
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise failure(name, f"padding_idx={padding_idx} is not one of {num_embeddings} rows: Padding_idx must "
-                              "be within num_embeddings", error=ValueError)
+                              "be within num_embeddings", error=AssertionError)
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         self.max_norm, self.norm_type = max_norm, norm_type

@@ -13,6 +13,7 @@ from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.session import active, repeated
 from genesis.ir.errors import failure
 from genesis.ir.suggest import check_keywords
+from genesis.optim.lr_scheduler.states import copied, is_like, is_plain, taken
 from genesis.optim.optimizer import Optimizer
 
 
@@ -36,6 +37,8 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+        if not hasattr(optimizer, "param_groups"):
+            raise failure(type(self).__name__, f"{type(optimizer).__name__} is not an Optimizer", error=TypeError)
         self.optimizer, self.last_epoch = optimizer, last_epoch
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
@@ -132,8 +135,9 @@ class LRScheduler:
                                             "max_momentums")
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch, the initial rates, the formula's numbers and the rates now; no functions, as in torch."""
-        return self._plain()
+        """The epoch, the initial rates, the formula's numbers and the rates now, and what a schedule of the user's has
+        besides; of functions nothing, of objects that are called for factors their attributes, as in torch."""
+        return self._plain() | {name: inner.state_dict() for name, inner in self._inner().items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where the state was taken, or raise and change nothing; the optimizer's rates are set anew.
@@ -157,13 +161,16 @@ class LRScheduler:
             raise KeyError(missing)
         for entry in own.keys() & state.keys():
             value = sorted(state[entry].elements()) if isinstance(state[entry], Counter) else state[entry]
-            if not _alike(value, own[entry]):
+            if not is_like(value, own[entry]):
                 raise failure(f"{name}.load_state_dict", f"{entry} is {value!r}; expected one like {own[entry]!r}",
                               hint=f"the state_dict() of a {name}", error=ValueError)
             if entry in self.per_group and len(value) != len(self.optimizer.param_groups):
                 raise failure(f"{name}.load_state_dict", f"{entry} has {len(value)} entries, the optimizer "
                               f"{len(self.optimizer.param_groups)} parameter groups", error=ValueError)
-            setattr(self, entry, list(value) if isinstance(value, (list, tuple)) else value)
+            setattr(self, entry, taken(value, own[entry]))
+        for entry, inner in self._inner().items():
+            if isinstance(state.get(entry), dict):
+                inner.load_state_dict(state[entry])
 
     def resume(self, state: dict[str, Any]) -> None:
         """Set the rates that the state was taken with, or where it does not tell them those of its epoch."""
@@ -179,10 +186,16 @@ class LRScheduler:
         return ()
 
     def _plain(self) -> dict[str, Any]:
-        """The attributes that are numbers, texts, or lists of numbers."""
-        return {name: list(value) if isinstance(value, list) else value for name, value in vars(self).items()
+        """The attributes that are data: numbers, texts and lists of numbers; of a user's schedule containers, too."""
+        own = not type(self).__module__.startswith("genesis.")
+        return {name: copied(value) for name, value in vars(self).items()
                 if isinstance(value, (Real, str))
-                or (isinstance(value, list) and all(isinstance(x, Real) for x in value))}
+                or (isinstance(value, list) and all(isinstance(x, Real) for x in value))
+                or (own and is_plain(value))}
+
+    def _inner(self) -> dict[str, LRScheduler]:
+        """The schedules that a schedule of the user's goes on with."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, LRScheduler)}
 
 
 def _at_each_call(step: Callable[..., None]) -> Callable[..., None]:
@@ -236,12 +249,3 @@ def _with_parts(scheduler: LRScheduler) -> Iterator[LRScheduler]:
     yield scheduler
     for part in scheduler.parts():
         yield from _with_parts(part)
-
-
-def _alike(value: Any, own: Any) -> bool:
-    """Whether a value has the kind of the one that it replaces: a number for a number, and so on."""
-    if isinstance(own, str):
-        return isinstance(value, str)
-    if isinstance(own, list):
-        return isinstance(value, (list, tuple)) and all(isinstance(x, Real) for x in value)
-    return isinstance(value, Real) and value == value

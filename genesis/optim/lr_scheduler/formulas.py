@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from genesis.optim.lr_scheduler.base import LRScheduler
+from genesis.optim.lr_scheduler.states import give_callables, of_callables
 from genesis.optim.optimizer import Optimizer
 
 Factor = Callable[[int], float]
@@ -29,7 +30,29 @@ def _for_each_group(lr_lambda: Factor | Sequence[Factor], optimizer: Optimizer) 
     return found
 
 
-class LambdaLR(LRScheduler):
+class _ByFunctions(LRScheduler):
+    """A schedule by functions of the epoch, one for each group."""
+
+    lr_lambdas: list[Factor]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of any schedule, and the attributes of the objects that are its functions."""
+        return super().state_dict() | {"lr_lambdas": of_callables(self.lr_lambdas)}
+
+    def take_values(self, state: dict[str, Any]) -> None:
+        """Set what is in a state dict, that of the functions too."""
+        super().take_values(state)
+        give_callables(self.lr_lambdas, state.get("lr_lambdas", [None] * len(self.lr_lambdas)))
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """The rates as they were saved; where there are none the functions are asked, which may count their calls."""
+        if "_last_lr" in state:
+            self.write([float(lr) for lr in state["_last_lr"]])
+        else:
+            super().resume(state)
+
+
+class LambdaLR(_ByFunctions):
     """The initial rate times lr_lambda(epoch): one function, or one for each group.
 
     >>> import genesis
@@ -123,7 +146,7 @@ class CosineAnnealingLR(LRScheduler):
         return (1 + math.cos(math.pi * epoch / self.T_max)) / 2
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_ByFunctions):
     """The rate is multiplied by lr_lambda(epoch) at each epoch: one function, or one for each group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor],

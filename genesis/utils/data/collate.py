@@ -33,14 +33,17 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """A sample without a batch: arrays become tensors, all else stays."""
+    """A sample without a batch: arrays become tensors, tuples lists, as torch's; all else stays."""
     return converted(data, as_tensor)
 
 
 def converted(data: Any, make: Callable[[Any], Tensor]) -> Any:
     """`default_convert`, where `make` makes tensors of arrays."""
     import numpy as np
-    return mapped(data, lambda x: x if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else make(x))
+    def change(x: Any) -> Any:
+        of_numbers = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.dtype.kind not in "SUO")
+        return make(x) if of_numbers else x
+    return rebuilt(data, change, tuples=list)
 
 
 def stacked(batch: Sequence[Any], learnt: bool = False) -> Any:
@@ -110,15 +113,18 @@ def mapped(data: Any, function: Callable[[Any], Any]) -> Any:
     return rebuilt(data, lambda x: function(x) if isinstance(x, (np.ndarray, np.generic)) else x)
 
 
-def rebuilt(data: Any, change: Callable[[Any], Any]) -> Any:
-    """The structure, its mappings, tuples and lists of the classes that they were, with what else is in it changed."""
+def rebuilt(data: Any, change: Callable[[Any], Any], tuples: type[list[Any]] | type[tuple[Any, ...]] = tuple) -> Any:
+    """The structure, its mappings, tuples and lists of the classes that they were, with what else is in it changed.
+
+    `tuples` is what tuples without names become.
+    """
     if isinstance(data, Mapping):
-        return _mapping_like(data, {key: rebuilt(value, change) for key, value in data.items()})
+        return _mapping_like(data, {key: rebuilt(value, change, tuples) for key, value in data.items()})
     if isinstance(data, tuple):
-        parts = [rebuilt(value, change) for value in data]
-        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
+        parts = [rebuilt(value, change, tuples) for value in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else tuples(parts)
     if isinstance(data, MutableSequence) and not isinstance(data, bytearray):
-        return _sequence_like(data, [rebuilt(value, change) for value in data])
+        return _sequence_like(data, [rebuilt(value, change, tuples) for value in data])
     return change(data)
 
 

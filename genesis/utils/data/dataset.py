@@ -53,7 +53,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor):
         if len({tensor.shape[0] for tensor in tensors}) > 1:
-            raise ValueError("TensorDataset: size mismatch between tensors: "
+            raise AssertionError("TensorDataset: size mismatch between tensors: "
                              + ", ".join(str(tuple(tensor.shape)) for tensor in tensors))
         self.tensors = tensors
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,10 @@ def test_converting_without_a_batch() -> None:
     sample = {"x": [1, 2], "y": torch.ones(2).numpy()}
     found = GD.default_convert(sample)
     assert found["x"] == [1, 2] and isinstance(found["y"], genesis.Tensor)
+    Point = namedtuple("Point", "x y")
+    for kind, data in ((genesis, GD), (torch, TD)):
+        samples = list(data.DataLoader([(1, Point(2, (3,)), [kind.ones(1)])] * 2, batch_size=None))
+        assert samples[1][:2] == [1, Point(2, [3])] and type(samples[0][1]) is Point and type(samples[0][2]) is list
 
 
 REFUSED: dict[str, Any] = {

@@ -32,6 +32,14 @@ def _pinv(a: Tensor, rtol: float, hermitian: bool) -> Tensor:
     return _linalg.pinv(a, hermitian=hermitian) if rtol < 0 else _linalg.pinv(a, rtol=rtol, hermitian=hermitian)
 
 
+def _lu_factor(a: Tensor, checked: bool) -> tuple[Tensor, ...]:
+    factors, pivots, zeros = _linalg.lu_factor_ex(a)
+    if checked and (found := zeros[zeros > 0]).numel():
+        raise RuntimeError(f"linalg.lu_factor: U[{found[0]},{found[0]}] is zero: the matrix is singular, and lu_solve "
+                           "would divide by it")
+    return factors, pivots
+
+
 def _fresh(function: Any) -> Lowering:
     return Lowering(function, "fresh")
 
@@ -53,7 +61,7 @@ DECOMPOSITIONS: dict[str, Lowering] = {
     "cholesky": _fresh(lambda a, upper: _linalg.cholesky(a, upper=upper)),
     "qr": _fresh(_qr),
     "eigh": _fresh(_eigh),
-    "lu_factor": _fresh(lambda a: tuple(_linalg.lu_factor_ex(a))[:2]),
+    "lu_factor": _fresh(_lu_factor),
     "matrix_exp": _fresh(lambda a: torch.matrix_exp(a)),
     "pivots_to_rows": _fresh(_rows),
     "svd": _fresh(_svd),
