@@ -267,7 +267,9 @@ class Device:
     type: str
     index: int
 
-    def __new__(cls, type: str, index: int | None = None) -> Device:
+    def __new__(cls, type: str | Device, index: int | None = None) -> Device:
+        if isinstance(type, Device):
+            return type
         name, _, number = type.partition(":")
         if name not in _kinds or (number and not number.isdigit()):
             from genesis.ir.suggest import did_you_mean

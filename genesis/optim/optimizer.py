@@ -46,6 +46,17 @@ __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer
 Group = dict[str, Any]
 
 
+class _Required:
+    """The class of `required`."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+"""What a user's optimizer has in its defaults for an option that each group must give."""
+
+
 class Optimizer:
     """The base of all optimizers. A subclass overrides `step`, as in torch, or `initial_state` and `update`.
 
@@ -227,6 +238,8 @@ class Optimizer:
         for parameter in group["params"]:
             self._check(parameter, known)
         for name, value in self.defaults.items():
+            if value is required and name not in group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             group.setdefault(name, value)
         if len(set(map(id, group["params"]))) != len(group["params"]):
             raise ValueError("some parameters appear more than once in a parameter group")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -232,3 +233,17 @@ def test_a_setstate_that_raises_is_the_error_of_the_load() -> None:
     optimizer = Own([genesis.ones(2, requires_grad=True)])
     with pytest.raises(KeyError, match="lr"):
         optimizer.load_state_dict(optimizer.state_dict())
+
+
+def test_an_option_that_each_group_must_give_is_asked_for() -> None:
+    for L in (genesis, torch):
+        from_module = import_module(f"{L.__name__}.optim.optimizer")
+
+        class Own(from_module.Optimizer):  # type: ignore[misc, name-defined]
+            def __init__(self, params: Any, lr: Any = from_module.required):
+                super().__init__(params, {"lr": lr})
+        w = L.nn.Parameter(L.ones(1))
+        assert Own([{"params": [w], "lr": 0.5}]).param_groups[0]["lr"] == 0.5
+        assert repr(from_module.required) == "<required parameter>"
+        with pytest.raises(ValueError, match="didn't specify a value of required optimization parameter lr"):
+            Own([w])

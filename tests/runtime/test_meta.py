@@ -56,3 +56,8 @@ def test_contexts_of_devices_nest_and_end_with_an_exception() -> None:
         assert genesis.ones(1).is_meta and genesis.ones(1, device="cpu").is_cpu
         raise ValueError("out")
     assert genesis.ones(1).is_cpu
+
+
+def test_a_device_of_a_device_is_that_device() -> None:
+    for name in ("cpu", "meta"):
+        assert genesis.device(genesis.device(name)) is genesis.device(name)
