@@ -19,7 +19,8 @@ from genesis.ir.types import TensorType
 from genesis.ops.creation import zeros
 from genesis.ops.limits import finfo
 from genesis.optim.counting import NextStep
-from genesis.optim.optimizer import Group, Optimizer, check_option
+from genesis.optim.groups import Group, check_option
+from genesis.optim.optimizer import Optimizer
 
 FACTORED: Final = ("row_var", "col_var")
 """The state of a parameter of two dimensions and more: mean squares of gradients over columns, and over rows."""

@@ -14,7 +14,8 @@ from genesis.ir.ops.update_rules import amsgrad as amsgrad_op
 from genesis.ir.types import float32
 from genesis.ops.creation import zeros_like
 from genesis.optim.counting import NextStep
-from genesis.optim.optimizer import Group, Optimizer, check_option
+from genesis.optim.groups import Group, check_option
+from genesis.optim.optimizer import Optimizer
 
 
 class Adam(Optimizer):

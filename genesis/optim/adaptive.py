@@ -14,7 +14,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.ops import update_rules
 from genesis.ops.creation import full_like
 from genesis.optim.composed import ComposedOptimizer, State
-from genesis.optim.optimizer import Group, check_option
+from genesis.optim.groups import Group, check_option
 
 
 class Adagrad(ComposedOptimizer):

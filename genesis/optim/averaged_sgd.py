@@ -8,7 +8,7 @@ from typing import Any
 from genesis.frontend.tensor import Tensor
 from genesis.ir.ops import update_rules
 from genesis.optim.composed import ComposedOptimizer, State
-from genesis.optim.optimizer import Group, check_option
+from genesis.optim.groups import Group, check_option
 
 
 class ASGD(ComposedOptimizer):

@@ -14,7 +14,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.node import Op
 from genesis.ir.types import float32
 from genesis.ops.creation import zeros_like
-from genesis.optim.optimizer import Group, Optimizer
+from genesis.optim.groups import Group
+from genesis.optim.optimizer import Optimizer
 
 State = dict[str, Any]
 

@@ -34,6 +34,11 @@ def of(optimizer: Any, kind: str) -> list[Hook]:
     return list(vars(optimizer).get("_hooks", {}).get(kind, {}).values())
 
 
+def around(optimizer: Any) -> bool:
+    """Are there hooks around a step of the optimizer?"""
+    return "_hooks" in vars(optimizer) or bool(everywhere[BEFORE] or everywhere[AFTER])
+
+
 def around_step(optimizer: Any, step: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The step's result, with all hooks before and after it; a step that another one calls has none of its own."""
     own = vars(optimizer)

@@ -23,9 +23,10 @@ from genesis.frontend.tensor import Tensor
 from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
+from genesis.optim.groups import Group
 
 if TYPE_CHECKING:
-    from genesis.optim.optimizer import Group, Optimizer
+    from genesis.optim.optimizer import Optimizer
 
 State = dict[Any, Any]
 

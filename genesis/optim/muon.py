@@ -17,7 +17,8 @@ from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import spread, sum
 from genesis.ir.types import bfloat16
 from genesis.ops.creation import zeros_like
-from genesis.optim.optimizer import Group, Optimizer, check_option
+from genesis.optim.groups import Group, check_option
+from genesis.optim.optimizer import Optimizer
 
 ADJUSTMENTS: Final = (None, "original", "match_rms_adamw")
 

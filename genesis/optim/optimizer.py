@@ -11,39 +11,36 @@ allocated when a parameter is added: the first step and the second are the same 
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from genesis.frontend import session
 from genesis.frontend.at_once import Change
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import emit, read_all
 from genesis.frontend.session import upcoming_numbers
-from genesis.frontend.tensor import Tensor, clear_gradients, gradients_of
-from genesis.ir.errors import failure, kind_and_conversion
+from genesis.frontend.tensor import Tensor, clear_gradients
+from genesis.ir.errors import failure
 from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import check_keywords, suggesting
 from genesis.nn.modules.hooks import RemovableHandle
 from genesis.optim import hooks
+from genesis.optim.groups import Group, check_parameter, with_names_apart
 from genesis.optim.hooks import (
     AFTER,
     BEFORE,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from genesis.optim.hooks import everywhere as _hooked
-from genesis.optim.loading import load
-from genesis.optim.writes import Writes, layers_of
+from genesis.optim.state_dict import state_dict_of, take_over
+from genesis.optim.stepping import ending, stepped
+from genesis.optim.writes import Writes
 from genesis.runtime.contexts import Switched, Temporary
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
-
-Group = dict[str, Any]
 
 
 class _Required:
@@ -123,7 +120,7 @@ class Optimizer:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "step" in vars(cls):
-            cls.step = _ending(vars(cls)["step"])  # type: ignore[method-assign]
+            cls.step = ending(vars(cls)["step"])  # type: ignore[method-assign]
 
     @property
     def state(self) -> defaultdict[Any, dict[str, Any]]:
@@ -168,49 +165,9 @@ class Optimizer:
         Returns:
             What the closure returned.
         """
-        if "_hooks" in self.__dict__ or _hooked[BEFORE] or _hooked[AFTER]:
-            return hooks.around_step(self, Optimizer._step, () if closure is None else (closure,), {})
-        return self._step(closure)
-
-    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
-        states = self._states
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter._grad is not None and not states.get(parameter):
-                    self._begin(parameter, group)
-        if type(self).update.__module__.startswith("genesis.optim."):
-            self._update()
-            return loss
-        counts = [(state, name, state[name]) for state in states.values() for name in self.counted
-                  if type(state.get(name)) in (int, float)]
-        try:
-            self._update()
-        except BaseException:  # tensors keep their last content by themselves, what a user's update counts does not
-            for state, name, count in counts:
-                state[name] = count
-            raise
-        return loss
-
-    def _update(self) -> None:
-        """Record the updates of all parameters, write all of them at once, and end the step."""
-        writes = Writes(self._noted)
-        try:
-            with no_grad():
-                self._writes = writes
-                for group in self.param_groups:
-                    for layer, parameters in self._alike(group):
-                        if layer:  # they show what was written before
-                            writes.commit()
-                        gradients = gradients_of(parameters)
-                        self.update(group, parameters, [-g for g in gradients] if group.get("maximize") else gradients)
-                writes.commit()
-        finally:
-            self._writes = None
-        engine.end_step()
+        if hooks.around(self):
+            return hooks.around_step(self, stepped, () if closure is None else (closure,), {})
+        return stepped(self, closure)
 
     def stepping_with(self, change: Change, undo: Callable[[], Any]) -> Temporary:
         """A context in which a step makes a change together with what it writes: both are made, or none.
@@ -230,13 +187,13 @@ class Optimizer:
 
         Pairs of a name and a parameter, as `named_parameters` gives them, leave the names in "param_names".
         """
-        group = _with_names_apart(param_group)
+        group = with_names_apart(param_group)
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
                              f"{'with' if 'param_names' in group else 'without'} names to the optimizer")
         known = set(map(id, self._parameters()))
         for parameter in group["params"]:
-            self._check(parameter, known)
+            check_parameter(self, parameter, known)
         for name, value in self.defaults.items():
             if value is required and name not in group:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
@@ -252,38 +209,12 @@ class Optimizer:
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 
-    def _begin(self, parameter: Tensor, group: Group) -> dict[str, Any]:
-        """Give a parameter the state of one that has not been stepped: what it had was taken away, or the group's
-        options ask for more than when it was added."""
-        initial = self.initial_state(parameter, group)
-        if not initial:  # as of plain gradient descent
-            return {}
-        session.states_shown()  # a compiled step holds the states that it knew
-        state = self._states[parameter]
-        state.update(initial)
-        held = [x for x in state.values() if isinstance(x, Tensor)]
-        if held:
-            engine.materialize(held)
-        return state
-
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number: {name: value}}, "param_groups": [{option: value, "params": [number]}]}.
 
         Parameters are numbered in the order of the groups, as in torch; what is no parameter's keeps its key.
         """
-        for hook in hooks.of(self, "state_pre"):
-            hook(self)
-        numbers = {id(p): i for i, p in enumerate(self._parameters())}
-        state = {
-            "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
-                      for key, state in self._states.items()},
-            "param_groups": [{**{name: value for name, value in group.items() if name != "params"},
-                              "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups],
-        }
-        for hook in hooks.of(self, "state_post"):
-            changed = hook(self, state)
-            state = state if changed is None else changed
-        return state
+        return state_dict_of(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, all of it or nothing: values are copied into the tensors that exist, options replaced.
@@ -304,15 +235,7 @@ class Optimizer:
         >>> second.param_groups[0]["lr"]
         0.1
         """
-        given = dict(state_dict) if "_hooks" in vars(self) else state_dict
-        for hook in hooks.of(self, "load_pre"):
-            changed = hook(self, given)
-            given = given if changed is None else changed
-        load(self, given)
-        if type(self).__setstate__ is not Optimizer.__setstate__:  # where programs give groups of old what they lack
-            self.__setstate__({"state": self._states, "param_groups": self.param_groups})
-        for hook in hooks.of(self, "load_post"):
-            hook(self)
+        take_over(self, state_dict)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over attributes, of a copy or of a state that was loaded; for overriding."""
@@ -391,78 +314,5 @@ class Optimizer:
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
 
-    def _check(self, parameter: Any, known: Collection[int]) -> None:
-        if not isinstance(parameter, Tensor):
-            raise TypeError("optimizer can only optimize Tensors, but one of the params is "
-                            f"{kind_and_conversion(parameter)}")
-        if not parameter.is_leaf:
-            raise ValueError("can't optimize a non-leaf Tensor")
-        if id(parameter) in known:
-            raise ValueError("some parameters appear in more than one parameter group")
-        layout = getattr(parameter, "sharding", None)
-        if not self.by_element and layout is not None and tuple(parameter.shape) != tuple(layout.shape):
-            name = type(self).__name__
-            raise failure(name, f"a step depends on all of a parameter, and this is a rank's part of one of shape "
-                          f"{list(layout.shape)}", [("parameter", parameter)], error=ValueError,
-                          hint="AdamW or SGD, whose steps are by element; or DistributedDataParallel, with which "
-                               f"{name} has whole parameters")
-
-    def _alike(self, group: Group) -> Iterable[tuple[int, list[Tensor]]]:
-        """The group's parameters with a gradient, those together that one op can update, with their layers."""
-        buckets: dict[Hashable, list[Tensor]] = {}
-        listed = group["params"]
-        found = [parameter for parameter, gradient in zip(listed, gradients_of(listed), strict=True)
-                 if gradient is not None]
-        memories = {None if p.storage.exported else p.storage for p in found}
-        layers = layers_of(found) if len(memories) < len(found) else [0] * len(found)
-        for parameter, layer in zip(found, layers, strict=True):
-            kind = parameter.spec
-            buckets.setdefault((layer, kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
-        return [(key[0], parameters) for key, parameters in sorted(buckets.items(), key=_layer_of)]  # type: ignore
-
-
-def _with_names_apart(given: Group) -> Group:
-    """The group with a list of parameters, and of their names where it has pairs of both."""
-    group, listed = dict(given), given["params"]
-    if isinstance(listed, set):
-        raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
-                        "in sets will change between runs. Please use a list instead.")
-    found = [listed] if isinstance(listed, Tensor) else list(listed)
-    names = [each[0] for each in found if isinstance(each, tuple)]
-    if names and len(names) < len(found):
-        raise ValueError("all optimizer params should be with/without names. Some param names are missing")
-    group["params"] = [each[1] for each in found] if names else found
-    if names:
-        group["param_names"] = names
-    return group
-
-
-def _layer_of(bucket: tuple[Any, list[Tensor]]) -> int:
-    layer: int = bucket[0][0]
-    return layer
-
-
-def _ending(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A subclass's own `step`, after which what it wrote is computed: steps do not pile up until somebody reads."""
-    if getattr(step, "ends_the_step", False):
-        return step
-
-    @functools.wraps(step)
-    def ending(self: Optimizer, *args: Any, **options: Any) -> Any:
-        if "_hooks" in self.__dict__ or _hooked[BEFORE] or _hooked[AFTER]:
-            result = hooks.around_step(self, step, args, options)
-        else:
-            result = step(self, *args, **options)
-        engine.end_step()
-        return result
-    ending.ends_the_step = True  # type: ignore[attr-defined]
-    return ending
-
-
-def check_option(optimizer: str, name: str, value: float, low: float = 0.0, below: float = float("inf")) -> None:
-    """ValueError unless low ≤ value < below."""
-    if not low <= value < below:
-        raise failure(optimizer, f"Invalid {name} value: {value}", hint=f"{low} ≤ {name}"
-                      + (f" < {below}" if below != float("inf") else ""), error=ValueError)
 
 __getattr__ = suggesting(__name__)

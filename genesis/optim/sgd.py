@@ -11,7 +11,8 @@ from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import sgd
 from genesis.ops.creation import zeros_like
 from genesis.optim.counting import NextStep
-from genesis.optim.optimizer import Group, Optimizer, check_option
+from genesis.optim.groups import Group, check_option
+from genesis.optim.optimizer import Optimizer
 
 
 class SGD(Optimizer):

@@ -16,7 +16,8 @@ from genesis.ir.ops.pointwise import ne, sqrt, where
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import any as any_of
 from genesis.optim.counting import NextStep
-from genesis.optim.optimizer import Group, Optimizer, check_option
+from genesis.optim.groups import Group, check_option
+from genesis.optim.optimizer import Optimizer
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
