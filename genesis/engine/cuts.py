@@ -214,6 +214,8 @@ class Cuts:
         ran_to: the number of the last value that was recorded before a program ran.
         noted: how many programs had run then.
         left_to: the number of the last value before a cut that left out what cannot be computed.
+        collects: Python's collector is to look at young objects when the op in whose middle a cut was is over.
+        then: the number of the value to look at next after that, 0 where none is waited for.
     """
 
     cut_at: int | None = None
@@ -242,6 +244,8 @@ class Cuts:
     ran_to: int = 0
     noted: int = 0
     left_to: int = 0
+    collects: bool = False
+    then: int = 0
 
     def begin(self, place: int, exact: bool) -> None:
         """Note the first cut of a loop, at this position. What was learned of another loop is over."""

@@ -75,6 +75,9 @@ def flush(wanted: Sequence[Storage]) -> None:
         while not _flushed(wanted):
             pass
     if gc.get_count()[1] >= LOOKS:
+        if engine_state.cuts.cutting:  # an op that is being recorded holds all that the piece was made of
+            engine_state.cuts.collects = True
+            return
         from genesis.engine.young_objects import collect_young
         collect_young()
 

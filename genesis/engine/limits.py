@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from genesis.config import config
-from genesis.engine.cuts import Turns, position, returns_next, whole_turns
+from genesis.engine.cuts import Cuts, Turns, position, returns_next, whole_turns
 from genesis.engine.interruption import left_behind
 from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
@@ -56,6 +56,9 @@ PIECES: Final = 8
 """An endless loop is cut this often for each `config.pending_nodes` that it records: a piece is compiled as long as it
 is, 0.1 ms a node, and run as often as it comes."""
 
+FEW: Final = 4
+"""Values that may have been recorded since a piece was computed when the collector looks at what that has left."""
+
 DEEP: Final = 4
 """Times `config.pending_nodes` that a program with gradients may have in which no turns of a loop were found."""
 
@@ -75,11 +78,27 @@ def look(storage: Storage, number: int) -> None:
 
 def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> None:
     """Look; what is recorded meanwhile is not looked at. After an exception the next look is at number `again`."""
+    cuts = engine_state.cuts
     try:
         state.look_at = NEVER
-        again = _look(storage, number, frame)
+        then, cuts.then, cuts.collects = cuts.then, 0, False
+        if then and _collected(cuts) and number < then:
+            again = then
+            return
+        found = _look(storage, number, frame)
+        if cuts.collects:
+            cuts.then, found = found, number + 1
+        again = found
     finally:
         state.look_at = again
+
+
+def _collected(cuts: Cuts) -> bool:
+    """A piece was computed in the middle of an op, which held what it was made of: now that is over, and the young
+    objects are looked at. False if a program has run since: then it is not known where to look next."""
+    from genesis.engine.young_objects import collect_young
+    collect_young(recorded=FEW)
+    return cuts.ran == engine_state.ran
 
 
 def _look(storage: Storage, number: int, frame: FrameType) -> int:

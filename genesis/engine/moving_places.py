@@ -10,10 +10,10 @@ Only for backends whose plans are for fixed sizes. Where sizes are symbolic, pla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from genesis.ir.node import NUMBER_TYPES, Node, make, unique
+from genesis.ir.node import NUMBER_TYPES, OPS, Node, make, unique
 from genesis.ir.ops import indexing, leaves, movement
 from genesis.ir.types import int64
 from genesis.ir.walk import computed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from genesis.engine.capture import Captured
     from genesis.engine.state import Cache
 
-PLACED: Final = frozenset({movement.slice, movement.assign})
+PLACED: Final = frozenset(op for op in OPS.values() if op.placed)
 """Ops with places: attributes starts, stops, steps."""
 
 MANY: Final = 16
@@ -75,11 +75,8 @@ def move(captured: Captured, known: Cache[tuple, Places], piece: bool) -> bool:
     if not nodes:
         return False
     at = captured.op_at
-    erased = list(captured.key)
     regions = [_region(node) for node in nodes]
-    for node, region in zip(nodes, regions, strict=True):
-        erased[at[node] + 1] = region
-    key = tuple(erased)
+    key = _erased(captured.key, nodes, regions, at)
     starts = [node.attrs[0] for node in nodes]
     places = known.get(key)
     if places is None:
@@ -92,6 +89,29 @@ def move(captured: Captured, known: Cache[tuple, Places], piece: bool) -> bool:
         moving.setdefault(number, []).append(axis)
     _make_numbers(captured, [(nodes[number], tuple(axes), regions[number]) for number, axes in moving.items()], at)
     return True
+
+
+def key_without_places(captured: Captured) -> tuple:
+    """The program's key but for where its slices begin.
+
+    >>> import genesis
+    >>> from genesis.engine.capture import capture
+    >>> x = genesis.ones(5)
+    >>> genesis.eval(x)
+    >>> first, second = (key_without_places(capture([x[i:i + 2].neg().storage.node])) for i in range(2))
+    >>> first == second
+    True
+    """
+    nodes = placed_nodes(captured)
+    return _erased(captured.key, nodes, map(_region, nodes), captured.op_at) if nodes else captured.key
+
+
+def _erased(key: tuple, nodes: Iterable[Node], regions: Iterable[tuple], at: Mapping[Node, int]) -> tuple:
+    """A key with these slices' regions in the place of their attributes."""
+    erased = list(key)
+    for node, region in zip(nodes, regions, strict=True):
+        erased[at[node] + 1] = region
+    return tuple(erased)
 
 
 def _region(node: Node) -> tuple:

@@ -4,7 +4,8 @@ At every step each is asked whether a backward of it needs what the step overwri
 change: they are listed when they are asked for again, and the list is asked for the memories that its nodes have now.
 
 Most are not asked at all. What a loop overwrites at each turn is the value of a node of the turn before (`Cell.since`),
-and nothing that is computed of older nodes alone reads it: however many turns are held, one is walked.
+and nothing that is computed of older nodes alone reads it: however many turns are held, one is walked. The same holds
+of what waits to be computed, as a running mean does that nobody reads: its graph grows at each turn.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Container, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from genesis.frontend.detached import live_histories
 from genesis.ir.memos import counted
 from genesis.ir.node import Node
-from genesis.ir.walk import computed
+from genesis.ir.walk import computed, walk_since
 
 if TYPE_CHECKING:
     from genesis.frontend.storage import Storage
@@ -41,6 +43,28 @@ def oldest_in(storages: Iterable[Storage]) -> int:
     return min([storage.cell.since for storage in storages if storage.cell is not None], default=0)
 
 
+def verify_ages(contents: Iterable[Node], storages: Iterable[Storage]) -> None:
+    """What the walks that end at old nodes rest on, looked at under GENESIS_VERIFY=1: a node is younger than those it
+    is made of, and no older one than is said lies in the memories of these storages.
+
+    Args:
+        contents: of all live storages.
+
+    Raises:
+        VerifyError: it is not so.
+    """
+    from genesis.ir.verify import VerifyError, verifying
+    if not verifying():
+        return
+    since = {id(s.cell): s.cell.since for s in storages if s.cell is not None}
+    for node in walk_since([*contents, *live_histories()], 0, through=True):
+        for x in node.inputs:
+            if x.number >= node.number:
+                raise VerifyError(f"{node} at {node.source} is no younger than {x}, which it is made of")
+        if node.number < since.get(id(node.buffer), 0):
+            raise VerifyError(f"{node} at {node.source} lies in a memory that is said to hold younger values only")
+
+
 def may_show(root: Node, cells: Mapping[int, object], listed: bool = False) -> bool:
     """Whether a value, or anything that it was computed from, may lie in one of these cells, which are given by `id`.
 
@@ -58,11 +82,24 @@ def may_show(root: Node, cells: Mapping[int, object], listed: bool = False) -> b
     return not below or not cells.keys().isdisjoint(map(id, map(_buffer, (root, *below))))
 
 
-def is_apart(root: Node, cells: Mapping[int, object], program: Container[Node]) -> bool:
-    """Whether a value has nothing to do with a program that overwrites these cells: nothing that it was computed from
-    lies there, or is computed by the program. A value that is held, and was not read, is asked about at every step."""
-    return not may_show(root, cells, listed=True) and not any(
-        node.inputs and node in program and not computed(node) for node in _known[root] or ())
+def that_touch(roots: Iterable[Node], cells: Container[int], program: Container[Node], number: int) -> set[Node] | None:
+    """Those of these values, and of all that they were computed from, that have to do with a program that overwrites
+    these cells, which are given by `id`: something that they were computed from lies there, or is computed by the
+    program. None if there are many to look at.
+
+    Args:
+        number: nothing older lies in the cells, or is computed by the program.
+    """
+    order = walk_since(roots, number, through=True, most=MOST_NODES)
+    if len(order) > MOST_NODES:
+        return None
+    found: set[Node] = set()
+    disjoint = found.isdisjoint
+    for node in order:
+        if not disjoint(node.inputs) or id(node.buffer) in cells or (
+                node.inputs and node in program and not computed(node)):
+            found.add(node)
+    return found
 
 
 def _below(root: Node) -> tuple[Node, ...]:

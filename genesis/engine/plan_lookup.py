@@ -69,8 +69,6 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     found.read_on = read_on(captured, constant)
     for observer in engine_state.observers:
         observer(found)
-    if not engine_state.observers:
-        found.forget_passed()
     return found
 
 

@@ -63,7 +63,10 @@ def find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEra
         CompilationFailed, Overwritten, ...: what compiling raises.
     """
     with uncollected:
-        return _find(captured, device, shape_erased)
+        found = _find(captured, device, shape_erased)
+        if not engine_state.observers:  # before the collector would take it for old
+            found.forget_passed()
+        return found
 
 
 def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeErased]) -> Compiled:
@@ -151,7 +154,7 @@ def _made_exactly(captured: Captured, device: Device, erased: tuple, member: Mem
         except Overwritten:
             raise
         except (FixedSizes, AttributeError, OverflowError, *_SHAPE_ERRORS) as refusal:
-            from genesis.passes.pipeline import verifying
+            from genesis.ir.verify import verifying
             if verifying() and not isinstance(refusal, FixedSizes):
                 raise
             programs.refused += 1
@@ -187,7 +190,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
     except Overwritten:
         raise
     except (NotFusable, *_SHAPE_ERRORS) as error:
-        from genesis.passes.pipeline import verifying
+        from genesis.ir.verify import verifying
         if verifying():
             raise
         raise FixedSizes(f"a pass needs them ({type(error).__name__}: {error})") from error

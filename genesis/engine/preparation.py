@@ -3,6 +3,7 @@ that could not be computed later."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -14,14 +15,14 @@ from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
-from genesis.frontend.pending import live_differentiable, live_pending
+from genesis.frontend.pending import NEVER, live_differentiable, live_pending
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import interrupts_op, others, others_record
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.types import Device
-from genesis.ir.walk import computed, walk
+from genesis.ir.walk import computed, walk, walk_since
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +103,10 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         return None
     asked = len(outputs)
     content = {s: s.node for s in (*outputs, *live)}
+    if updates and "GENESIS_VERIFY" in os.environ:
+        from genesis.engine.old_graphs import verify_ages
+        held = [node for s in live_differentiable() if (node := s._node) is not None]
+        verify_ages([*content.values(), *held], updates)
     chosen, written = set(outputs), [content[s] for s in updates]
     roots = [*[content[s] for s in outputs], *written]
     order = walk(roots)
@@ -175,16 +180,19 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
         return kept + [s for s in rest if s in carried or _is_in(computed_here, content[s])], []
     if all(s.type.nbytes <= SMALL and _is_in(computed_here, content[s]) for s in rest):
         return kept + rest, []
+    from genesis.engine.old_graphs import oldest_in  # here: importing genesis computes nothing
     overwritten = {id(s.cell): s for s in updates}
-    lost = _readers(walk([content[s] for s in rest], order=computed_here.copy()), overwritten)
+    oldest = oldest_in(updates)
+    lost = _readers(walk_since([content[s] for s in rest], oldest), overwritten)
     dependent = [s for s in rest if content[s] in lost and not s.persistent]
     kept += [s for s in rest if (s.persistent if content[s] in lost else
                                  s in carried or _is_in(computed_here, content[s]))]
     small = [s for s in dependent if s.type.nbytes <= SMALL]
     if len(small) == len(dependent):
         return kept + dependent, []
-    reached = walk([content[s] for s in dependent])
-    needed = list(dict.fromkeys(overwritten[id(node.buffer)] for node in reached if id(node.buffer) in overwritten))
+    reached = walk_since([content[s] for s in dependent], oldest)
+    found = {id(node.buffer) for node in reached}
+    needed = [s for s in updates if id(s.cell) in found]
     if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
         return kept + small, needed
     return kept + dependent, []
@@ -195,10 +203,9 @@ def _carried(computed_here: dict[Node, None], rest: list[Storage], content: dict
     asked = [s for s in rest if not content[s].needs_grad]
     if not asked:
         return set()
-    order = walk([content[s] for s in asked], order=computed_here.copy())
     here = {node for node in computed_here if node.inputs and not computed(node)}
     disjoint = here.isdisjoint
-    for node in list(order)[len(computed_here):]:
+    for node in walk_since([content[s] for s in asked], min([node.number for node in here], default=0)):
         if not computed(node) and not disjoint(node.inputs):
             here.add(node)
     return {s for s in asked if content[s] in here}
@@ -216,11 +223,12 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     Those of leaf tensors only where torch has saved what is computed of them (`overwritten_leaves.py`): writing to what
     a backward reads is the program's error there.
     """
-    differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
+    from genesis.engine.old_graphs import may_show, oldest_in
+    oldest = oldest_in(updates) if updates else NEVER
+    differentiable, histories = live_differentiable(oldest), live_histories()  # forget those that nobody holds
     if not updates:
         return []
-    from genesis.engine.old_graphs import may_show, oldest_in
-    overwritten, oldest = {id(s.cell): s for s in updates}, oldest_in(updates)
+    overwritten = {id(s.cell): s for s in updates}
     roots = [node for s in differentiable  # most are held by a list of former turns', and older
              if ((held := s._node) is None or held.number >= oldest) and s.settled and s.needs_grad
              and may_show(node := s.node, overwritten)]

@@ -69,9 +69,11 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
     wanted = [node for node in captured.outputs if node.needs_grad and node.op is not control.watch]
     if not wanted or any(node.op is control.grad and (node.needs_grad or not cuts.cutting) for node in captured.order):
         return [], None
-    usage = engine_state.usages.get(captured.key)
+    from genesis.engine.moving_places import key_without_places  # here: importing genesis computes nothing
+    key = key_without_places(captured)  # what a backward reads does not depend on where slices begin
+    usage = engine_state.usages.get(key)
     if usage is None:
-        usage = engine_state.usages.add(captured.key, Usage())
+        usage = engine_state.usages.add(key, Usage())
         if cuts.cutting and cuts.usage is not None:  # the piece before, of the same program
             usage.skip = cuts.usage.unused
     usage.look_back()

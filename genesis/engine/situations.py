@@ -15,12 +15,12 @@ Nothing is guessed: a situation is compared whole, as a plan's key is.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import Captured, Written
-from genesis.engine.old_graphs import MOST_GRAPHS, is_apart, may_show, oldest_in
+from genesis.engine.old_graphs import may_show, oldest_in, that_touch
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.pending import live_differentiable
@@ -133,13 +133,16 @@ def situation_of(written: Written, visited: Mapping[Node, None], outputs: Sequen
 
 
 def _without_apart(live: Sequence[Storage], contents: Sequence[Node], at: Sequence[int | None],
-                   updates: Sequence[Storage], program: Container[Node]) -> Sequence[Storage]:
-    """The live storages without those whose contents have nothing to do with the program."""
-    if at.count(None) > MOST_GRAPHS // 2:
+                   updates: Sequence[Storage], program: Collection[Node]) -> Sequence[Storage]:
+    """The live storages without those whose contents have nothing to do with the program. A value that is held, and was
+    not read, is asked about at every step."""
+    overwritten = {id(s.cell) for s in updates}
+    first = min([node.number for node in program if node.inputs and not computed(node)], default=0)
+    touching = that_touch([node for i, node in zip(at, contents, strict=True) if i is None], overwritten, program,
+                          min(oldest_in(updates), first))
+    if touching is None:
         return live
-    overwritten = {id(s.cell): s for s in updates}
-    return [storage for storage, node, i in zip(live, contents, at, strict=True)
-            if i is not None or not is_apart(node, overwritten, program)]
+    return [storage for storage, node, i in zip(live, contents, at, strict=True) if i is not None or node in touching]
 
 
 def _with_others(written: Written, visited: Mapping[Node, None], others: Sequence[Node]) -> Written | None:
@@ -198,20 +201,20 @@ def _positions(position: Mapping[Node, int], contents: Sequence[Node]) -> list[i
 def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[int, ...] | None:
     """Where in the program the values are that were computed before and can be differentiated; None if one that a
     backward may come from, which may read what is overwritten, is none of the program's."""
-    differentiable, histories = live_differentiable(), live_histories()  # forget those that nobody holds
+    oldest = oldest_in(updates)
+    differentiable, histories = live_differentiable(oldest), live_histories()  # forget those that nobody holds
     if histories:
         return None
     found = []
     overwritten: dict[int, Storage] = {}
-    oldest = oldest_in(updates)
     for storage in differentiable:
+        if (held := storage._node) is not None and held.number < oldest:
+            continue
         if storage.settled and storage.needs_grad:
             node = storage.node
             at = position.get(node)
             if at is not None:
                 found.append(at)
-                continue
-            if node.number < oldest:
                 continue
             overwritten = overwritten or {id(s.cell): s for s in updates}
             if may_show(node, overwritten, listed=True):
@@ -237,8 +240,10 @@ def captured_again(written: Written, visited: dict[Node, None], known: set[Node]
 
 
 def remember(flush: Flush, situation: Situation, compiled: Compiled) -> None:
-    """Remember what the first flush in a situation found."""
+    """Remember what the first flush in a situation found. One with places that move does not come again."""
     captured, usage = flush.captured, flush.saved[1]
+    if captured.moving:
+        return
     way = Way(captured.key, tuple(captured.places)), weakref.ref(compiled)
     situations, skips = engine_state.plans.situations, usage is not None and usage.skip
     known = situations.get(situation.key)

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import gc
 
-from genesis.frontend.pending import live_differentiable, live_pending
+from genesis.frontend.pending import any_differentiable, live_pending
 
 
-def collect_young() -> None:
+def collect_young(recorded: int = 0) -> None:
     """Have the young objects looked at, unless a recorded program is alive, which would be taken for old: one that
-    waits to be computed, or that a backward may go through."""
-    if gc.isenabled() and not live_pending() and not live_differentiable():
+    waits to be computed, or that a backward may go through.
+
+    Args:
+        recorded: so many values may wait, since they were recorded just now.
+    """
+    if gc.isenabled() and len(live_pending()) <= recorded and not any_differentiable():
         gc.collect(1)

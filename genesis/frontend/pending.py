@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.frontend.at_once import at_once
 from genesis.frontend.state import state
+from genesis.ir.node import next_node_number
 
 if TYPE_CHECKING:
     import weakref
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 next_number: Final = count(1).__next__
 """Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
 new one gets the address of the last, and so its hash."""
-
-_next_note: Final = count(1).__next__
-"""Numbers by which values are noted that a backward may go through: others than those of what is recorded, which say
-how much a loop records from one cut to the next (`engine/limits.py`)."""
 
 NEVER: Final = 1 << 62
 """A number that no value gets."""
@@ -37,6 +34,10 @@ sixteenth of the limit."""
 
 FORGET_AFTER: Final = 1 << 16
 """Notes of values that a backward may go through, after which those of storages that died are forgotten."""
+
+LOOKED: Final = 16
+"""Such notes that each look goes through at the least, the newest, and on average: a loop that keeps a value of each
+turn has as many notes as turns, and a flush asks for those of the last."""
 
 SPARSE: Final = 256
 """Forgotten notes from which on a dictionary that lost most of its own is exchanged for a new one: an emptied one keeps
@@ -77,10 +78,15 @@ def forget_numbers(numbers: Collection[int]) -> None:
             after[number] = before[number]
 
 
-def live_differentiable() -> list[Storage]:
-    """The storages of `state.differentiable` that somebody still holds; forgets the others."""
+def live_differentiable(since: int = 0) -> list[Storage]:
+    """The storages of `state.differentiable` that somebody holds, in the order of their notes; forgets the others.
+
+    Args:
+        since: the number of a node. Storages may be left out whose content is older; they are all looked at now and
+            then, so that those that died, or have lost their history, are forgotten all the same.
+    """
     found: dict[Storage, None] = {}
-    for number, reference in list(state.differentiable.items()):
+    for number, reference in _notes(since):
         storage = reference()
         if storage is None or storage in found:
             state.differentiable.pop(number, None)
@@ -95,9 +101,44 @@ def live_differentiable() -> list[Storage]:
     return list(found)
 
 
+def _notes(since: int) -> list[tuple[int, weakref.ref[Storage]]]:
+    """The notes since a node with this number was made, and some more; all of them now and then."""
+    notes = state.differentiable
+    state.unlooked += LOOKED
+    if since and state.unlooked < len(notes):
+        found: list[tuple[int, weakref.ref[Storage]]] = []
+        try:
+            for note in reversed(notes.items()):
+                if note[0] < since and len(found) >= LOOKED:
+                    break
+                found.append(note)
+            return found[::-1]
+        except RuntimeError:  # another thread, a handler or a finalizer notes one
+            pass
+    state.unlooked = 0
+    return list(notes.items())
+
+
+def any_differentiable() -> bool:
+    """Whether somebody holds a value that a backward may go through; forgets the last ones that nobody does."""
+    over = []
+    try:
+        for number, reference in reversed(state.differentiable.items()):
+            if reference() is not None:
+                return True
+            over.append(number)
+        return False
+    except RuntimeError:  # as in `_notes`
+        return True
+    finally:
+        for number in over:
+            state.differentiable.pop(number, None)
+
+
 def note_differentiable(reference: weakref.ref[Storage]) -> None:
-    """Note a storage whose content is computed, and which a backward may go through."""
-    number = _next_note()
-    state.differentiable[number] = reference
-    if not number % FORGET_AFTER:
+    """Note a storage whose content is computed, and which a backward may go through. The note's number is above those
+    of the nodes that the content is made of."""
+    state.differentiable[next_node_number()] = reference
+    state.unlooked += 1
+    if state.unlooked >= FORGET_AFTER and 2 * state.unlooked >= len(state.differentiable):
         live_differentiable()

@@ -48,7 +48,9 @@ class FrontendState:
 
     Attributes:
         pending: storages whose content may be ahead of their memory, by a number that grows.
-        differentiable: storages with computed content that a backward may go through, by such a number.
+        differentiable: storages with computed content that a backward may go through, by a number above those of the
+            nodes that the content is made of.
+        unlooked: about how many of these notes were made, or looked at, since all of them were looked at.
         histories: detached tensors that have a history of their own, which a backward may go through. The key is the
             `id` of the reference: references to what was made at one address, one after the other, hash alike.
         volatile: leaves over memory that may change as soon as the user's call returns.
@@ -84,8 +86,8 @@ class FrontendState:
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
                  "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released", "renewals",
-                 "rewriting", "session", "states_shown", "touched", "tracked_writes", "turned", "undo", "volatile",
-                 "watched")
+                 "rewriting", "session", "states_shown", "touched", "tracked_writes", "turned", "undo", "unlooked",
+                 "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -105,7 +107,7 @@ class FrontendState:
         self.session: Session | None = None
         self.fresh_bytes = self.bytes_mark = self.look_at = self.pieces = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
-        self.states_shown = 0
+        self.states_shown = self.unlooked = 0
 
     def crossing(self, number: int) -> tuple[Any, int] | None:
         """(boundary, number of its output) of the `watch` node with this number; None if it is no boundary's."""

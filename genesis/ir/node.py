@@ -4,6 +4,7 @@ A `Node` is an op applied to nodes with attributes; its identity is exactly that
 `mul(x, y)` twice gives the same object and common subexpressions never exist. The table is
 weak, its keys too: a node lives as long as a tensor, a graph or another node holds it. What a hook or
 a user's function holds may be made of the very value that holds these: such a circle is collected.
+Before the op, attributes or inputs of a living node change, `forget_equal` takes it out of the table.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Op:
             others `autocast` may be stated, and `weight` where one costs more than an addition an element.
         opaque: what fusion knows of an op with a kernel of its own; None: it is a line of a loop.
         associative: of a reduction: the result is the same reduction of the results of parts.
+        placed: its attributes say where in a tensor, which a loop may change at each turn: a result's type is not
+            remembered by them at once.
         raises: classes of what computing it raises where its operands have no result, such as singular matrices; where
             the user's program would catch one of these it is computed as it is recorded.
         differentiable: a gradient can flow through: the op has a vjp, or a decomposition to
@@ -78,8 +81,8 @@ class Op:
     """
 
     __slots__ = ("associative", "attrs", "autocast", "commutative", "decompose", "defaults", "differentiable", "doc",
-                 "in_place", "infer", "kind", "name", "number", "opaque", "raises", "reference", "rounds", "samples",
-                 "ulp", "vjp", "weight")
+                 "in_place", "infer", "kind", "name", "number", "opaque", "placed", "raises", "reference", "rounds",
+                 "samples", "ulp", "vjp", "weight")
 
     def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
                  defaults: Mapping[str, Attr] | None = None, vjp: Callable | None = None,
@@ -87,7 +90,7 @@ class Op:
                  reference: Callable | None = None, ulp: float = 1.0, commutative: bool = False,
                  differentiable: bool | None = None, weight: int | None = None, number: Callable | None = None,
                  rounds: bool = False, autocast: Autocast | None = None, in_place: bool = False,
-                 opaque: Opaque | None = None, associative: bool = False,
+                 opaque: Opaque | None = None, associative: bool = False, placed: bool = False,
                  raises: tuple[type[Exception], ...] = ()):
         self.name, self.kind, self.infer, self.attrs = name, kind, infer, attrs
         self.defaults, self.vjp, self.decompose = defaults or {}, vjp, decompose
@@ -97,7 +100,7 @@ class Op:
         self.weight = 1 if weight is None else weight
         self.commutative, self.number = commutative, number
         self.rounds, self.autocast, self.in_place = rounds, autocast, in_place
-        self.opaque, self.associative, self.raises = opaque, associative, raises
+        self.opaque, self.associative, self.placed, self.raises = opaque, associative, placed, raises
         self.differentiable = (vjp is not None or decompose is not None) if differentiable is None else differentiable
         if name in OPS:
             raise ValueError(f"op {name!r} is registered twice")
@@ -140,6 +143,10 @@ class Node:
     `needs_grad` says that a gradient can flow through the value, `shown` that it is the content of one
     tensor with such a gradient: an equal value of another tensor is another node, with a gradient of its own.
     `number` counts the nodes in the order in which they were made: a node's is above those of its inputs.
+
+    Immutable, but for what becomes a leaf of its memory once it was computed (`engine/histories.py`). A node stands in
+    the table under its op, attributes and inputs: whoever changes these of a living node calls `forget_equal` first, or
+    an op that is recorded later finds it under what it was; and no input is younger than the node.
     """
 
     __slots__ = ("__weakref__", "attrs", "boundary", "buffer", "hooks", "inputs", "needs_grad", "number", "op", "shown",
@@ -223,6 +230,14 @@ _result_types: dict[tuple, Types] = {}
 MOST_RESULT_TYPES: Final = 1 << 16
 """Result types that are remembered, by op, attributes and operands' types; when there are more, all are dropped."""
 
+_placed_types: dict[int, int] = {}
+"""Hash of the key of a type of a placed op (`Op.placed`) → how often it was worked out."""
+
+OFTEN_PLACED: Final = 8
+"""Times that the type of a slice is worked out before it is remembered: a loop that goes along a tensor asks for that
+of each place a few times, and would fill the table with what never comes again, which Python's collector goes through
+(a quarter of the time of such a loop)."""
+
 counted("types of results", lambda: len(_result_types), 400, MOST_RESULT_TYPES + 1)
 
 _source: Source | TextSource | None = None
@@ -268,13 +283,28 @@ def set_operand_class(cls: type) -> None:
 
 
 def _is_operand(attrs: tuple) -> bool:
-    """Whether an attribute is, or holds, a tensor where a number should be. Asked once a type that is worked out."""
-    return any(_is_operand(x) if x.__class__ is tuple else _operand_class is not None and isinstance(x, _operand_class)
-               for x in attrs)
+    """Whether an attribute is, or holds, a tensor where a number should be. Asked when a type is worked out."""
+    for x in attrs:
+        if x.__class__ is tuple:
+            if _is_operand(x):
+                return True
+        elif x.__class__ is not int and _operand_class is not None and isinstance(x, _operand_class):
+            return True
+    return False
+
+
+def _comes_again(type_key: tuple) -> bool:
+    """Whether the type of a placed op was worked out often."""
+    if len(_placed_types) >= MOST_RESULT_TYPES >> 4:
+        _placed_types.clear()
+    place = hash(type_key)
+    found = _placed_types[place] = _placed_types.get(place, 0) + 1
+    return found >= OFTEN_PLACED
 
 
 _new_node = Node.__new__
-_next_number: Final = count(1).__next__
+next_node_number: Final = count(1).__next__
+"""Numbers of nodes, and of what is told apart by whether a node is older."""
 
 
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
@@ -316,7 +346,7 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
     node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
     node.buffer = node.hooks = node.boundary = None
     node.needs_grad = node.shown = False
-    node.number = _next_number()
+    node.number = next_node_number()
     if op.differentiable:
         for x in inputs:
             if x.needs_grad:
@@ -329,10 +359,12 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
 
 
 def _infer(type_key: tuple) -> Types:
-    """The type of a result by (op, attributes, types of the operands), which is remembered."""
+    """The type of a result by (op, attributes, types of the operands), which is remembered; that of a placed op where it comes often."""
     op, attrs, *operands = type_key
     if _is_operand(attrs):
         raise TypeError(f"{op.name}: an attribute is a tensor, not a number")
+    if op.placed and not _comes_again(type_key):
+        return op.infer(*operands, *attrs)
     if len(_result_types) > MOST_RESULT_TYPES:
         _result_types.clear()
     result: Types = op.infer(*operands, **dict(zip(op.attrs, attrs, strict=True)))
@@ -357,7 +389,7 @@ def make_apart(op: Op, inputs: tuple[Node, ...], attrs: tuple = (),
     node.buffer = node.hooks = node.boundary = None
     node.shown = False
     node.needs_grad = type(result) is tuple or result.dtype.kind == "float"  # type: ignore[union-attr]
-    node.number = _next_number()
+    node.number = next_node_number()
     return node
 
 
@@ -369,7 +401,7 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
     node.type, node.source = result, source  # type: ignore[assignment]
     node.buffer = node.hooks = node.boundary = None
     node.needs_grad = node.shown = False
-    node.number = _next_number()
+    node.number = next_node_number()
     return node
 
 

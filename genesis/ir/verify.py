@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -13,6 +14,12 @@ from genesis.ir.node import Node
 from genesis.ir.printer import is_literal, names_of, node_text, type_text
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
+
+
+def verifying() -> bool:
+    """Whether GENESIS_VERIFY=1: programs are verified after each pass, the ages of nodes at each flush that overwrites
+    memory, and an error that a program could be compiled around is raised."""
+    return os.environ.get("GENESIS_VERIFY", "0") not in ("", "0")
 
 
 class VerifyError(RuntimeError):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from operator import attrgetter
+from typing import Final
 
 from genesis.ir.node import Node
+
+_number: Final = attrgetter("number")
 
 
 def computed(node: Node) -> bool:
@@ -61,3 +65,23 @@ def needed(roots: Iterable[Node]) -> set[Node]:
             if node.inputs and ((cell := node.buffer) is None or cell.memory is None):
                 waiting += node.inputs
     return found
+
+
+def walk_since(roots: Iterable[Node], number: int, through: bool = False, most: int = 0) -> list[Node]:
+    """The nodes that the roots need, operands before users, but for those older than the node with this number.
+
+    Args:
+        through: go on behind nodes that are in memory, where `walk` stops.
+        most: stop when there are more, without all of them.
+    """
+    found: set[Node] = set()
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.number >= number and node not in found:
+            found.add(node)
+            if through or not computed(node):
+                waiting += node.inputs
+            if 0 < most < len(found):
+                break
+    return sorted(found, key=_number)

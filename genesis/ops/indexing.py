@@ -80,6 +80,13 @@ def _picks_rows(input: Tensor, key: Any) -> bool:
 
 def setitem(input: Tensor, key: Any, value: Any) -> None:
     """`input[key] = value`: the value, cast and broadcast, goes through the view into the storage."""
+    if input.spec.ndim:  # quickly, the commonest keys
+        if key.__class__ is slice:
+            write_value(take_slice(input, 0, key), value)
+            return
+        if key.__class__ is int:
+            write_value(take_int(input, input, 0, key), value)
+            return
     plan = index_plan(input, key, value)
     if plan.mask is not None:
         mask = expand(read(plan.mask), plan.view.spec.shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -366,17 +365,11 @@ def run_passes(graph: Graph, target: Target, last: str = LAST_WITHOUT_CODE) -> P
     return Passed(stages, work.schedule, work.memory, tuple(reports), works)
 
 
-def verifying() -> bool:
-    """Whether GENESIS_VERIFY=1: programs are verified after each pass, and an error that a program could be compiled
-    around is raised."""
-    return os.environ.get("GENESIS_VERIFY", "0") not in ("", "0")
-
-
 def _verifier() -> Callable[[Graph, str], None]:
     """`ir.verify.verify` under GENESIS_VERIFY=1, which names the pass that broke a rule, else nothing."""
+    from genesis.ir.verify import VerifyError, verify, verifying
     if not verifying():
         return lambda graph, name: None
-    from genesis.ir.verify import VerifyError, verify
 
     def check(graph: Graph, name: str) -> None:
         try:

@@ -11,7 +11,7 @@ import torch
 
 import genesis
 from genesis import engine
-from genesis.engine import short_read
+from genesis.engine import saved_values, short_read
 from genesis.engine.repeated_numbers import LONG
 from genesis.engine.state import engine_state
 from tests.short_limits import short_limits
@@ -198,3 +198,22 @@ def test_a_step_that_writes_to_places_that_move_is_a_situation() -> None:
             expected.append([x * i for x in peer])
             peer = [x - 0.5 * x * i for x in peer]
     assert np.allclose(rows.numpy(), expected) and np.allclose(w.detach().numpy(), peer)
+
+
+def test_what_a_backward_reads_is_asked_once_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forecast that is read at each turn, of rows that are another each time."""
+    asked = []
+    plain = saved_values._positions_read
+    monkeypatch.setattr(saved_values, "_positions_read", lambda *args: asked.append(1) or plain(*args))
+
+    def forecast(lib: Any) -> list[list[float]]:
+        w, data = lib.full((3, 3), 0.3, requires_grad=True), lib.linspace(0, 1, 60).reshape(20, 3)
+        h, seen = lib.zeros(3), 0.0
+        for t in range(20):
+            h = lib.tanh(data[t] + h @ w)
+            seen += h.sum().item()
+        h.sum().backward()
+        return [[seen], w.grad.flatten().tolist()]
+    for found, expected in zip(forecast(genesis), forecast(torch), strict=True):
+        assert found == pytest.approx(expected, rel=1e-5)
+    assert 1 <= len(asked) <= 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import torch
 
 import genesis
 from genesis.engine import old_graphs, overwritten_leaves, preparation
-from genesis.ir.node import Node
+from genesis.frontend import pending
+from genesis.frontend.state import state
+from genesis.ir.node import Node, forget_equal
+from genesis.ir.verify import VerifyError
 
 
 def computed_loss(w: Any) -> Any:
@@ -147,3 +151,130 @@ def test_turns_of_a_loop_are_walked_once_while_its_history_grows(program: Any,
         program(genesis, turns)
         looked.append(len(asked))
     assert 0 < looked[1] <= 2.2 * looked[0]
+
+
+def logged(lib: Any, turns: int) -> tuple[Any, Any]:
+    """Running statistics of a training loop, which wait until they are read: their graphs grow at each step."""
+    w = lib.full((4,), 0.5, requires_grad=True)
+    step = lib.optim.SGD([w], lr=0.1, momentum=0.9)
+    running, best = 0.0, lib.full((), 1e9)
+    for i in range(turns):
+        step.zero_grad()
+        loss = (w * (i % 3) - 1).square().sum()
+        loss.backward()
+        step.step()
+        running = running * 0.9 + loss.detach() * 0.1
+        best = lib.minimum(best, loss.detach())
+    return running, best
+
+
+def test_statistics_that_wait_are_not_walked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they are made of is older than all that a step computes, or overwrites: but for those of the last step."""
+    sizes: list[int] = []
+    plain = old_graphs.walk_since
+
+    def noted(*args: Any, **named: Any) -> Any:
+        found = plain(*args, **named)
+        sizes.append(len(found))
+        return found
+    monkeypatch.setattr(old_graphs, "walk_since", noted)
+    monkeypatch.setattr(preparation, "walk_since", noted)
+    waiting = logged(genesis, 60)
+    assert len(sizes) > 40 and max(sizes[20:]) <= 2 * max(sizes[:10])
+    assert [x.item() for x in waiting] == pytest.approx([x.item() for x in logged(torch, 60)], rel=1e-5)
+
+
+def test_a_statistic_of_what_a_step_overwrites_is_computed_before() -> None:
+    """It waits among others that have nothing to do with the step."""
+    def program(lib: Any) -> list[Any]:
+        w = lib.full((3,), 2.0, requires_grad=True)
+        step, norm, found = lib.optim.SGD([w], lr=0.5, momentum=0.5), lib.zeros(()), []
+        for i in range(6):
+            step.zero_grad()
+            (w * w).sum().backward()
+            if i % 2:
+                norm = norm * 0.5 + w.detach().square().sum()
+            step.step()
+            found.append(norm)
+        return [x.item() for x in found]
+    assert program(genesis) == pytest.approx(program(torch), rel=1e-6)
+
+
+def test_values_of_former_turns_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that keeps a value of each turn: a flush asks for those that are new."""
+    asked = [0]
+    plain = pending._notes
+
+    def noted(since: int) -> Any:
+        found = plain(since)
+        asked[0] += len(found)
+        return found
+    monkeypatch.setattr(pending, "_notes", noted)
+    looked = []
+    for turns in (100, 200):
+        asked[0] = 0
+        carried(genesis, turns)
+        looked.append(asked[0])
+    assert 0 < looked[1] <= 2.5 * looked[0]
+
+
+def test_histories_of_older_values_are_let_go_of_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values whose last tensor with a history dies many turns after they were computed."""
+    monkeypatch.setattr(pending, "LOOKED", 4)
+    genesis.eval()
+    x, counter = genesis.full((3,), 0.5, requires_grad=True), genesis.zeros(2)
+    losses, detached = [], []
+    for _ in range(40):
+        losses.append((x * 2).exp().sum())
+        losses[-1].item()
+        detached.append(losses[-1].detach())
+
+    def count(times: int) -> None:
+        for _ in range(times):
+            counter.add_(1)
+            counter.tolist()
+    count(2)  # from then on it is known that what is overwritten is younger
+    assert all(loss.storage.needs_grad for loss in losses)
+    del losses[:30]
+    count(len(detached) + 8)
+    assert [x.storage.needs_grad for x in detached] == [False] * 30 + [True] * 10
+
+
+def test_whether_any_value_may_be_differentiated() -> None:
+    pending.live_differentiable()
+    before = pending.any_differentiable()
+    held = [computed_loss(genesis.ones(3, requires_grad=True)) for _ in range(5)]
+    assert pending.any_differentiable()
+    count = len(state.differentiable)
+    del held
+    assert pending.any_differentiable() == before and len(state.differentiable) <= count - 5
+
+
+@pytest.mark.parametrize("program", [carried, written, counted, logged])
+def test_ages_of_nodes_are_verified(program: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENESIS_VERIFY", "1")
+    looked = []
+    plain = old_graphs.verify_ages
+    monkeypatch.setattr(old_graphs, "verify_ages", lambda *args: looked.append(plain(*args)))
+    program(genesis, 6)
+    assert len(looked) >= 5
+
+
+@pytest.mark.parametrize("verify", ["1", "0"])
+def test_what_is_wrong_about_ages_is_told(verify: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENESIS_VERIFY", verify)
+    x, y = genesis.ones(3), genesis.zeros(3)
+    genesis.eval(x, y)
+    old = (x + 2).storage.node
+    young = (y + 1).storage.node
+    x.storage.cell.since = old.inputs[0].number + 1  # the leaf that the sum reads is older than that
+    told = contextlib.nullcontext() if verify == "0" else pytest.raises(VerifyError, match="younger values only")
+    with told:
+        old_graphs.verify_ages([old], [x.storage])
+    x.storage.cell.since = 0
+    forget_equal([old])
+    before, old.inputs = old.inputs, (young, old.inputs[1])
+    told = contextlib.nullcontext() if verify == "0" else pytest.raises(VerifyError, match="no younger than")
+    with told:
+        old_graphs.verify_ages([old], [x.storage])
+    old.inputs = before

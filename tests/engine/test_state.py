@@ -117,3 +117,18 @@ def test_types_of_results_are_forgotten_when_there_are_many(monkeypatch: pytest.
     for i in range(1, 2000):
         (x[:i] + 1).exp()
     assert memo_figures()["types of results"].entries <= 1001
+
+
+def test_types_of_places_that_come_a_few_times_are_not_kept() -> None:
+    """A loop along a tensor would fill the table with what never comes again."""
+    def of_places() -> int:
+        return sum(key[0].placed for key in node._result_types)
+    x = genesis.zeros(3000)
+    before = of_places()
+    for _ in range(16):
+        x[5:7] = x[3:5] + 1
+    again = of_places()
+    for i in range(7, 600):
+        x[i] = x[i - 1] + x[i - 2]
+    assert before < again and of_places() < again + 50
+    assert x[5:9].tolist() == [1.0, 1.0, 2.0, 3.0]

@@ -10,7 +10,12 @@ import pytest
 
 import genesis
 from genesis.engine.flushing import LOOKS
+from genesis.engine.state import engine_state
 from genesis.frontend.state import state
+from genesis.ir.node import Node
+from tests.short_limits import short_limits
+
+limited = short_limits(nodes=4096, often=8, autouse=False)
 
 OPS = 200
 """Ops whose objects the youngest generation does not hold at once."""
@@ -70,3 +75,27 @@ def test_a_collector_that_is_off_stays_off(collected: list[int]) -> None:
     del collected[:]
     y.tolist()
     assert not collected and not gc.isenabled()
+
+
+@pytest.mark.usefixtures("limited")
+def test_a_piece_of_a_loop_is_not_taken_for_old(collected: list[int]) -> None:
+    """A loop is cut in the middle of an op, which holds all that the piece was made of until it is over."""
+    alive: list[int] = []
+
+    def count(phase: str, about: dict[str, int]) -> None:
+        if phase == "start" and about["generation"] == 1:
+            alive.append(sum(type(x) is Node for i in range(2) for x in gc.get_objects(generation=i)))
+    u, v = genesis.linspace(0, 1, 32), genesis.zeros(32)
+
+    def turns(n: int) -> None:
+        for _ in range(n):
+            v[1:-1] += 0.1 * (u[2:] - 2 * u[1:-1] + u[:-2])
+            u[1:-1] += v[1:-1]
+            u[0] = 0.0
+    turns(200)
+    gc.callbacks.append(count)
+    ran = engine_state.ran
+    turns(600)
+    gc.callbacks.remove(count)
+    assert engine_state.ran - ran >= 10, "it is cut"
+    assert len(alive) >= 10 and max(alive[5:]) < 100

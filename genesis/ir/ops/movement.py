@@ -82,10 +82,12 @@ expand = Op("expand", "movement", _expand_type, attrs=("shape",),
 def _slice_type(x: TensorType, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> TensorType:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
         raise RuntimeError(f"slice needs one start, stop and step for each of {x.ndim} dimensions")
+    shape = []
     for start, stop, step, size in zip(starts, stops, steps, x.shape, strict=True):
         if not 0 <= start <= stop <= size or step < 1:
             raise RuntimeError(f"slice {start}:{stop}:{step} does not fit size {size}")
-    return x.with_shape(tuple(-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True)))
+        shape.append(-((start - stop) // step))
+    return x.with_shape(tuple(shape))
 
 
 def _slice_vjp(g: Node, x: Node, y: Node, starts: tuple[int, ...], stops: tuple[int, ...],
@@ -102,7 +104,7 @@ def _region(starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, .
     return tuple(map(builtins.slice, starts, stops, steps))
 
 
-slice = Op("slice", "movement", _slice_type, attrs=("starts", "stops", "steps"),
+slice = Op("slice", "movement", _slice_type, attrs=("starts", "stops", "steps"), placed=True,
            doc="x[start:stop:step, ...] with 0 ≤ start ≤ stop ≤ size and step ≥ 1.", vjp=_slice_vjp,
            samples=cases(case(reals().of(5, 4), starts=(1, 0), stops=(4, 4), steps=(1, 1)),
            case(reals().of(7, 4), starts=(0, 1), stops=(7, 4), steps=(3, 2)),
@@ -186,7 +188,7 @@ def _assigned(base: ndarray, value: ndarray, region: Region) -> ndarray:
     return result
 
 
-assign: Op = Op("assign", "movement", _assign_type, attrs=("starts", "stops", "steps"),
+assign: Op = Op("assign", "movement", _assign_type, attrs=("starts", "stops", "steps"), placed=True,
                 doc="base with the region start:stop:step replaced by value (how a write to a slice is recorded).",
                 vjp=lambda g, base, value, y, **region: (assign(g, full_like(value, 0), **region), slice(g, **region)),
                 samples=cases(case(reals().of(5, 4), reals().of(3, 4), starts=(1, 0), stops=(4, 4), steps=(1, 1)),
