@@ -240,7 +240,7 @@ def recurrent(lib: Any, n: int) -> float:
     return float(w.grad.sum())
 
 
-@loop(800, loops=2)
+@loop(800, loops=3)
 def written_and_read(lib: Any, n: int) -> float:
     """A recurrence that writes what it forecasts to its data, and reads a number of it, at each turn."""
     w, data, h = lib.full((9, 8), 0.1, requires_grad=True), lib.ones(n + 1, 8), lib.zeros(8, 8)

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from operator import add
 from typing import Any, Final
 
-from genesis.autograd.pieces import LATEST, MOST_SUMS, Arrived, below, empty_sum, piece_of
+from genesis.autograd.pieces import LATEST, MOST_SUMS, Arrived, below, by_leaf, by_runs, empty_sum, piece_of, watched_by
 from genesis.config import config
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary, Renewal, Renewing
@@ -28,7 +28,6 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.ops.control import gradient_inputs
-from genesis.ir.walk import computed
 
 Pairs = list[tuple[Node, Node]]
 """(value, the gradient that arrives there)."""
@@ -230,8 +229,8 @@ class _Backward:
             stops = [node for node in stops if node in really]
             watches = {number: several for number, several in watches.items()
                        if number not in crossings or not really.isdisjoint(several)}
-        if not stops and self._is_long(reached) and crossings.keys().isdisjoint(watches):
-            self._piecewise(roots)
+        if not stops and crossings.keys().isdisjoint(watches) and (number_of := self._pieces(reached)) is not None:
+            self._piecewise(roots, number_of)
             return
         asked = {number: several for number, several in watches.items() if number in crossings or self._wanted(number)}
         inside = [node for node in self._others if node in reached and node not in stops]
@@ -256,22 +255,23 @@ class _Backward:
         for node in stops:
             self._arrive(node, 0, 1, next(recorded))
 
-    def _is_long(self, reached: set[Node]) -> bool:
-        """Whether the forward was cut and backward is to be so, too: gradients that nobody differentiates, and that
-        nobody asks for on the way, are no program of one piece. A gradient on the way depends on values of all pieces,
-        and not only by those that were computed last."""
-        if not state.pieces or self._create_graph or self._others or state.session is not None or state.regions:
-            return False
-        return (len(reached) > config.pending_nodes // 4 > 0 and any(map(piece_of, reached))
-                and not any(node.op is control.grad for node in reached))
+    def _pieces(self, reached: set[Node]) -> Callable[[Node], int] | None:
+        """What numbers the pieces of a long forward that was cut, or computed by many programs, None where backward is
+        one program: gradients that somebody differentiates, or asks for on the way, are no program of one piece. A
+        gradient on the way depends on values of all pieces, and not only by those that were computed last."""
+        if self._create_graph or self._others or state.session is not None or state.regions:
+            return None
+        if not len(reached) > config.pending_nodes // 4 > 0 or any(node.op is control.grad for node in reached):
+            return None
+        return piece_of if state.pieces and any(map(piece_of, reached)) else by_runs(reached)
 
-    def _piecewise(self, roots: Pairs) -> None:
+    def _piecewise(self, roots: Pairs, number_of: Callable[[Node], int]) -> None:
         """Record and compute the gradients of one piece of the forward after the other. Those of the last stay pending,
         unless there are many: a step of thousands of parameters that a loop writes is cut if it waits for none."""
-        waiting = Arrived(roots)
+        waiting = Arrived(roots, number_of)
         while True:
             piece, pairs = waiting.latest()
-            watches, ends = below([y for y, _ in pairs], piece)
+            watches, ends = below([y for y, _ in pairs], piece, number_of)
             wanted = {number: several for number, several in watches.items() if self._wanted(number)}
             if wanted or ends:
                 recorded = iter(_record_grad(pairs, [*wanted.values(), *([n] for n in ends)], False, len(ends)))
@@ -294,12 +294,8 @@ class _Backward:
         slots[output] = gradient if before is None else before + gradient
 
     def _below(self, starts: Sequence[Node]) -> tuple[dict[int, list[Node]], list[Node], set[Node]]:
-        """The nodes that gradients reach: `watch` nodes by leaf number in order, values with hooks, all on the way.
-
-        A leaf has several `watch` nodes when it was written to (under no_grad) between reads. Capture makes those
-        over one memory one node, so only one of them counts.
-        """
-        found: dict[tuple[int, Any], Node] = {}
+        """The nodes that gradients reach: `watch` nodes by leaf number in order, values with hooks, all on the way."""
+        found: dict[tuple[int, object], Node] = {}
         hooked: list[Node] = []
         seen: set[Node] = set()
         stack = list(starts)
@@ -312,14 +308,10 @@ class _Backward:
             if node.hooks is not None or node in keepers:
                 hooked.append(node)
             elif node.op is watch:
-                value = node.inputs[0]
-                found[node.attrs[0], value.buffer if computed(value) else value] = node
+                found[watched_by(node)] = node
             else:
                 stack += gradient_inputs(node)
-        watches: dict[int, list[Node]] = {}
-        for (leaf, _), node in found.items():
-            watches.setdefault(leaf, []).append(node)
-        return dict(sorted(watches.items())), hooked, seen
+        return by_leaf(found), hooked, seen
 
 
 def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Node]:

@@ -118,7 +118,7 @@ def _execute(flush: Flush) -> None:
     usage, piece = flush.saved[1], state.pieces if engine_state.cuts.cutting else 0
     for storage, memory in zip(flush.outputs, results, strict=False):
         cell = flush.told[storage] = Cell(memory)
-        cell.usage, cell.piece = usage, piece
+        cell.usage, cell.piece, cell.run = usage, piece, ran + 1
     told = [*_overwritten(flush, results), (setattr, flush, "committed", True), (setattr, engine_state, "ran", ran + 1)]
     loop = changes(writes, told)
     if ran != engine_state.ran:  # a handler or a finalizer may have overwritten what was read

@@ -140,7 +140,7 @@ _MAKES_MEMORY: Final = Record(short_read.__code__, cpu)
 def _settle(storage: Storage, node: Node, cell: Cell, varies: bool, usage: Usage | None) -> None:
     """A storage's content, unless something else was written to it since, is in the cell's memory."""
     number = storage._queued
-    cell.usage = usage
+    cell.usage, cell.run = usage, engine_state.ran
     if varies:
         node.buffer = cell
     storage.settle(cell, node if node.needs_grad else None, node)

@@ -38,10 +38,11 @@ class Cell:
 
     `owner` is a weak reference to the storage whose leaf was read, for compile's capture. `usage` is
     told when a backward reads the content (see `genesis.engine.saved_values`). `piece` is the number of the cut that
-    computed it, where a backward may end (`genesis.autograd.pieces`), 0 for none. `since` is a node's number (`Node`):
-    no older node has its value here; 0 where that is not known."""
+    computed it, where a backward may end (`genesis.autograd.pieces`), 0 for none, and `run` that of the program, 0
+    where that is not told. `since` is a node's number (`Node`): no older node has its value here; 0 where that is not
+    known."""
 
-    __slots__ = ("__weakref__", "memory", "owner", "piece", "since", "usage")
+    __slots__ = ("__weakref__", "memory", "owner", "piece", "run", "since", "usage")
 
     def __init__(self, memory: Any):
         self.memory = memory
@@ -50,7 +51,7 @@ class Cell:
             state.look_at = 0
         self.owner: weakref.ref[Storage] | None = None
         self.usage: Any = None
-        self.piece = self.since = 0
+        self.piece = self.run = self.since = 0
 
 
 _new_cell: Final = Cell.__new__
@@ -60,6 +61,7 @@ def overwriting(memory: Any, owner: weakref.ref[Storage], piece: int, since: int
     """The content that overwrites a memory, the value of the node with the number `since`: no bytes are new."""
     cell = _new_cell(Cell)
     cell.memory, cell.owner, cell.piece, cell.since, cell.usage = memory, owner, piece, since, None
+    cell.run = 0
     return cell
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import genesis
+from genesis.autograd import pieces
 from tests.short_limits import short_limits
 
 NODES, TURNS = 128, 200
@@ -202,3 +203,51 @@ def test_a_view_with_history_keeps_it_beside_a_detached_tensor(other: Any) -> No
     (genesis.ones(3) + 1).cos().sum().tolist()
     tracked.sum().backward()
     assert w.grad.tolist()[0] == pytest.approx(3 * float(np.exp(3)), rel=1e-5)
+
+
+def read_each_turn(lib: Any, turns: int) -> tuple[Any, float]:
+    """A recurrence of which a number is read at each turn, so that nothing of it waits until it is cut."""
+    w, h, kept, seen = lib.full((4, 4), 0.2, requires_grad=True), lib.ones(2, 4), [], 0.0
+    for i in range(turns):
+        h = lib.tanh(h @ w + 0.1 * (i % 3))
+        kept.append(h.mean())
+        seen += kept[-1].item()
+    lib.stack(kept).sum().backward()
+    return w.grad, seen
+
+
+@pytest.mark.parametrize("turns", [40, 47])
+def test_the_backward_of_a_loop_that_reads_at_each_turn(turns: int, plans: list[Any],
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of several turns, so that no program has all of them."""
+    monkeypatch.setattr(pieces, "MOST_RUNS", 16)
+    monkeypatch.setattr(pieces, "TURNS", 4)
+    found, expected = read_each_turn(genesis, turns), read_each_turn(torch, turns)
+    close(found[0], expected[0])
+    assert found[1] == pytest.approx(expected[1], rel=1e-5)
+    assert len(plans) <= 8
+    assert max(sum(node.op.name in ("dot", "matmul", "linear") for node in compiled.graph.nodes)
+               for compiled in plans) < turns
+
+
+def test_the_backward_of_a_few_turns_that_were_read_is_one_program(plans: list[Any]) -> None:
+    """An episode's, as there are a hundred and more."""
+    found = read_each_turn(genesis, 40)
+    forward = len(plans)
+    found[0].tolist()
+    assert len(plans) - forward <= 1
+    close(found[0], read_each_turn(torch, 40)[0])
+
+
+@pytest.mark.parametrize("reads", [0, 1, 3])
+def test_a_leaf_that_was_not_computed_when_it_was_read_first(reads: int) -> None:
+    """It is another node from then on, and both lie in one piece: its gradient is no sum of two."""
+    def program(lib: Any) -> Any:
+        w, h = lib.full((4,), 0.9, requires_grad=True), lib.ones(4)
+        for i in range(TURNS):
+            h = h + lib.sin(w * (i % 3))  # each turn has as much of the gradient
+            if i < reads:
+                h.sum().item()
+        h.sum().backward()
+        return w.grad
+    close(program(genesis), program(torch))
