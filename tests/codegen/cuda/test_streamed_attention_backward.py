@@ -6,10 +6,13 @@ It is not taken before it has been timed, so the tests take it (`taken`).
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
 from dataclasses import replace
 
 import pytest
 import torch
+from triton import knobs
 
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
@@ -86,6 +89,7 @@ CASES = [
     ((1, 1, 257, 128), (1, 1, 257, 128), bfloat16), ((1, 1, 128, 128), (1, 1, 330, 128), float16),
     ((1, 4, 140, 64), (1, 2, 140, 64), bfloat16), ((1, 1, 192, 80), (1, 1, 320, 80), float16),
     ((1, 1, 129, 96), (1, 1, 190, 96), bfloat16), ((1, 2, 150, 40), (1, 1, 150, 40), bfloat16),
+    ((1, 4, 140, 128), (1, 2, 200, 128), bfloat16), ((1, 3, 200, 96), (1, 1, 140, 96), float16),
 ]
 
 
@@ -97,8 +101,6 @@ def test_gradients(q: tuple[int, ...], k: tuple[int, ...], dtype: DType, causal:
     scale = q[-1] ** -0.5
     data, want = data_and_wanted(q, k, dtype, causal, scale)
     for op, group in groups_of(q, k, dtype, causal, scale).items():
-        if op == DKV and q[-1] > 64 and q[1] != k[1] and causal:
-            continue
         kernel, found = run(group, data, threads, launches=2)
         assert kernel.name == op.replace("flash", "streamed"), kernel.note
         for name, x in found.items():
@@ -186,20 +188,41 @@ def test_what_is_not_streamed() -> None:
     assert "float32 has no such instruction" in why(DQ, q, q, float32)
     assert "are fewer than 128" in why(DKV, (1, 2, 100, 64), q)
     assert "more than registers hold" in why(DQ, (1, 2, 256, 160), (1, 2, 256, 160))
-    assert "number of a head" in why(DKV, (1, 2, 256, 128), (1, 1, 256, 128))
     assert "4 tiles" in why(DQ, q, q, gpu=H200)
 
 
-MOST_SPILLED = {(DKV, 128, True): 8}
-"""(op, head size, causal) → bytes of stack: a number of a tile is put aside at its end, once."""
+MOST_SPILLED = {(DKV, 128, True): 80}
+"""(op, head size, causal) → bytes of stack: numbers of a tile are put aside before its loops, and read after them."""
+
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", re.MULTILINE)
+"""An instruction in what the disassembler prints: its address and its text."""
+
+
+def inner_loops(cubin: bytes) -> list[list[str]]:
+    """The instructions of each loop that multiplies and has no such loop in it: what jumps back on a condition. The
+    others that jump back come from where a barrier is asked again, behind the kernel's end."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", file.name], capture_output=True, text=True,
+                              check=True).stdout
+    lines = [(int(at, 16), line) for at, line in INSTRUCTION.findall(text)]
+    spans = [(int(to[1], 16), at) for at, line in lines if (to := re.match(r"@.* BRA.* 0x([0-9a-f]+)", line))]
+    loops = {}
+    for first, last in spans:
+        body = [line for at, line in lines if first <= at <= last]
+        if any("HGMMA" in line for line in body):
+            loops[first, last] = body
+    return [body for (first, last), body in loops.items()
+            if not any((first, last) != (a, b) and first <= a and b <= last for a, b in loops)]
 
 
 @pytest.mark.parametrize(("head", "causal", "shared"), [
-    (128, True, 1),
+    (128, True, 2),
     *(pytest.param(*case, marks=pytest.mark.sweep)
-      for case in [(64, True, 1), (64, True, 4), (64, False, 4), (128, False, 1), (128, False, 4), (80, True, 1),
-                   (96, False, 2)])])
-def test_it_compiles_for_hopper_and_spills_nothing(head: int, causal: bool, shared: int) -> None:
+      for case in [(64, True, 1), (64, True, 4), (64, False, 4), (128, True, 1), (128, False, 1), (128, False, 4),
+                   (128, True, 8), (80, True, 1), (80, True, 4), (96, False, 2), (96, True, 2)])])
+def test_it_compiles_for_hopper_and_spills_nothing_in_its_loops(head: int, causal: bool, shared: int) -> None:
     operands = [an_input(i, (4, 16 // n, 4096, head), bfloat16) for i, n in enumerate((1, shared, shared, 1))]
     q, k, v, g = operands
     y = sdpa(q, k, v, causal=causal, scale=head ** -0.5)
@@ -212,4 +235,8 @@ def test_it_compiles_for_hopper_and_spills_nothing(head: int, causal: bool, shar
         assert kernel.name.startswith("streamed") and kernel.grid == (132, 1, 1), kernel.note
         kernel = replace(kernel, source=kernel.source.replace("*sizes, ", ""))
         op = kernel.name.replace("streamed", "flash")
-        assert stack_bytes(compile_cubin(kernel)) <= MOST_SPILLED.get((op, head, causal), 0), kernel.name
+        cubin = compile_cubin(kernel)
+        assert stack_bytes(cubin) <= MOST_SPILLED.get((op, head, causal), 0), kernel.name
+        loops = inner_loops(cubin)
+        assert len(loops) == 2, "one of each group of warps"
+        assert not any(re.search(r"\b(LDL|STL)\b", line) for body in loops for line in body), kernel.name

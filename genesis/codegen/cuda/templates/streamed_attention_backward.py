@@ -101,8 +101,6 @@ def backward_refusal(a: Attention, gpu: GpuModel) -> str | None:
         return f"heads of {a.head} elements are more than registers hold, {most}"
     if by_keys(a) and (a.output(0) is None or a.output(1) is None):
         return "only one of two gradients is wanted"
-    if by_keys(a) and a.head > 64 and a.causal and a.shared > 1:
-        return "registers do not hold the sums of long heads, a causal mask and the number of a head at the same time"
     form = backward_form(a)
     rows, batches = (a.keys, a.batch // a.shared) if by_keys(a) else (a.queries, a.batch)
     tiles = -(-hint(rows) // (ROWS * form.groups)) * hint(batches)
