@@ -1,13 +1,19 @@
-"""GPUs: operands of large 16-bit products whose rows begin at odd places are copied to rows of whole 16 bytes.
+"""GPUs: operands of large 16-bit products that the copy engine cannot bring as they lie are copied.
 
-The copy engine brings blocks of such matrices alone (`templates/streamed_matmul.py`); of others a thread loads two
-bytes at a time. The copies move their bytes twice, and are counted against what the streamed product saves: reckoned,
-not timed.
+It brings blocks of matrices whose rows are equally far apart, and begin at multiples of 16 bytes
+(`templates/streamed_matmul.py`). Of rows at odd places a thread loads two bytes at a time, and where some are left out
+(`hidden[:, :-1]` as one matrix) it computes where each lies. The copies move their bytes twice, and are counted against
+what the streamed product saves: reckoned, not timed.
 
     before: %2 = matmul(%0, %1)      after: %2: bf16[4001,4008] = pad(%0, high=(0,7))
                                             %3 = cast(%2, dtype=bf16)                     # a copy
                                             %4: bf16[4001,4001] = slice(%3)
                                             %5 = matmul(%4, …)
+
+    before: %2: bf16[8,2047,1024] = slice(%0)            after: %2: bf16[8,2047,1024] = slice(%0)
+            %3: bf16[16376,1024] = reshape(%2)                  %3: bf16[16376,1024] = reshape(%2)
+            %4 = matmul(%3, %1)                                 %4 = cast(%3, dtype=bf16) # a copy
+                                                                %5 = matmul(%4, %1)
 """
 
 from __future__ import annotations
@@ -17,10 +23,12 @@ from typing import Final
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
 from genesis.ir.ops.contraction import matmul, swap_last
-from genesis.ir.ops.movement import pad, slice
+from genesis.ir.ops.movement import pad, reshape, slice
 from genesis.ir.size_divisors import divided_by
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
+from genesis.passes.fusion.index_map import Expr
+from genesis.passes.fusion.operand_view import ONE_SOURCE, operand_view
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
@@ -30,20 +38,35 @@ from genesis.passes.product_times import kind_of, product_microseconds
 VECTOR: Final = 8
 """Elements of two bytes that are 16: what the copy engine wants rows to be multiples of."""
 
+SLOWER: Final = 0.2
+"""What a product whose operands are found row by row takes more than a streamed one, of the latter's time: reckoned."""
+
 
 def align_operands(graph: Graph, gpu: Gpu) -> Graph:
     """The graph with copies of the operands that keep a large product from being streamed."""
-    return rewrite(graph, lambda node: _aligned(node, gpu) if node.op is matmul else None)
+    copies: dict[Node, Node] = {}  # one of each matrix, for all products that read it
 
+    def rule(node: Node) -> Node | None:
+        if (node.op is not matmul or node.type.ndim != 2 or node.dtype not in (float16, bfloat16)
+                or not gpu.stores_beside_sums(node)):
+            return None
+        found = _gathered(node, gpu, copies) or node
+        return _aligned(found, gpu) or found
+    return rewrite(graph, rule)
+
+
+def _streamed_microseconds(product: Node, gpu: Gpu) -> float:
+    return 2e6 * hint(product.type.numel) * hint(product.inputs[0].type.shape[1]) / gpu.product_rate
+
+
+# Rows at odd places
 
 def _aligned(node: Node, gpu: Gpu) -> Node | None:
-    if (node.type.ndim != 2 or node.dtype not in (float16, bfloat16) or not gpu.stores_beside_sums(node)
-            or kind_of(node) != "unaligned"):
+    if kind_of(node) != "unaligned":
         return None
     odd = [x for x in node.inputs if not _is_streamed(x)]
     copies = sum(copy_microseconds(x, gpu) for x in odd)
-    streamed = 2e6 * hint(node.type.numel) * hint(node.inputs[0].type.shape[1]) / gpu.product_rate
-    if product_microseconds(node, 1, gpu) < streamed + copies:
+    if product_microseconds(node, 1, gpu) < _streamed_microseconds(node, gpu) + copies:
         return None
     return make(node.op, tuple(_in_vectors(x) if x in odd else x for x in node.inputs), node.attrs, node.source)
 
@@ -66,3 +89,46 @@ def _in_vectors(x: Node) -> Node:
     full = -(-columns // VECTOR) * VECTOR
     return slice(copied(pad(x, low=(0, 0), high=(0, full - columns))), starts=(0, 0), stops=(rows, columns),
                  steps=(1, 1))
+
+
+# Rows that are not equally far apart
+
+def _gathered(node: Node, gpu: Gpu, copies: dict[Node, Node]) -> Node | None:
+    """The product over copies of matrices from which rows were left out; None if there are none, or they take longer
+    than is saved."""
+    parts = {x: matrix for x in node.inputs if (matrix := _with_gaps(x)) is not None}
+    new = {matrix for matrix in parts.values() if matrix not in copies}
+    if not parts or sum(copy_microseconds(x, gpu) for x in new) > SLOWER * _streamed_microseconds(node, gpu):
+        return None
+    copies.update((x, copied(x)) for x in new)
+    inputs = tuple([_over(x, parts[x], copies[parts[x]]) if x in parts else x for x in node.inputs])
+    return make(node.op, inputs, node.attrs, node.source)
+
+
+def _with_gaps(x: Node) -> Node | None:
+    """The first matrix among the views that an operand is made by whose rows or columns are not equally far apart in
+    memory, if the operand's are not, and rows of a copy were whole vectors."""
+    found = None
+    if not _in_steps(x):
+        while x.op in ONE_SOURCE:
+            if x.op is reshape and x.type.ndim == 2 and not _in_steps(x):
+                found = x
+            x = x.inputs[0]
+    return found if found is not None and divided_by(found.type.shape[1], VECTOR) else None
+
+
+def _in_steps(x: Node) -> bool:
+    """Are the rows of a matrix equally far apart in memory, and its columns?"""
+    view = operand_view(x)
+    return _is_step(view.row) and _is_step(view.column)
+
+
+def _is_step(part: Expr) -> bool:
+    return len(part.terms) == 1 and part.terms[0][0].kind == "var"
+
+
+def _over(x: Node, matrix: Node, copy: Node) -> Node:
+    """The views of a matrix as those of its copy."""
+    if x is matrix:
+        return copy
+    return make(x.op, (_over(x.inputs[0], matrix, copy), *x.inputs[1:]), x.attrs, x.source)

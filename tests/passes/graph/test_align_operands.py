@@ -1,4 +1,4 @@
-"""Operands of large 16-bit products get rows of whole vectors, so that the products are streamed."""
+"""Operands of large 16-bit products are copied to rows that the copy engine can bring, so that they are streamed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops import movement
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.recompute import recompute
 from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph import align_operands as align
 from genesis.passes.graph.align_operands import _in_vectors, align_operands
-from tests.codegen.cuda.programs import check
+from tests.codegen.cuda.programs import an_input, check
 from tests.codegen.cuda.test_product_lines import product
 
 
@@ -42,3 +47,53 @@ def test_copies_have_the_same_elements(layout: str) -> None:
     (x, y), node = product(37, 41, 43, bfloat16, layout)
     a, b = map(_in_vectors, node.inputs)
     check((x, y), node.op(a, b), tolerance=1e-1)
+
+
+def next_tokens(rows: int = 2048, columns: int = 50304) -> tuple[tuple[Node, ...], Node, Node]:
+    """(inputs, logits, gradient of the weight) of a head that has no use for the last token of four texts."""
+    x, w = an_input(0, (4, rows, 512), bfloat16), an_input(1, (columns, 512), bfloat16)
+    kept = movement.slice(x, starts=(0, 0, 0), stops=(4, rows - 1, 512), steps=(1, 1, 1))
+    matrix = movement.reshape(kept, shape=(4 * (rows - 1), 512))
+    g = an_input(2, (4 * (rows - 1), columns), bfloat16)
+    return (x, w, g), matmul(matrix, swap_last(w)), matmul(swap_last(g), matrix)
+
+
+def test_a_matrix_from_which_rows_were_left_out_is_copied_once() -> None:
+    inputs, logits, gradient = next_tokens()
+    graph = align_operands(Graph(inputs, (logits, gradient)), H200)
+    first, *others = [emit(group).label for group in fuse(graph).groups]
+    assert not first.startswith("streamed") and others == ["streamed_matmul", "streamed_matmul"]
+
+
+def test_chunks_of_it_read_one_copy() -> None:
+    """A chunk waits for what came before (`recompute`); one that lies in a single text is read where it is."""
+    inputs, _, _ = next_tokens()
+    matrix = movement.reshape(movement.slice(inputs[0], starts=(0, 0, 0), stops=(4, 2047, 512), steps=(1, 1, 1)),
+                              shape=(8188, 512))
+    products = [matmul(recompute(movement.slice(matrix, starts=(first, 0), stops=(last, 512), steps=(1, 1)), inputs[1]),
+                       swap_last(inputs[1])) for first, last in ((0, 2047), (1024, 4096), (4096, 8188))]
+    graph = align_operands(Graph(inputs, tuple(products)), H200)
+    copies = [node for node in graph.nodes if node.op is cast]
+    assert len(copies) == 1 and copies[0].shape == (8188, 512) and graph.outputs[0] is products[0]
+    assert [emit(group).label for group in fuse(graph).groups].count("streamed_matmul") == 3
+
+
+def test_a_copy_that_takes_longer_is_not_made() -> None:
+    """Products of few columns, rows of odd lengths, views whose rows are equally far apart, float32."""
+    for shape, kept, columns, dtype in (
+            ((4, 16384, 4096), 16383, 128, bfloat16), ((4, 2048, 516), 2047, 50304, bfloat16),
+            ((4, 2048, 512), 2048, 50304, bfloat16), ((4, 2048, 512), 2047, 50304, float32)):
+        x, w = an_input(0, shape, dtype), an_input(1, (shape[2], columns), dtype)
+        rows = movement.slice(x, starts=(0, 0, 0), stops=(4, kept, shape[2]), steps=(1, 1, 1))
+        node = matmul(movement.reshape(rows, shape=(4 * kept, shape[2])), w)
+        assert align_operands(Graph((x, w), (node,)), H200).outputs == (node,), shape
+
+
+def test_what_is_computed_of_a_copy_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(H200.__class__, "stores_beside_sums", lambda gpu, node: True)
+    monkeypatch.setattr(align, "SLOWER", 1e9)
+    inputs, logits, gradient = next_tokens(9, 40)
+    graph = align_operands(Graph(inputs, (logits, gradient)), H200)
+    assert any(node.op is cast for node in graph.nodes)
+    for found in graph.outputs:
+        check(inputs, found, tolerance=1e-1)
