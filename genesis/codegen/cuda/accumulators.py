@@ -56,11 +56,15 @@ class Accumulators(Body):
         return Reduce(Value(f"{s.argument}_part", dtype, "x", 0), s.op, s.operand)
 
     def take_rows(self, s: Reduce) -> list[str]:
-        """Take a block of rows into the accumulators of the columns."""
-        name, kind = s.out.name, REDUCED_AS[s.op]
+        """Take a block of rows into the accumulators, of which each of its elements has one: a sum of its columns in
+        each round would go through shared memory, as warps have rows of their own."""
         value = self.reduced_operand(s, "x_mask" if self.ragged_x else "")
-        rows = lowerings.REDUCE_FINISH[kind].format(value, 0)
-        return [f"{name}_all = {lowerings.REDUCE_COMBINE[kind].format(f'{name}_all', rows)}"]
+        return [f"{s.out.name}_all = {lowerings.REDUCE_COMBINE[REDUCED_AS[s.op]].format(f'{s.out.name}_all', value)}"]
+
+    def finish_rows(self, s: Reduce) -> list[str]:
+        """The lines that make one value a column of the accumulators."""
+        columns = lowerings.REDUCE_FINISH[REDUCED_AS[s.op]].format(f"{s.out.name}_all", 0)
+        return [f"{s.out.name}_all = {columns}"]
 
     def shares(self, reductions: Iterable[Reduce], done: str) -> list[str]:
         """Which part of a lane's elements so far a round of the loop brings: one over the number of rounds."""

@@ -48,6 +48,12 @@ MANY_ROWS: Final = 256
 """Elements of a block of a row up to which a program takes as many rows as make `PROGRAM_BYTES`, also where it stores
 them: longer ones are many bytes anyway, and wait in registers."""
 
+WARP_ROW: Final = 256
+"""Maximum elements of a row that the lanes of a warp have in one vector each."""
+
+EACH_THREAD: Final = 16
+"""Elements of a thread where warps have rows of their own: what it waits for at once."""
+
 COMPUTED: Final = 4
 """Bytes that an element counts as which is not read: of rows of random numbers, or of what coordinates say, a program
 would have any number."""
@@ -182,11 +188,17 @@ def _read_less_often_in_loops(kernel: Kernel, kept_bytes: int) -> bool:
 
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Blocks of as many whole rows as there are registers for, shared with the programs beside it."""
+    """Blocks of as many whole rows as there are registers for, shared with the programs beside it.
+
+    Rows that a warp has alone are loaded to registers: those that are copied ahead into shared memory come back with
+    each row over all warps, whose sums are ten barriers a round (norms of heads of 128: 325 µs for 61 of their bytes).
+    """
     assert kernel.splits is not None
     r_block = power_of_two(kernel.r_size)
     beside = max(1, kernel.splits.count // gpu.multiprocessors)
     x_block = max(1, 8192 // (r_block * beside))
+    if r_block <= WARP_ROW and kernel.space[-1][1] == "r" and not kernel.r_leads:
+        return Blocks(x_block, r_block, False, between(2, x_block * r_block // (32 * EACH_THREAD), 16))
     warps = between(2, x_block * r_block // 1024, 16) * (2 if kernel.weight > HEAVY else 1)
     if x_block > 1 and sum(s.out.dtype.itemsize for s in kernel.loads("xr")) > 4:
         x_block, warps = x_block // 2, max(4, warps)

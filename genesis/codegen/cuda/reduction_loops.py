@@ -283,12 +283,13 @@ class Program(Accumulators):
         reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
         for part in reductions.values():
             kind = lowerings.triton_type(self.accumulator(part))
-            found.append(f"{part.out.name}_all = tl.full([1, RBLOCK], {self.identity(part)}, {kind})")
+            found.append(f"{part.out.name}_all = tl.full([XBLOCK, RBLOCK], {self.identity(part)}, {kind})")
         found.append(self.loop("x_start", "begin", "end", "XBLOCK"))
         inner = [f"x = x_start + {self.range('X')}[:, None]", *(["x_mask = x < end"] if self.ragged_x else [])]
         for s in inside:
             inner += self.take_rows(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
         found += ["    " + line for line in inner]
+        found += [line for part in reductions.values() for line in self.finish_rows(part)]
         mask = "r_mask" if self.ragged_r else ""
         for s, part in zip(self.parts, reductions.values(), strict=True):
             value = f"({part.out.name}_all != 0)" if part.out.dtype is bool_ else f"{part.out.name}_all"

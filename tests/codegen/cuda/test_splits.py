@@ -28,6 +28,7 @@ from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.groups import Schedule
 from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.machine_code import inner_loops
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import empty, run_schedule, run_source
 
@@ -131,6 +132,19 @@ def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks 
     for node, of in zip(graph.outputs[1:], (row * some(g), some(g), row), strict=True):
         np.testing.assert_allclose(memory[node].numpy(), reduced(node, of), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(memory[graph.outputs[0]], row * some(g))
+
+
+@pytest.mark.parametrize(("columns", "alone"), [(128, True), (96, True), (256, True), (1024, False)])
+def test_rows_that_a_warp_has_alone_need_no_barrier_in_a_round(columns: int, alone: bool) -> None:
+    """Their values are loaded to registers, and sums over rows stay there until the end."""
+    x, g = an_input(0, (1 << 18, columns), bfloat16), an_input(1, (1 << 18, columns), bfloat16)
+    row = p.mul(p.cast(x, dtype=float32), p.cast(g, dtype=float32))
+    scaled = p.mul(row, r.spread(r.sum(row, axes=(1,)), row, (1,)))
+    outputs = p.cast(scaled, dtype=bfloat16), reduce_splits(row, how="sum", axes=(0,), splits=528, multiple=1)
+    group, = fuse(Graph((x, g), outputs)).groups
+    kernel = emit_loop(group)
+    loop, = inner_loops(compiled_by_triton(kernel.key_parts(), 90).asm["cubin"], "STG")
+    assert [any(name in line for line in loop) for name in ("BAR.SYNC", "LDGSTS")] == [not alone] * 2
 
 
 @pytest.fixture

@@ -6,13 +6,10 @@ It is not taken before it has been timed, so the tests take it (`taken`).
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from dataclasses import replace
 
 import pytest
 import torch
-from triton import knobs
 
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
@@ -26,6 +23,7 @@ from genesis.ir.ops.flash_attention import flash_attention_dkv, flash_attention_
 from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.groups import Group
 from tests.codegen.cuda.gluon_threads import run_gluon
+from tests.codegen.cuda.machine_code import inner_loops
 from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import TOLERANCE, close, compiled, stack_bytes
@@ -194,28 +192,6 @@ def test_what_is_not_streamed() -> None:
 MOST_SPILLED = {(DKV, 128, True): 80}
 """(op, head size, causal) → bytes of stack: numbers of a tile are put aside before its loops, and read after them."""
 
-INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", re.MULTILINE)
-"""An instruction in what the disassembler prints: its address and its text."""
-
-
-def inner_loops(cubin: bytes) -> list[list[str]]:
-    """The instructions of each loop that multiplies and has no such loop in it: what jumps back on a condition. The
-    others that jump back come from where a barrier is asked again, behind the kernel's end."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        text = subprocess.run([knobs.nvidia.cuobjdump.path, "-sass", file.name], capture_output=True, text=True,
-                              check=True).stdout
-    lines = [(int(at, 16), line) for at, line in INSTRUCTION.findall(text)]
-    spans = [(int(to[1], 16), at) for at, line in lines if (to := re.match(r"@.* BRA.* 0x([0-9a-f]+)", line))]
-    loops = {}
-    for first, last in spans:
-        body = [line for at, line in lines if first <= at <= last]
-        if any("HGMMA" in line for line in body):
-            loops[first, last] = body
-    return [body for (first, last), body in loops.items()
-            if not any((first, last) != (a, b) and first <= a and b <= last for a, b in loops)]
-
 
 @pytest.mark.parametrize(("head", "causal", "shared"), [
     (128, True, 2),
@@ -237,6 +213,6 @@ def test_it_compiles_for_hopper_and_spills_nothing_in_its_loops(head: int, causa
         op = kernel.name.replace("streamed", "flash")
         cubin = compile_cubin(kernel)
         assert stack_bytes(cubin) <= MOST_SPILLED.get((op, head, causal), 0), kernel.name
-        loops = inner_loops(cubin)
+        loops = inner_loops(cubin, "HGMMA")
         assert len(loops) == 2, "one of each group of warps"
         assert not any(re.search(r"\b(LDL|STL)\b", line) for body in loops for line in body), kernel.name
