@@ -359,7 +359,8 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
 
 
 def _infer(type_key: tuple) -> Types:
-    """The type of a result by (op, attributes, types of the operands), which is remembered; that of a placed op where it comes often."""
+    """The type of a result by (op, attributes, types of the operands), which is remembered: of a placed op, where it
+    comes often."""
     op, attrs, *operands = type_key
     if _is_operand(attrs):
         raise TypeError(f"{op.name}: an attribute is a tensor, not a number")
