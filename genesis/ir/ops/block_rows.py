@@ -1,8 +1,8 @@
 """Rows added to a table by an index of some hundred thousand positions: blocks of it are sorted, each for itself.
 
-A block's words are put in the order of their *bins*: a row's number without its lowest bits, of which there are 256. No
-block waits for another, so that one launch does it; a table says where each bin ends in each block. Who adds up a bin
-has its words block by block, in the order of their positions.
+A block's words are put in the order of their *bins*: a row's number without its lowest bits, of which there are 256 to
+1024. No block waits for another, so that one launch does it; a table says where each bin ends in each block. Who adds
+up a bin has its words block by block, in the order of their positions.
 
 Words are those of `ops/grouped_rows.py`: a row's number above 32 bits of twice its position.
 """
@@ -22,7 +22,6 @@ from genesis.ir.ops.movement import expand, pad, reshape, take_range
 from genesis.ir.ops.pointwise import bitwise_and, bitwise_or, cast, le, left_shift, right_shift
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, Values, ascending, case, cases, forward_only, integers, np, reals
-from genesis.ir.ops.sort_steps import DIGIT
 from genesis.ir.sym_int import hint, most
 from genesis.ir.types import TensorType, int32, int64
 
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 BLOCKS: Final = (1024, 2048, 4096)
 """Positions of a block: as few as leave no more than `FEW_BLOCKS`, so that many programs share the sorting."""
+
+DIGITS: Final = (8, 9, 10)
+"""Bits of a bin's number, of each of `BLOCKS`: a longer block has room for more counters. Of a long index a bin holds
+many positions, which each program that has some of its rows looks through; with 10 bits few bins have several."""
 
 FEW_BLOCKS: Final = 64
 """Blocks up to which they are shorter than the longest: whoever adds up a bin reads of each of them where the bin lies
@@ -60,13 +63,22 @@ def block_of(count: int) -> int:
     return next((block for block in BLOCKS if most(count) <= block * FEW_BLOCKS), BLOCKS[-1])
 
 
-def bin_bits(rows: int) -> int:
+def digit_of(block: int) -> int:
+    """Bits of a bin's number where blocks have so many positions.
+
+    >>> digit_of(1024), digit_of(4096)
+    (8, 10)
+    """
+    return next(digit for longest, digit in zip(BLOCKS, DIGITS, strict=True) if block <= longest)
+
+
+def bin_bits(rows: int, block: int) -> int:
     """Bits of a row's number within its bin.
 
-    >>> bin_bits(200), bin_bits(20439)
-    (0, 7)
+    >>> bin_bits(200, 1024), bin_bits(20439, 1024), bin_bits(20439, 4096)
+    (0, 7, 5)
     """
-    return max(max(most(rows) - 1, 1).bit_length() - DIGIT, 0)
+    return max(max(most(rows) - 1, 1).bit_length() - digit_of(block), 0)
 
 
 def _words_type(index: TensorType, bits: int, block: int) -> tuple[TensorType, TensorType]:
@@ -76,33 +88,33 @@ def _words_type(index: TensorType, bits: int, block: int) -> tuple[TensorType, T
         raise RuntimeError(f"a block has {', '.join(map(str, BLOCKS))} positions, not {block}")
     count, = index.shape
     return (index.with_dtype(int64).with_shape((1, count)),
-            index.with_dtype(int32).with_shape((1 << DIGIT, -(-count // block))))
+            index.with_dtype(int32).with_shape((1 << digit_of(block), -(-count // block))))
 
 
 def _in_blocks(index: Node, bits: int, block: int) -> tuple[Node, Node]:
     from genesis.ir.ops.sorting import sort
     count, = index.type.shape
-    blocks = -(-count // block)
+    blocks, several = -(-count // block), 1 << digit_of(block)
     row = bitwise_and(cast(index, dtype=int64), literal(NUMBER))
     place = iota(shape=(count,), axis=0, dtype=int64, device=index.type.device)
     words = bitwise_or(left_shift(row, literal(32)), left_shift(place, literal(1)))
-    bins = bitwise_and(right_shift(row, literal(bits)), literal((1 << DIGIT) - 1))
+    bins = bitwise_and(right_shift(row, literal(bits)), literal(several - 1))
     words, bins = (reshape(pad(x, low=(0,), high=(blocks * block - count,), value=past), shape=(blocks, block))
-                   for x, past in ((words, -1), (bins, 1 << DIGIT)))
+                   for x, past in ((words, -1), (bins, several)))
     order = item(sort(cast(bins, dtype=int32), axis=1), index=1)
     found = reshape(gather(words, order, axis=1), shape=(1, blocks * block))
-    shape = (1 << DIGIT, blocks, block)
+    shape = (several, blocks, block)
     ended = le(expand(reshape(bins, shape=(1, blocks, block)), shape=shape),
                iota(shape=shape, axis=0, dtype=int64, device=index.type.device))
     return take_range(found, 1, 0, count), sum(cast(ended, dtype=int32), axes=(2,))
 
 
 def _reference_blocks(index: ndarray, bits: int, block: int) -> tuple[ndarray, ndarray]:
-    row = index.astype("int64") & NUMBER
-    words, bins = (row << 32) | (2 * np.arange(row.size)), (row >> bits) & ((1 << DIGIT) - 1)
+    row, several = index.astype("int64") & NUMBER, 1 << digit_of(block)
+    words, bins = (row << 32) | (2 * np.arange(row.size)), (row >> bits) & (several - 1)
     starts = range(0, row.size, block)
     found = [words[s:s + block][np.argsort(bins[s:s + block], kind="stable")] for s in starts]
-    ends = [np.cumsum(np.bincount(bins[s:s + block], minlength=1 << DIGIT)) for s in starts]
+    ends = [np.cumsum(np.bincount(bins[s:s + block], minlength=several)) for s in starts]
     return np.concatenate(found)[None], np.array(ends, "int32").T
 
 
@@ -119,7 +131,7 @@ words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "b
 def _sums_type(base: TensorType, words: TensorType, ends: TensorType, source: TensorType, bits: int,
                block: int) -> TensorType:
     require_words(source, words)
-    if ends.dtype is not int32 or ends.shape != (1 << DIGIT, -(-words.shape[1] // block)):
+    if ends.dtype is not int32 or ends.shape != (1 << digit_of(block), -(-words.shape[1] // block)):
         raise RuntimeError(f"{ends} does not tell where bins end in blocks of {block} of {words}")
     if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:
         raise RuntimeError(f"rows of {source} do not fit {base}")
@@ -138,7 +150,7 @@ block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block"), 
                     differentiable=False, opaque=Opaque("scatter", constant_base=True, over_base=True),
                     doc="base with the source's rows added by the words and bins' ends that `words_by_block` gives.",
                     samples=cases(*(forward_only(case(reals().of(s, rows, 3), ascending(0, 2 * n - 1, int64).of(1, n),
-                                                      Values(n, n, int32).of(1 << DIGIT, 1), reals().of(s, n, 3),
+                                                      Values(n, n, int32).of(1 << DIGITS[0], 1), reals().of(s, n, 3),
                                                       bits=1, block=64))
                                     for s, rows, n in ((1, 5, 37), (2, 4, 16))), kinds=NUMERIC, scale=8),
                     reference=_reference_sums)
@@ -149,14 +161,15 @@ def fits_blocks(base: Node, index: Node) -> bool:
     (_, rows, inner), count = base.type.shape, prod(index.type.shape)
     block = block_of(count)
     blocks = FEW_BLOCKS if hint(inner) >= WIDE else MOST_BLOCKS
-    return bool(block) and most(count) <= block * blocks and bin_bits(rows) <= LOW_BITS
+    return bool(block) and most(count) <= block * blocks and bin_bits(rows, block) <= LOW_BITS
 
 
 def rows_by_block(base: Node, index: Node, source: Node) -> Node:
     """base with the source's rows added, by sorting blocks of the index by bins."""
-    bits, block = bin_bits(base.type.shape[1]), block_of(prod(index.type.shape))
+    block = block_of(prod(index.type.shape))
+    bits = bin_bits(base.type.shape[1], block)
     found = words_by_block(index, bits=bits, block=block)
     return block_sums(base, item(found, index=0), item(found, index=1), source, bits=bits, block=block)
 
 
-__all__ = ["bin_bits", "block_of", "block_sums", "fits_blocks", "rows_by_block", "words_by_block"]
+__all__ = ["bin_bits", "block_of", "block_sums", "digit_of", "fits_blocks", "rows_by_block", "words_by_block"]

@@ -14,7 +14,7 @@ import numpy as np
 _SIZE: Final = re.compile(r"words\[(\d+)\]")
 
 _DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64,
-                  "b16": np.int16, "b32": np.int32}
+                  "b16": np.int16, "u16": np.uint16, "b32": np.int32}
 
 
 class SharedWords:
@@ -40,7 +40,8 @@ class SharedWords:
             self._bytes = np.full(int(found.group(1)), 0xFF, np.uint8)
             return np.zeros(1, np.int32)
         if what == "get":
-            return self._get(kind, *values)
+            read = self._get(kind, *values)
+            return read.astype(np.int32) if kind == "u16" else read
         if what == "ranked":
             return self._ranked(values[0], values[1])
         if what == "added":
@@ -50,8 +51,11 @@ class SharedWords:
             most, warps = map(int, kind.split())
             return self._listed(most, warps, *values)
         if what == "ended":
-            place, offset, value, wanted = np.broadcast_arrays(*values)
-            self._plus(kind, place + offset, value, wanted)
+            kind, _, stride = kind.partition(" ")
+            row, first, slot, words, value, wanted = np.broadcast_arrays(*values)
+            place = words + int(stride) * np.where(row == first, slot, row)
+            self._at(kind, place)  # all are read
+            self._plus(kind, place, value, wanted)
             return np.where(wanted != 0, value.dtype.type(0), value)
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])

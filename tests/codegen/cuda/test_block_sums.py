@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import block_sums, block_words, long_sort, ordered_hits, row_sums, shared_words
+from genesis.codegen.cuda.templates import block_sums, ordered_hits, row_sums, shared_words
 from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
@@ -39,10 +40,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_hits, "ENOUGH", 2)
     monkeypatch.setattr(ordered_hits, "STEP", 256)
     monkeypatch.setattr(ordered_hits, "LISTED_AT_EASE", 32)
-    for where in (block_rows, block_words, long_sort):
-        monkeypatch.setattr(where, "DIGIT", 4)
-    monkeypatch.setattr(block_words, "BINS", 16)
-    monkeypatch.setattr(block_sums, "SIXTEENTHS", 2)
+    monkeypatch.setattr(block_rows, "DIGITS", (3, 4))
 
 
 def scheduled(shape: tuple[int, ...], axis: int, count: int, dtype: str, constant: bool) -> Schedule:
@@ -112,7 +110,7 @@ def test_any_index_gives_the_same_bits_each_time(table: tuple[tuple[int, ...], i
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
 
 
-@pytest.mark.parametrize("helper", [shared_words.ended_helper, shared_words.plus_helper])
+@pytest.mark.parametrize("helper", [partial(shared_words.ended_helper, stride=128), shared_words.plus_helper])
 @pytest.mark.parametrize("vector", [1, 2, 4])
 def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Callable[[str, int], str],
                                                                      vector: int) -> None:
@@ -124,6 +122,17 @@ def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Cal
     assert {int(k) for k in re.findall(r"\$(\d+)", assembly)} == set(range(operands))
     wanted = [f"${operands - vector + k}" for k in range(vector)]
     assert [f"setp.ne.b32 %wanted{k}, {operand}, 0;" in assembly for k, operand in enumerate(wanted)] == [True] * vector
+
+
+def test_programs_have_parts_of_a_bin_a_bin_or_several() -> None:
+    """The tables above have programs of each kind."""
+    found = set()
+    for shape, axis, count, dtype, constant in TABLES:
+        group = scheduled(shape, axis, count, dtype, constant).groups[-1]
+        kernel = block_sums._OrderedSums(group, next(n for n in group.nodes if n.op.name == "block_sums"))
+        assert kernel.several * kernel.tiles.rows == kernel.bins << kernel.node["bits"]
+        found.add((kernel.bins > 1, kernel.several > 1))
+    assert found == {(True, False), (False, False), (False, True)}
 
 
 @pytest.mark.parametrize(("wrong", "told"), [(50, True), (-51, True), ((1 << 40) + 3, True), (-50, False)])

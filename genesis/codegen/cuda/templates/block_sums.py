@@ -1,7 +1,8 @@
 """Rows added to a table by an index whose blocks are in the order of bins (`ir/ops/block_rows.py`), in one launch.
 
-A program has some rows of a bin. A table tells it where the bin lies in each block; it looks through these pieces, one
-behind the other, for its rows, puts its hits into the order of the rows and adds these up (`ordered_hits.py`).
+A program has the rows of some bins, or some of one bin's. A table tells it where the bins lie in each block; it looks
+through these pieces, one behind the other, for its rows, puts its hits into the order of the rows and adds these up
+(`ordered_hits.py`).
 
 A bin that is hit so often that it fills *shares* of the sorted positions is added up by others: programs of lower
 numbers, which find the bin that their share lies in and hand over its sums. The bin's own programs have what is left,
@@ -11,17 +12,15 @@ bit depends on who comes first.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words
-from genesis.codegen.cuda.templates.ordered_hits import OrderedHits, ordered_tiles
+from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SIXTH, OrderedHits, ordered_tiles
 from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, tiles_of
 from genesis.ir.node import Node
-from genesis.ir.ops.block_rows import WIDE
-from genesis.ir.ops.sort_steps import DIGIT
+from genesis.ir.ops.block_rows import WIDE, digit_of
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import hint, most
 from genesis.ir.types import int32, tensor_type
@@ -38,6 +37,10 @@ ROUNDS: Final = 16
 
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
+
+MOST_HELPERS: Final = 256
+"""Programs for shares that cost little: each reads a good part of the table to find its bin, and where all bins are hit
+alike it has nothing to do. Shares are larger if there would be more, unless they are fewer than `FEWEST_SHARES`."""
 
 FEWEST_SHARES: Final = 4
 """Shares that must be to be had, or bins are not shared: then so many programs have a part of each bin's rows or
@@ -66,28 +69,29 @@ def share_of(count: int, bins: int, programs: int, nbytes: int, least: int) -> i
     if fitting < FEWEST_SHARES:
         return 0
     share, alike = least, count // bins
-    while share * fitting < count or (share < 2 * alike < 2 * SHARED_BINS * least):
+    helped = min(fitting, max(MOST_HELPERS // programs, FEWEST_SHARES))
+    while share * helped < count or (share < 2 * alike < 2 * SHARED_BINS * least):
         share *= 2
     return share if share < count else 0
-
-
-SIXTEENTHS: Final = DIGIT // 2
-"""Bits of a bin's number that a step of the search for one tells."""
 
 
 class _BlockSums(Words):
     """One kernel; how it adds its hits is said by those below.
 
     Attributes:
-        bits, block: of `block_rows.words_by_block`.
-        several: programs that have a bin's rows.
+        block: of `block_rows.words_by_block`.
+        bits: of a row's number within the bins that a program looks through.
+        bins: which these are, of those of `block_rows.words_by_block`: so many are as one.
+        several: programs that have these bins' rows.
         share, shares: positions of a share and how many there may be; 0 where no bin is shared.
     """
 
     def found_in_blocks(self, least: int) -> None:
         """Have bins' pieces of blocks, and programs for shares of at least so many positions."""
         _, words, self.ends, _ = self.node.inputs
-        self.bits, self.block = self.node["bits"], self.node["block"]
+        rows, self.block = self.tiles.rows.bit_length() - 1, self.node["block"]
+        self.bits = max(self.node["bits"], rows)
+        self.bins, self.digit = 1 << (self.bits - self.node["bits"]), digit_of(self.block)
         self.many = "many"
         self.pieces = power_of_two(most(self.ends.shape[1]))
         self.several = (1 << self.bits) // self.tiles.rows
@@ -118,7 +122,8 @@ class _BlockSums(Words):
 
     def owned(self) -> list[str]:
         """The program's rows, and which of their bin's positions it looks through: all but the whole shares."""
-        bin_of = f"bin_0 = (row_0 >> {self.bits}).to(tl.int32)"
+        first = self.node["bits"]
+        bin_of = f"bin_0 = (row_0 >> {first}).to(tl.int32)"
         if not self.share:
             return [*super().owned(), bin_of, *self.found_pieces(), "before = hits", "tail = hits", "many = hits"]
         return [
@@ -131,7 +136,7 @@ class _BlockSums(Words):
             "    return",
             "if helps:",
             *(f"    {line}" for line in self.found_bin()),
-            f"    row_0 = bin_0{self.to_int64} * {1 << self.bits} + program % {self.several} * ROWS",
+            f"    row_0 = bin_0{self.to_int64} * {1 << first} + program % {self.several} * ROWS",
             *self.found_pieces(),
             f"if helps & ((row_0 >= {self.length}) | (share_0 + {self.share} > start + hits)):",  # nobody waits for it
             "    return",
@@ -146,25 +151,27 @@ class _BlockSums(Words):
         ]
 
     def found_bin(self) -> list[str]:
-        """The bin in which a share begins: the first that ends behind it, found among sixteens of bins and in one."""
+        """The bin in which a share begins: the first that ends behind it, found by the bits of its number, half of them
+        at a time."""
         ends, blocks = self.memory(self.ends), self.ends.shape[1]
-        several = min(self.pieces, 64)
-        return ["bin_0 = tl.full((), 0, tl.int32)",
-                f"for step in tl.static_range({SIXTEENTHS}, -1, -{SIXTEENTHS}):",
-                f"    bin = bin_0 + (tl.arange(0, {1 << SIXTEENTHS})[:, None] << step) + ((1 << step) - 1)",
-                f"    place = tl.arange(0, {several})[None, :]",
-                f"    ended = tl.zeros([{1 << SIXTEENTHS}], tl.int32)",
-                f"    for places in tl.static_range(0, {self.pieces}, {several}):",
-                f"        ended += tl.sum(tl.load({ends} + bin * {blocks} + (places + place), "
-                f"mask=places + place < {blocks}, other=0), 1)",
-                "    bin_0 += tl.sum((ended <= share_0).to(tl.int32)) << step"]
+        several, low = min(self.pieces, 64), self.digit // 2
+        lines = ["bin_0 = tl.full((), 0, tl.int32)", f"place = tl.arange(0, {several})[None, :]"]
+        for step, bits in ((low, self.digit - low), (0, low)):
+            lines += [f"bin = bin_0 + (tl.arange(0, {1 << bits})[:, None] << {step}) + {(1 << step) - 1}",
+                      f"ended = tl.zeros([{1 << bits}], tl.int32)",
+                      f"for places in tl.static_range(0, {self.pieces}, {several}):",
+                      f"    ended += tl.sum(tl.load({ends} + bin * {blocks} + (places + place), "
+                      f"mask=places + place < {blocks}, other=0), 1)",
+                      f"bin_0 += tl.sum((ended <= share_0).to(tl.int32)) << {step}"]
+        return [*lines, *([f"bin_0 = bin_0 // {self.bins} * {self.bins}"] if self.bins > 1 else [])]
 
     def found_pieces(self) -> list[str]:
-        """The pieces of the bin in all blocks: where the words of each end in the row of all, and where they lie."""
+        """The pieces of the bins in all blocks: where the words of each end in the row of all, and where they lie."""
         ends, blocks = self.memory(self.ends), self.ends.shape[1]
         at = f"{ends} + (bin_0 * {blocks} + piece)"
+        last = f"{at} + {(self.bins - 1)} * {blocks}" if self.bins > 1 else at
         return [f"piece = tl.arange(0, {self.pieces})",
-                f"ended = tl.load({at}, mask=piece < {blocks}, other=0)",
+                f"ended = tl.load({last}, mask=piece < {blocks}, other=0)",
                 f"begun = tl.load({at} - {blocks}, mask=(piece < {blocks}) & (bin_0 > 0), other=0)",
                 "piece_end = tl.cumsum(ended - begun, 0)",
                 "start = tl.sum(begun)",
@@ -241,9 +248,12 @@ class _OrderedSums(_BlockSums, OrderedHits):
         base, words, _, source = node.inputs
         outer, rows, inner = (hint(size) for size in base.shape)
         count = hint(words.type.numel)
-        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize, 1 << node["bits"])
-        super().__init__(group, node, base, words, source, tiles, expected_hits(tiles.rows, rows, count))
+        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize)
+        hits, several = expected_hits(tiles.rows, rows, count), max((1 << node["bits"]) // tiles.rows, 1)
+        super().__init__(group, node, base, words, source, tiles, hits, hits * several)
         self.found_in_blocks(min(SHARE, SHARE_ELEMENTS // tiles.columns))
+        if self.sums + self.sums_bytes <= SIXTH:
+            self.registers = FEW_REGISTERS
 
     def waited(self) -> list[str]:
         return self.waiting() if self.share else []
@@ -264,7 +274,6 @@ class _WideSums(_BlockSums):
         base, words, _, source = node.inputs
         outer, rows, inner = (hint(size) for size in base.shape)
         tiles = tiles_of(outer, rows, inner, hint(words.type.numel), node.dtype.itemsize)
-        tiles = replace(tiles, rows=min(tiles.rows, 1 << node["bits"]))
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.found_in_blocks(ROUNDS * tiles.groups * BESIDE[1])
 

@@ -6,20 +6,15 @@ the block lies; no program waits for another.
 
 from __future__ import annotations
 
-from typing import Final
-
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.long_sort import WARPS, fours, placed_words
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
 from genesis.ir.node import Node
+from genesis.ir.ops.block_rows import digit_of
 from genesis.ir.ops.grouped_rows import NUMBER
-from genesis.ir.ops.sort_steps import DIGIT
 from genesis.passes.groups import Group
-
-BINS: Final = 1 << DIGIT
-"""Bins, into which a row's number without its lowest bits sorts it."""
 
 
 def emit_block_words(group: Group, node: Node) -> KernelSource:
@@ -41,7 +36,8 @@ def emit_block_words(group: Group, node: Node) -> KernelSource:
         f"word{k} = tl.where(r_mask, ((row & {NUMBER}) << 32) | (r.to(tl.int64) << 1), -1)")]
     results = (("sorted_words", 0), ("bin_ends", 1))
     memory = {name: found for name, at in results if (found := result(group, at)) is not None}
-    placed = WARPS * BINS * 4
+    digit = digit_of(block)
+    bins, placed = 1 << digit, WARPS * (4 << digit)
     lines = [
         "block = tl.program_id(0)",
         "thread = tl.arange(0, RBLOCK)[None, :]",
@@ -50,15 +46,16 @@ def emit_block_words(group: Group, node: Node) -> KernelSource:
         *(["strange = tl.zeros([1, RBLOCK], tl.int64)"] if check else []),
         *loaded,
         *([f"g_in_range(strange, {check[0]}, {check[1]}, strange != 0, {check[2]})"] if check else []),
-        *placed_words(WARPS, each, lambda k: f"((word{k} >> {32 + node['bits']}) & {BINS - 1}).to(tl.int32)", [
+        *placed_words(WARPS, each, digit, lambda k: f"((word{k} >> {32 + node['bits']}) & {bins - 1}).to(tl.int32)", [
             f"here = tl.minimum({rows.size} - block * BLOCK, BLOCK)",  # places past the end have the last bin
-            f"bin = tl.arange(0, {BINS})",
+            f"bin = tl.arange(0, {bins})",
             f"tl.store(bin_ends + bin * {blocks} + block, tl.minimum(smaller + total, here).to(tl.int32))"]),
         *(line for four in fours(each) for line in (
             *(f"word{k} = g_get_s64(shared + {placed} + (thread + {k * threads}) * 8)" for k in four),
             *(f"at{k} = block * BLOCK + thread + {k * threads}" for k in four),
             *(f"tl.store(sorted_words + at{k}, word{k}, mask=at{k} < {rows.size})" for k in four)))]
-    more = "\n".join((words_helper(placed + block * 8), *map(put_helper, ("s32", "s64")),
-                      *map(get_helper, ("s32", "s64")), ranked_helper(DIGIT)))
+    nbytes = placed + block * 8
+    more = "\n".join((words_helper(nbytes, beside=True), *map(put_helper, ("s32", "s64")),
+                      *map(get_helper, ("s32", "s64")), ranked_helper(digit)))
     return rows.source("words_by_block", lines, memory, {"XBLOCK": 1, "BLOCK": block, "RBLOCK": threads}, blocks,
-                       WARPS, more)
+                       WARPS, more, shared=nbytes)

@@ -152,7 +152,7 @@ def _scatter(group: Group, node: Node) -> KernelSource:
         "thread = tl.arange(0, THREADS)",
         f"first = block * BLOCK + thread // 32 * {32 * each} + thread % 32",
         *(line for k in range(each) for line in (f"at = first + {32 * k}", *d.load("at", str(k)))),
-        *placed_words(warps, each, d.digit, [
+        *placed_words(warps, each, DIGIT, d.digit, [
             f"digit = tl.arange(0, {d.digits})",
             *_starts(table, d.digits),
             f"g_put_s32(shared + {moved} + digit * 4, start - smaller, digit >= 0)"]),
@@ -167,16 +167,17 @@ def _scatter(group: Group, node: Node) -> KernelSource:
                    warps, more, REGISTERS if table.type.ndim == 1 else 0)
 
 
-def placed_words(warps: int, each: int, digit: Callable[[int], str], between: list[str]) -> list[str]:
+def placed_words(warps: int, each: int, bits: int, digit: Callable[[int], str], between: list[str]) -> list[str]:
     """Lines that put a program's words into shared memory, behind its warps' counters, in the order of their digits.
 
     Args:
         each: words of a thread, `word0` and so on.
+        bits: of a digit.
         digit: the digit of a word by its number.
         between: lines that go on with `total`, how often each digit occurs, and `smaller`, how many words have a
             smaller one.
     """
-    digits = 1 << DIGIT
+    digits = 1 << bits
     placed = warps * digits * 4
     return [
         "shared = g_words()",

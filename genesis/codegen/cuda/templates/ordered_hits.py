@@ -22,7 +22,6 @@ from genesis.codegen.cuda.templates.row_sums import (
     BESIDE,
     ENOUGH,
     LISTED_AT_EASE,
-    MOST_PROGRAMS,
     REGISTERS,
     STEP,
     WARPS,
@@ -31,7 +30,7 @@ from genesis.codegen.cuda.templates.row_sums import (
     expected_hits,
 )
 from genesis.codegen.cuda.templates.segments import columns_of
-from genesis.codegen.cuda.templates.shared_words import ended_helper, ranked_helper
+from genesis.codegen.cuda.templates.shared_words import ended_helper, get_helper, put_helper, ranked_helper
 from genesis.ir.node import Node
 from genesis.passes.groups import Group
 
@@ -49,13 +48,23 @@ RARELY: Final = 64
 longer than to add them."""
 
 MANY_HITS: Final = 1024
-"""Hits of a program above which rows are shared out to more programs, up to `MOST_PROGRAMS`."""
+"""Hits of a program above which rows are shared out to more programs, up to `MOST_PROGRAMS`: so many are found in a
+step."""
+
+MOST_PROGRAMS: Final = 2048
+"""Programs up to which rows are shared out that are hit often."""
+
+SIXTH: Final = 33_600
+"""Bytes of shared memory of a program of which six are on a multiprocessor, if Triton's own are 4 KiB."""
+
+FEW_REGISTERS: Final = 80
+"""Maximum registers of a thread where shared memory has room for six programs; else `REGISTERS`, for five."""
 
 SHORT_ROW: Final = 4
 """Hits of a row below which two groups of a warp often come to the end of one at once."""
 
-FEWEST_LISTED: Final = 32
-"""Hits that a warp may have listed before another step where few are expected."""
+MARGIN: Final = 16
+"""Hits that a warp may have listed before its last step beside those expected and a quarter more."""
 
 LOADED: Final = 64
 """Bytes of the source's rows that a thread has asked for at once: more of them spill."""
@@ -76,16 +85,16 @@ class OrderedTiles(Tiles):
         return self.groups * self.columns // THREADS
 
 
-def ordered_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int, most: int) -> OrderedTiles:
-    """Blocks for a table of these sizes with elements of so many bytes, `count` positions, `most` rows a program.
+def ordered_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int) -> OrderedTiles:
+    """Blocks for a table of these sizes with elements of so many bytes, `count` positions.
 
-    >>> ordered_tiles(1, 20_000, 32, 500_000, 2, 128), ordered_tiles(1, 900_000, 32, 262_144, 4, 4096)
-    (OrderedTiles(rows=32, columns=32, groups=16), OrderedTiles(rows=256, columns=32, groups=16))
+    >>> ordered_tiles(1, 20_000, 32, 500_000, 2), ordered_tiles(1, 900_000, 32, 262_144, 4)
+    (OrderedTiles(rows=32, columns=32, groups=32), OrderedTiles(rows=256, columns=32, groups=16))
     """
     columns, size = min(columns_of(inner), WIDEST), max(itemsize, 4)
-    vector = min(16 // size, columns)
+    vector = min(16 // max(itemsize, 2), columns)
     beside = -(-inner // columns) * outer
-    block = min(power_of_two(rows), MOST_ROWS, most)
+    block = min(power_of_two(rows), MOST_ROWS)
     rarely = expected_hits(max(SUMS_BYTES // (columns * size), 1), rows, count) <= RARELY
     while block > 1 and block * columns * size > (2 * SUMS_BYTES if rarely else SUMS_BYTES):
         block //= 2
@@ -105,24 +114,29 @@ class OrderedHits(Words):
         at_ease: hits that a warp may have listed before another step.
         ordered_at: where the hits lie in order, in shared memory.
         counters_at: where each warp counts the hits of each row; a counter more is for lanes without one.
+        numbers_at: where the number of each hit among its row's is, 16 bits, in the order of the lists.
     """
 
     registers = REGISTERS
     beside_tritons = True
 
     def __init__(self, group: Group, node: Node, base: Node | None, words: Node, source: Node, tiles: Tiles,
-                 hits: int):
+                 hits: int, looked_at: int):
+        """`hits` are those of a program, of so many words that are `looked_at`, if rows are hit alike."""
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         warps = tiles.warps
         self.short_rows = hits < SHORT_ROW * tiles.rows
-        self.at_ease = min(max(power_of_two(hits // warps), FEWEST_LISTED), LISTED_AT_EASE)
+        steps = -(-(looked_at + looked_at // 8) // self.step)
+        before_last = hits * self.step * (steps - 1) // max(looked_at, 1) // warps
+        self.at_ease = min(before_last + before_last // 4 + MARGIN, LISTED_AT_EASE) if steps > 1 else 0
         self.listed = self.step // warps + self.at_ease
         loaded = self.vector * source.dtype.itemsize
         self.beside = min(max(power_of_two(2 * hits // tiles.groups), BESIDE[0]), BESIDE[1], LOADED // loaded)
         self.ordered_at = warps * (self.listed + 1) * 4
         behind = tiles.groups + BESIDE[1]  # hits that are read past the last one, for nothing
         self.counters_at = self.ordered_at + (warps * self.listed + behind) * 4
-        self.sums = -(-(self.counters_at + warps * (tiles.rows + 1) * 4) // 16) * 16
+        self.numbers_at = self.counters_at + warps * (tiles.rows + 1) * 4
+        self.sums = -(-(self.numbers_at + warps * self.listed * 2) // 16) * 16
 
     @property
     def sums_bytes(self) -> int:
@@ -135,8 +149,8 @@ class OrderedHits(Words):
 
     @property
     def helpers_used(self) -> tuple[str, ...]:
-        return (*super().helpers_used, ended_helper(self.kind, self.vector),
-                ranked_helper(self.tiles.rows.bit_length()))
+        return (*super().helpers_used, put_helper("u16"), get_helper("u16"),
+                ended_helper(self.kind, self.vector, self.stride), ranked_helper(self.tiles.rows.bit_length()))
 
     @property
     def stride(self) -> int:
@@ -146,17 +160,13 @@ class OrderedHits(Words):
         apart = self.vector > 1 and self.short_rows and self.tiles.rows * columns * self.size <= SUMS_BYTES
         return (columns + lanes if apart else columns) * self.size
 
-    def slot_at(self, slot: str) -> str:
-        """Where the sums of a row begin, or behind all rows those that a group has beside."""
-        return f"words + {self.sums} + ({slot}) * {self.stride}"
-
     def spot_of(self, slot: str) -> str:
-        """Where a slot's sum of each of the program's columns is.
+        """Where the sums of a row are, of each of the program's columns, or behind all rows those of a group.
 
         A thread's neighbouring columns lie as many words apart as there are threads to a row, so that what a warp reads
         at a time lies in different banks.
         """
-        return f"{self.slot_at(slot)} + offset"
+        return f"sums + ({slot}) * {self.stride}"
 
     @property
     def slice(self) -> int:
@@ -170,7 +180,7 @@ class OrderedHits(Words):
             f"outer = tl.program_id(0){self.to_int64} // blocks",
             "near = tl.arange(0, COLUMNS)[None, :]",
             f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
-            f"offset = near % {self.vector} * {lanes * self.size} + near // {self.vector} * {self.size}",
+            f"sums = words + {self.sums} + (near % {self.vector} * {lanes} + near // {self.vector}) * {self.size}",
             "group = tl.arange(0, GROUPS)[:, None]",
             "lane = tl.arange(0, THREADS)[None, :]",
             f"row_of = tl.arange(0, {self.slice})[:, None]",
@@ -190,12 +200,12 @@ class OrderedHits(Words):
         return [*self.ordered(), *self.added_in_order(), *self.joined()]
 
     def ordered(self) -> list[str]:
-        """The hits of all lists in the order of their rows: each warp counts its own, and then places them."""
-        counters = f"words + {self.counters_at} + lane // 32 * (4 * (ROWS + 1))"
-        ranked = ["for first in tl.range(0, fullest, 32):",
-                  "    word = g_get_s32(list + 4 * (first + lane % 32))",
+        """The hits of all lists in the order of their rows: each warp gives its own numbers by row, and then places
+        them."""
+        counters = f"(words + {self.counters_at} + lane // 32 * (4 * (ROWS + 1)))"
+        listed = ["for first in tl.range(0, fullest, 32):",
                   "    here = first + lane % 32 < own",
-                  f"    place = g_ranked(tl.where(here, word & (ROWS - 1), ROWS), {counters})"]
+                  "    word = g_get_s32(list + 4 * (first + lane % 32))"]
         return [
             f"g_put_s32(words + {self.counters_at} + counter, counter * 0, counter >= 0)",
             f"g_put_{self.kind}({self.spot_of('ROWS + group')}, "
@@ -203,7 +213,10 @@ class OrderedHits(Words):
             "tl.debug_barrier()",
             f"own = g_get_s32(words + lane // 32 * {4 * (self.listed + 1)})",
             f"list = words + 4 + lane // 32 * {4 * (self.listed + 1)}",
-            *ranked,
+            f"numbers = words + {self.numbers_at} + lane // 32 * {2 * self.listed}",
+            *listed,
+            f"    number = g_ranked(tl.where(here, word & (ROWS - 1), ROWS), {counters})",
+            "    g_put_u16(numbers + 2 * (first + lane % 32), number, here)",
             "tl.debug_barrier()",
             f"times = g_get_s32(words + {self.counters_at} + counter)",
             "of_row = tl.sum(times, 0)",
@@ -211,7 +224,9 @@ class OrderedHits(Words):
             "tl.debug_barrier()",
             f"g_put_s32(words + {self.counters_at} + counter, starts, counter >= 0)",
             "tl.debug_barrier()",
-            *ranked,
+            *listed,
+            "    number = g_get_u16(numbers + 2 * (first + lane % 32))",
+            f"    place = number + g_get_s32({counters} + 4 * (word & (ROWS - 1)))",
             f"    g_put_s32(words + {self.ordered_at} + place * 4, word, here)",
             "tl.debug_barrier()",
         ]
@@ -220,50 +235,66 @@ class OrderedHits(Words):
         """The hit at a place of the order."""
         return f"g_get_s32(words + {self.ordered_at} + ({place}) * 4)"
 
+    def row(self, place: str) -> str:
+        """The row of the hit at a place of the order."""
+        return f"{self.hit(place)} & (ROWS - 1)"
+
     def added_in_order(self) -> list[str]:
-        """Each group adds up its stretch of the hits; what a row has goes to its slot when the next row begins."""
+        """Each group adds up its stretch of the hits; what a row has goes to its slot when the next row begins.
+
+        What a hit is compared with is read, not kept from turn to turn: the compiler keeps and reckons it twice, for
+        the threads that load and for those that add.
+        """
         total, log = triton_type(self.total), self.tiles.rows.bit_length() - 1
-        source, size = self.memory(self.added), self.rows.size
+        source, wide = self.memory(self.added), self.to_int64
         loads = [line for at in range(self.beside) for line in (
             f"here_{at} = first + {at} < mine",
             f"word_{at} = {self.hit(f'begun_at + first + {at}')}",
-            f"from_row = {source} + ((outer * {size} + (word_{at}.to(tl.uint32) >> {log}).to(tl.int32))"
-            f" * {self.inner} + column)",
-            f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)")]
+            f"from_row = from_column + (word_{at}.to(tl.uint32) >> {log}).to(tl.int32){wide} * {self.inner}",
+            f"added_{at} = tl.load(from_row, mask=here_{at} & (column < {self.inner}), other=0)",
+            f"own_{at} = word_{at} & (ROWS - 1)")]
+        rows = ["previous", *(f"own_{at}" for at in range(self.beside))]
+        ends = [f"ends = here_{at} & (own_{at} != {row})" for at, row in enumerate(rows[:-1])]
+        ends[0] += " & (first > 0)"
         return [
             "each = (found + (GROUPS - 1)) // GROUPS",
             "begun_at = group * each",
             "mine = tl.minimum(found - begun_at, each)",
-            f"current = {self.hit('tl.minimum(begun_at, found - 1)')} & (ROWS - 1)",
-            f"behind = {self.hit('tl.maximum(tl.minimum(begun_at, found) - 1, 0)')} & (ROWS - 1)",
-            "goes_on = (begun_at >= found) | ((begun_at > 0) & (behind == current))",
-            f"slot = {self.slot_at('tl.where(goes_on, ROWS + group, current)')}",
+            f"first_row = {self.row('tl.minimum(begun_at, found - 1)')}",
+            f"last_row = {self.row('tl.minimum(begun_at + tl.maximum(mine, 1), found) - 1')}",
+            f"goes_on = {self.start('first_row')} < begun_at",
+            "first_slot = tl.where(goes_on, ROWS + group, first_row)",
+            f"from_column = {source} + (outer * ({self.rows.size} * {self.inner}) + column)",
             f"total = tl.zeros([GROUPS, COLUMNS], {total})",
             f"for first in tl.range(0, each, {self.beside}):",
+            f"    previous = {self.row('begun_at + first - 1')}",
             *(f"    {line}" for line in loads),
             "    tl.debug_barrier()",  # below it no load sinks: half of them would wait for the first sums
-            *(f"    {line}" for at in range(self.beside) for line in (
-                f"row = word_{at} & (ROWS - 1)",
-                f"ends = here_{at} & (row != current)",
-                f"total = g_ended_{self.kind}(slot, offset, total, ends) + added_{at}.to({total})",
-                "current = tl.where(ends, row, current)",
-                f"slot = tl.where(ends, {self.slot_at('row')}, slot)")),
+            *(f"    {line}" for at, ended in enumerate(ends) for line in (
+                ended,
+                f"total = {self.put_by(rows[at], 'ends')} + added_{at}.to({total})")),
         ]
+
+    def start(self, row: str) -> str:
+        """The place in the order of the first hit of a row and those that follow; the first warp's are the first."""
+        return f"g_get_s32(words + {self.counters_at} + ({row}) * 4)"
+
+    def put_by(self, row: str, wanted: str) -> str:
+        """What is left of `total` when that of rows which end has gone to their slots."""
+        return f"g_ended_{self.kind}({row}, first_row, first_slot, sums, total, {wanted})"
 
     def joined(self) -> list[str]:
         """The last row of each stretch: what began before goes beside the sums, and is added where it began."""
         return [
-            f"began = slot == {self.slot_at('current')}",
-            f"total = g_ended_{self.kind}(slot, offset, total, began == 0)",
+            "began = (goes_on == 0) | (last_row != first_row)",
+            f"total = {self.put_by('last_row', 'began == 0')}",
             "tl.debug_barrier()",
-            "next = tl.arange(0, GROUPS)[None, :]",
-            f"next_row = {self.hit('tl.minimum(next * each, found - 1)')} & (ROWS - 1)",
-            "follows = (next > group) & (next * each < found) & (next_row == current) & began",
-            "following = tl.sum(follows.to(tl.int32), 1, keep_dims=True)",
+            f"end = tl.where(last_row + 1 < ROWS, {self.start('last_row + 1')}, found)",
+            "following = tl.where(began, (end - 1) // each - group, 0)",  # groups that begin within this one's last row
             "for further in tl.range(1, tl.max(following) + 1):",
             f"    part = g_get_{self.kind}({self.spot_of('ROWS + tl.minimum(group + further, GROUPS - 1)')})",
             "    total += tl.where(further <= following, part, 0)",
-            f"total = g_ended_{self.kind}(slot, offset, total, began)",
+            f"total = {self.put_by('last_row', 'began')}",
             "tl.debug_barrier()",
         ]
 

@@ -85,10 +85,10 @@ def {name}():
 '''
 
 
-_REGISTERS: Final = {"f32": "f", "f64": "d", "s32": "r", "s64": "l"}
-"""PTX type → the letter of its registers in a constraint."""
+_REGISTERS: Final = {"f32": "f", "f64": "d", "s32": "r", "s64": "l", "u16": "r"}
+"""PTX type → the letter of its registers in a constraint; those of 16 bits are 32 in registers."""
 
-_TRITON: Final = {"f32": "tl.float32", "f64": "tl.float64", "s32": "tl.int32", "s64": "tl.int64"}
+_TRITON: Final = {"f32": "tl.float32", "f64": "tl.float64", "s32": "tl.int32", "s64": "tl.int64", "u16": "tl.int32"}
 
 
 def _writer(signature: str, says: str, form: str, lines: str, constraints: str, operands: str, pack: int = 1) -> str:
@@ -154,39 +154,46 @@ def plus_helper(kind: str, vector: int = 1) -> str:
                    "place, value, wanted.to(tl.int32)", vector)
 
 
-def ended_helper(kind: str, vector: int) -> str:
-    """`g_ended_{kind}(place, offset, value, wanted)`: add values that are wanted to the shared words at place + offset,
-    each of which one thread alone has an element for, and give 0 instead of them; the others stay what they are.
+def ended_helper(kind: str, vector: int, stride: int) -> str:
+    """`g_ended_{kind}(row, first, slot, words, value, wanted)`: add values that are wanted to sums in shared memory,
+    and give 0 instead of them; the others stay what they are.
 
+    An element's sum is at words + stride · row, or at words + stride · slot where its row is `first`: where rows are
+    shared, a group of lanes has a slot of its own for the one that began before. One thread alone has elements for it.
     `vector` of a thread's elements at a time, each wanted or not: which elements a thread has is Triton's to say, and
     only where it loads rows in vectors are they of one row. There their tests are one. All lanes take part: a warp that
-    wants no element goes past.
+    wants no element goes past, and so reckons no place. One that wants some reads the sums of all its elements: what
+    only some lanes read would have a register of its own at each call, kept from one turn of a loop to the next.
     """
     each = range(vector)
-    places, offsets, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each] for operand in range(4))
+    rows, firsts, slots, words, values, wanted = ([f"${(1 + operand) * vector + k}" for k in each]
+                                                  for operand in range(6))
     zero = {"f32": "0f00000000", "f64": "0d0000000000000000"}.get(kind, "0")
-    lines = [f".reg .pred %wanted<{vector}>, %some;", f".reg .{kind} %sum<{vector}>;", f".reg .b32 %at<{vector}>;",
+    lines = [f".reg .pred %wanted<{vector}>, %some, %same;", f".reg .{kind} %sum<{vector}>;",
+             f".reg .b32 %at<{vector}>;",
              *(f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;" for k in each),
              *(f"mov.{kind} ${k}, {values[k]};" for k in each),
              "mov.pred %some, %wanted0;",
              *(f"or.pred %some, %some, %wanted{k};" for k in each[1:]),
              "vote.sync.any.pred %some, %some, -1;",
              "@!%some bra DONE;",
-             *(f"add.s32 %at{k}, {places[k]}, {offsets[k]};" for k in each),
-             *(f"@%wanted{k} ld.shared.{kind} %sum{k}, [%at{k}];" for k in each),
-             *(f"@%wanted{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+             *(line for k in each for line in (f"setp.eq.s32 %same, {rows[k]}, {firsts[k]};",
+                                               f"selp.b32 %at{k}, {slots[k]}, {rows[k]}, %same;",
+                                               f"mad.lo.s32 %at{k}, %at{k}, {stride}, {words[k]};")),
+             *(f"ld.shared.{kind} %sum{k}, [%at{k}];" for k in each),
+             *(f"{_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
              *(f"@%wanted{k} st.shared.{kind} [%at{k}], %sum{k};" for k in each),
              *(f"@%wanted{k} mov.{kind} ${k}, {zero};" for k in each)]
     letter = _REGISTERS[kind]
-    constraints = ",".join([*[f"=&{letter}"] * vector, *["r"] * (2 * vector), *[letter] * vector, *["r"] * vector])
+    constraints = ",".join([*[f"=&{letter}"] * vector, *["r"] * (4 * vector), *[letter] * vector, *["r"] * vector])
     return f'''
 @triton.jit
-def g_ended_{kind}(place, offset, value, wanted):
-    """Add what is wanted to words that no other thread has; what is left of the values."""
-    return tl.inline_asm_elementwise("""{{ // shared ended {kind}{_text(lines)}
+def g_ended_{kind}(row, first, slot, words, value, wanted):
+    """Add what is wanted to its row's sum, which no other thread has; what is left of the values."""
+    return tl.inline_asm_elementwise("""{{ // shared ended {kind} {stride}{_text(lines)}
     DONE:
-        }}""", "{constraints}", [place, offset, value, wanted.to(tl.int32)], dtype={_TRITON[kind]}, is_pure=False,
-        pack={vector})
+        }}""", "{constraints}", [row, first, slot, words, value, wanted.to(tl.int32)], dtype={_TRITON[kind]},
+        is_pure=False, pack={vector})
 '''
 
 
