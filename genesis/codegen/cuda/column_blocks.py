@@ -32,6 +32,9 @@ from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
 TILE: Final = 8192
 """Maximum elements of a block of columns that needs no loop over r."""
 
+FEWEST_SPLIT: Final = 1024
+"""Minimum elements of a block of a split of leading rows: eight a thread. Splits of 13 rows had blocks of 32."""
+
 PIPELINE_SHARE: Final = (40, 57)
 """(numerator, denominator): part of a multiprocessor's shared memory for pipelined loads, 160 of an H200's 228 KiB."""
 
@@ -62,6 +65,10 @@ SHORT_RUN_PIECE: Final = 512
 
 SPREAD: Final = 2048
 """Elements of a block that sums squares or exponentials around a running number: each has two accumulators."""
+
+THREAD_OF_COLUMNS: Final = 64
+"""Maximum elements of a thread that has short columns by itself (H200, log_softmax over 7 of f16[24, 90, 7, 16, 54]:
+where two warps shared each column, 37 µs, 1.4 TB/s)."""
 
 ALONE_EACH: Final = 8
 """Minimum elements of a block of columns for each thread, where a multiprocessor has two programs at most."""
@@ -135,11 +142,23 @@ def column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
         warps = between(1, x_block * r_block // 1024, 8)
         if programs <= enough_programs(gpu):
             warps = max(warps, min(x_block * r_block // (32 * ALONE_EACH), ALONE_WARPS))
+        else:
+            warps = min(warps, _warps_side_by_side(kernel, x_block, r_block))
         return Blocks(x_block, r_block, False, warps)
     num_stages = pipeline_stages(kernel, 4096, 2, gpu)
     if num_stages == 1:
         return _of_singles(x_block, programs, gpu)
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
+
+
+def _warps_side_by_side(kernel: Kernel, x_block: int, r_block: int) -> int:
+    """Warps of which each thread has whole columns, where these are short and read in vectors: others exchange what
+    they have of each column through shared memory, whose banks they meet in."""
+    loads = kernel.loads("xr")
+    elements = max((VECTOR // load.out.dtype.itemsize for load in loads), default=1)
+    if r_block * elements > THREAD_OF_COLUMNS or not all(in_vectors(load, kernel) for load in loads):
+        return ALONE_WARPS
+    return max(x_block // (32 * elements), 1)
 
 
 def _of_singles(x_block: int, programs: int, gpu: GpuModel) -> Blocks:
@@ -205,9 +224,9 @@ def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
         elements = min(elements, SINGLES)
     if any(isinstance(s, Part) and s.op in SPREADS for s in kernel.statements):
         elements = min(elements, SPREAD)
-    r_block = max(1, elements // x_block)
-    if not kernel.r_leads:  # splits of few columns are short
-        r_block = min(r_block, power_of_two(split_length(about(kernel.r_size), kernel.splits.count, 1)))
-        elements = x_block * r_block
+    shortest = 1 if not kernel.r_leads else max(1, FEWEST_SPLIT // x_block)
+    split = split_length(about(kernel.r_size), kernel.splits.count, 1)
+    r_block = min(max(1, elements // x_block), max(power_of_two(split), shortest))  # splits of few columns are short
+    elements = x_block * r_block
     warps = 8 if singles and elements == 4096 else 4
     return Blocks(x_block, r_block, True, warps, num_stages=pipeline_stages(kernel, elements, 2, gpu))

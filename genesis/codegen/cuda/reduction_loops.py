@@ -14,6 +14,7 @@ because the registers hold it in its dtype in memory. Else two reductions that w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Final
 
 from genesis.codegen.cuda import lowerings
@@ -83,14 +84,14 @@ class Program(Accumulators):
         """One loop over r for each reduction that waits for an earlier one; between them what is computed once a row.
 
         Everything is stored at the end, in the last loop: an output may share memory with an input,
-        which earlier loops read.
+        which earlier loops read. Where one loop reads, what it computes is stored in it.
         """
         statements = stores_last(self.kernel.statements)
         found: list[str] = []
         last = max((self.loop_of(s) for s in statements), default=0)
         for index in range(last + 1):
             here = [s for s in statements if not isinstance(s, END) and self.loop_of(s) == index]
-            stores = [s for s in statements if isinstance(s, END)] if index == last else []
+            stores = [s for s in statements if isinstance(s, END) and self.stored_in(s, last) == index]
             for s in here:
                 if not self.inside(s) and not isinstance(s, Reduce):
                     found += self.statement(s)
@@ -102,6 +103,15 @@ class Program(Accumulators):
                 if not self.inside(store):
                     found += self.statement(store)
         return found
+
+    def stored_in(self, s: Statement, last: int) -> int:
+        """The loop, of those up to the last, that a store belongs to, or comes behind."""
+        return 0 if self.inside(s) and self.read_once else last
+
+    @cached_property
+    def read_once(self) -> bool:
+        """Whether nothing that is computed inside of a loop waits for a reduction: one loop computes everything."""
+        return all(self.loop_of(s) == 0 for s in self.kernel.statements if isinstance(s, Reduce) or self.inside(s))
 
     def reduction_loop(self, ends: list[Statement]) -> list[str]:
         """A loop over r that computes these reductions and stores."""
@@ -190,7 +200,7 @@ class Program(Accumulators):
         uses: dict[Load, int] = {}
         for index in range(last + 1):
             ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.loop_of(s) == index)
-                    or (isinstance(s, Store) and index == last and self.inside(s))]
+                    or (isinstance(s, Store) and index == self.stored_in(s, last) and self.inside(s))]
             for s in self.needed(ends):
                 if isinstance(s, Load) and s.out.vars == "xr":
                     uses[s] = uses.get(s, 0) + 1

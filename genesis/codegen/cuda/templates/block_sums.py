@@ -17,7 +17,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words
-from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SIXTH, OrderedHits, ordered_tiles
+from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SHORT_ROW, SIXTH, OrderedHits, ordered_tiles
 from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, tiles_of
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import WIDE, digit_of
@@ -35,6 +35,10 @@ SHARE_ELEMENTS: Final = 1 << 17
 ROUNDS: Final = 16
 """Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
 
+SHORT_ROWS_WIDTH: Final = 128
+"""Maximum elements of wide rows that are put in order where they have few hits (`SHORT_ROW`): then to find these takes
+most of the time, and a program finds those of four times as many rows."""
+
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
 
@@ -49,7 +53,9 @@ columns that a bin that everything hits keeps a GPU busy."""
 
 def emit_block_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a block_sums: hits in the order of their rows, where several have room in a warp."""
-    wide = hint(node.shape[-1]) >= WIDE
+    _, rows, inner = map(hint, node.shape)
+    count = hint(node.inputs[1].type.numel)
+    wide = inner >= WIDE and (inner > SHORT_ROWS_WIDTH or count >= SHORT_ROW * rows)
     return _WideSums(group, node).source() if wide else _OrderedSums(group, node).source()
 
 
