@@ -82,7 +82,8 @@ def _one_row(node: Node) -> bool:
 
 LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
-    "lines_summed": lambda node: sums_fit(node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:]), node.dtype),
+    "lines_summed": lambda node: sums_fit(node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:]),
+                                          node.dtype),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "rows_summed": lambda node: looked_through(*node.inputs[:2]),
     "index_add": lambda node: few_rows(node) and _beside(node),

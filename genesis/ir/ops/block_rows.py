@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 BLOCKS: Final = (1024, 2048, 4096)
 """Positions of a block: as few as leave no more than `FEW_BLOCKS`, so that many programs share the sorting."""
 
-DIGITS: Final = (8, 9, 10)
-"""Bits of a bin's number, of each of `BLOCKS`: a longer block has room for more counters. Of a long index a bin holds
-many positions, which each program that has some of its rows looks through; with 10 bits few bins have several."""
+DIGITS: Final = ((1 << 17, 8), (1 << 19, 9), (1 << 21, 10))
+"""(positions up to which, bits of a bin's number). Who adds rows looks through a bin's words, a thousand at a time: of
+a long index finer bins save turns. They cost those who sort blocks (H200: 500,000 positions 6.2 µs with 8 bits, 10.3
+with 10)."""
 
 FEW_BLOCKS: Final = 64
 """Blocks up to which they are shorter than the longest: whoever adds up a bin reads of each of them where the bin lies
@@ -63,38 +64,38 @@ def block_of(count: int) -> int:
     return next((block for block in BLOCKS if most(count) <= block * FEW_BLOCKS), BLOCKS[-1])
 
 
-def digit_of(block: int) -> int:
-    """Bits of a bin's number where blocks have so many positions.
+def digit_of(count: int) -> int:
+    """Bits of a bin's number for an index of so many positions.
 
-    >>> digit_of(1024), digit_of(4096)
-    (8, 10)
+    >>> digit_of(100_000), digit_of(500_000), digit_of(1_000_000)
+    (8, 9, 10)
     """
-    return next(digit for longest, digit in zip(BLOCKS, DIGITS, strict=True) if block <= longest)
+    return next((digit for longest, digit in DIGITS if most(count) <= longest), DIGITS[-1][1])
 
 
-def bin_bits(rows: int, block: int) -> int:
+def bin_bits(rows: int, digit: int) -> int:
     """Bits of a row's number within its bin.
 
-    >>> bin_bits(200, 1024), bin_bits(20439, 1024), bin_bits(20439, 4096)
+    >>> bin_bits(200, 8), bin_bits(20439, 8), bin_bits(20439, 10)
     (0, 7, 5)
     """
-    return max(max(most(rows) - 1, 1).bit_length() - digit_of(block), 0)
+    return max(max(most(rows) - 1, 1).bit_length() - digit, 0)
 
 
-def _words_type(index: TensorType, bits: int, block: int) -> tuple[TensorType, TensorType]:
+def _words_type(index: TensorType, bits: int, block: int, digit: int) -> tuple[TensorType, TensorType]:
     if index.ndim != 1 or index.dtype.kind != "int":
         raise RuntimeError(f"an index in one dimension has integers, not {index}")
     if block not in BLOCKS:
         raise RuntimeError(f"a block has {', '.join(map(str, BLOCKS))} positions, not {block}")
     count, = index.shape
     return (index.with_dtype(int64).with_shape((1, count)),
-            index.with_dtype(int32).with_shape((1 << digit_of(block), -(-count // block))))
+            index.with_dtype(int32).with_shape((1 << digit, -(-count // block))))
 
 
-def _in_blocks(index: Node, bits: int, block: int) -> tuple[Node, Node]:
+def _in_blocks(index: Node, bits: int, block: int, digit: int) -> tuple[Node, Node]:
     from genesis.ir.ops.sorting import sort
     count, = index.type.shape
-    blocks, several = -(-count // block), 1 << digit_of(block)
+    blocks, several = -(-count // block), 1 << digit
     row = bitwise_and(cast(index, dtype=int64), literal(NUMBER))
     place = iota(shape=(count,), axis=0, dtype=int64, device=index.type.device)
     words = bitwise_or(left_shift(row, literal(32)), left_shift(place, literal(1)))
@@ -109,8 +110,8 @@ def _in_blocks(index: Node, bits: int, block: int) -> tuple[Node, Node]:
     return take_range(found, 1, 0, count), sum(cast(ended, dtype=int32), axes=(2,))
 
 
-def _reference_blocks(index: ndarray, bits: int, block: int) -> tuple[ndarray, ndarray]:
-    row, several = index.astype("int64") & NUMBER, 1 << digit_of(block)
+def _reference_blocks(index: ndarray, bits: int, block: int, digit: int) -> tuple[ndarray, ndarray]:
+    row, several = index.astype("int64") & NUMBER, 1 << digit
     words, bins = (row << 32) | (2 * np.arange(row.size)), (row >> bits) & (several - 1)
     starts = range(0, row.size, block)
     found = [words[s:s + block][np.argsort(bins[s:s + block], kind="stable")] for s in starts]
@@ -118,12 +119,12 @@ def _reference_blocks(index: ndarray, bits: int, block: int) -> tuple[ndarray, n
     return np.concatenate(found)[None], np.array(ends, "int32").T
 
 
-words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "block"), decompose=_in_blocks,
+words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "block", "digit"), decompose=_in_blocks,
                         differentiable=False, opaque=Opaque("scatter", elementwise=1),
                         doc="Rows' numbers as words (1, positions), each block of them in the order of its bins, and "
                             "where each bin ends in each block: (bins, blocks), int32. A bin is a row's number "
-                            "without its lowest bits.",
-                        samples=cases(*(case(integers(0, high, dtype).of(n), bits=bits, block=BLOCKS[0])
+                            "without its lowest bits, of `digit` bits.",
+                        samples=cases(*(case(integers(0, high, dtype).of(n), bits=bits, block=BLOCKS[0], digit=8)
                                         for n, high, bits, dtype in ((1100, 900, 2, int64), (16, 5, 0, int32))),
                                       kinds=("bool",)), reference=_reference_blocks)
 
@@ -131,7 +132,7 @@ words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "b
 def _sums_type(base: TensorType, words: TensorType, ends: TensorType, source: TensorType, bits: int,
                block: int) -> TensorType:
     require_words(source, words)
-    if ends.dtype is not int32 or ends.shape != (1 << digit_of(block), -(-words.shape[1] // block)):
+    if ends.dtype is not int32 or ends.ndim != 2 or ends.shape[1] != -(-words.shape[1] // block):
         raise RuntimeError(f"{ends} does not tell where bins end in blocks of {block} of {words}")
     if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:
         raise RuntimeError(f"rows of {source} do not fit {base}")
@@ -150,7 +151,7 @@ block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block"), 
                     differentiable=False, opaque=Opaque("scatter", constant_base=True, over_base=True),
                     doc="base with the source's rows added by the words and bins' ends that `words_by_block` gives.",
                     samples=cases(*(forward_only(case(reals().of(s, rows, 3), ascending(0, 2 * n - 1, int64).of(1, n),
-                                                      Values(n, n, int32).of(1 << DIGITS[0], 1), reals().of(s, n, 3),
+                                                      Values(n, n, int32).of(256, 1), reals().of(s, n, 3),
                                                       bits=1, block=64))
                                     for s, rows, n in ((1, 5, 37), (2, 4, 16))), kinds=NUMERIC, scale=8),
                     reference=_reference_sums)
@@ -159,16 +160,17 @@ block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block"), 
 def fits_blocks(base: Node, index: Node) -> bool:
     """May rows of such a table be added by blocks of such an index?"""
     (_, rows, inner), count = base.type.shape, prod(index.type.shape)
-    block = block_of(count)
+    block, digit = block_of(count), digit_of(count)
     blocks = FEW_BLOCKS if hint(inner) >= WIDE else MOST_BLOCKS
-    return bool(block) and most(count) <= block * blocks and bin_bits(rows, block) <= LOW_BITS
+    return bool(block) and most(count) <= block * blocks and bin_bits(rows, digit) <= LOW_BITS
 
 
 def rows_by_block(base: Node, index: Node, source: Node) -> Node:
     """base with the source's rows added, by sorting blocks of the index by bins."""
-    block = block_of(prod(index.type.shape))
-    bits = bin_bits(base.type.shape[1], block)
-    found = words_by_block(index, bits=bits, block=block)
+    count = prod(index.type.shape)
+    block, digit = block_of(count), digit_of(count)
+    bits = bin_bits(base.type.shape[1], digit)
+    found = words_by_block(index, bits=bits, block=block, digit=digit)
     return block_sums(base, item(found, index=0), item(found, index=1), source, bits=bits, block=block)
 
 

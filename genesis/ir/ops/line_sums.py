@@ -5,19 +5,27 @@ Everything is in lines: base is (lines, rows), index and source (lines, position
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
-from genesis.ir.ops.leaves import full
+from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import permute, reshape, take_range
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
 from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_segments
+from genesis.ir.sym_int import most
 from genesis.ir.types import TensorType, float32
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+
+LONGEST: Final = (6144, 16384)
+"""Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 12 to
+30 µs: of lines with more than `WHOLE_LINE` sums, and of shorter ones. A line's only warp takes its positions one after
+another, 128 in some 0.4 µs."""
 
 
 def _lines_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
@@ -28,6 +36,9 @@ def _lines_type(base: TensorType, index: TensorType, source: TensorType) -> Tens
 
 
 def _lines(base: Node, index: Node, source: Node) -> Node:
+    found = _by_block(base, index, source)
+    if found is not None:
+        return found
     shape, count = base.type.shape, index.type.numel
     ids, order = sorted_index(cast(index, dtype=integer_for(shape[-1])), 1)
     ids = in_lines(cast(ids, dtype=integer_for(base.type.numel)), shape)
@@ -35,6 +46,28 @@ def _lines(base: Node, index: Node, source: Node) -> Node:
     found = write_segments(reshaped(base, (1, base.type.numel, 1)), reshaped(source, (1, count, 1)),
                            reshape(ids, shape=(count,)), reshape(order, shape=(count,)), add=True)
     return reshape(found, shape=shape)
+
+
+def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
+    """Whether elements of lines of so many columns are rather added by blocks of all positions than line by line."""
+    from genesis.ir.ops.block_rows import block_of
+    return most(count) > LONGEST[most(rows) <= WHOLE_LINE] and bool(block_of(lines * count * inner))
+
+
+def _by_block(base: Node, index: Node, source: Node) -> Node | None:
+    """Lines or columns whose elements are rows of one element, added by blocks of the index; None if these are too
+    many."""
+    from genesis.ir.ops.block_rows import fits_blocks, rows_by_block
+    shape, count = base.type.shape, index.type.numel
+    rows, flat = reshaped(base, (1, base.type.numel, 1)), reshaped(source, (1, count, 1))
+    if not fits_blocks(rows, index):
+        return None
+    number, inner = integer_for(base.type.numel), prod(shape[2:])
+    ids, device = cast(index, dtype=number) * inner, index.type.device
+    ids = ids + iota(shape=index.type.shape, axis=0, dtype=number, device=device) * (shape[1] * inner)
+    if len(shape) == 3:
+        ids = ids + iota(shape=index.type.shape, axis=2, dtype=number, device=device)
+    return reshape(rows_by_block(rows, reshape(ids, shape=(count,)), flat), shape=shape)
 
 
 def _reference_lines(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
@@ -62,7 +95,12 @@ def _lines_or_columns_type(base: TensorType, index: TensorType, source: TensorTy
 
 
 def _lines_summed(base: Node, index: Node, source: Node) -> Node:
-    """In memory: columns are moved to where lines are, which may fit a program."""
+    """In memory: columns are moved to where lines are, which may fit a program, unless there are too many positions."""
+    lines, rows = base.type.shape[:2]
+    if faster_by_block(lines, rows, index.type.shape[1], prod(index.type.shape[2:])):
+        found = _by_block(base, index, source)
+        if found is not None:
+            return found
     if base.type.ndim == 2:
         return lines_added(base, index, source)
     outer, rows, inner = base.type.shape

@@ -40,7 +40,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_hits, "ENOUGH", 2)
     monkeypatch.setattr(ordered_hits, "STEP", 256)
     monkeypatch.setattr(ordered_hits, "LISTED_AT_EASE", 32)
-    monkeypatch.setattr(block_rows, "DIGITS", (3, 4))
+    monkeypatch.setattr(block_rows, "DIGITS", ((400, 3), (1 << 21, 4)))
 
 
 def scheduled(shape: tuple[int, ...], axis: int, count: int, dtype: str, constant: bool) -> Schedule:

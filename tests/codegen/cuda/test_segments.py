@@ -24,6 +24,7 @@ from genesis.ir.ops import (
     sort_steps,
     sorting,
 )
+from genesis.ir.ops import line_sums as long_lines
 from genesis.ir.ops.line_sums import lines_added, lines_summed, parts_of_lines
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
@@ -133,6 +134,31 @@ def test_sums_in_any_order_where_the_user_allows_them(monkeypatch: pytest.Monkey
     found, = run_schedule(schedule, [base, index, source], most_programs=512)
     assert torch.equal(found, base.index_add(0, index, source))
     assert "block_sums" in names(scheduled("index_add", (7, 5), 0, (3000,), "bfloat16"))
+
+
+LONG_LINES = [((3, 70), 1, (3, 50)), ((3, 9, 2), 1, (3, 50, 2)), ((40,), 0, (90,)), ((7, 5), 0, (40, 5))]
+
+
+@pytest.mark.parametrize(("shape", "axis", "where"), LONG_LINES)
+@pytest.mark.parametrize("constant", [False, True])
+def test_elements_of_long_lines_are_rows_that_blocks_add(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                                         axis: int, where: tuple[int, ...], constant: bool) -> None:
+    """Wherever the axis is, in three launches: sorting each line took fourteen."""
+    monkeypatch.setattr(long_lines, "LONGEST", (0, 0))
+    schedule = scheduled("scatter_add", shape, axis, where, "float32", constant)
+    assert names(schedule)[-2:] == ["words_by_block", "block_sums"] and len(schedule.groups) == 3
+    base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
+    data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
+    onto = leaves.full(shape, 0, base.dtype, GPU) if constant else base
+    check(schedule, data, Graph((base, index, source), (OPS["scatter_add"](onto, index, source, axis=axis),)), 1e-5)
+
+
+@pytest.mark.parametrize(("shape", "axis", "where", "kernels"), [
+    ((16_500, 16), 0, (16_500, 16), 3), ((45_587,), 0, (8192,), 3), ((128, 8192), 1, (128, 8192), 2),
+    ((88, 42_240), 1, (88, 42_240), 1), ((1024, 300), 1, (1024, 300), 1)])
+def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: tuple[int, ...], kernels: int) -> None:
+    """Of 3.7 million positions, too many for blocks, a line is a few warps': its sorts were 26 launches."""
+    assert len(scheduled("scatter_add", shape, axis, where, "float32").groups) == kernels
 
 
 def test_of_equal_indices_the_last_wins() -> None:
@@ -554,7 +580,8 @@ def test_no_two_warps_have_one_sum(shape: tuple[int, int, int], itemsize: int) -
 @pytest.mark.parametrize(("rows", "width", "count", "dtype", "short"), [
     (1500, 64, 3111, "bfloat16", True), (2013, 768, 3968, "bfloat16", True), (20439, 32, 100_000, "bfloat16", False),
     (50304, 768, 512, "bfloat16", True), (50304, 768, 16384, "bfloat16", False), (2, 768, 16385, "bfloat16", False),
-    (8440, 64, 8192, "bfloat16", True), (8440, 64, 8440, "bfloat16", False), (618, 1024, 6144, "float32", False)])
+    (8440, 64, 8192, "bfloat16", True), (8440, 64, 8440, "bfloat16", False), (29104, 57, 8192, "float32", False),
+    (100_000, 32, 600, "float32", False), (618, 1024, 6144, "float32", False)])
 def test_an_index_is_looked_through_as_long_as_that_takes_little(rows: int, width: int, count: int, dtype: str,
                                                                  short: bool) -> None:
     schedule = scheduled("index_add", (rows, width), 0, (count,), dtype, constant=True)

@@ -20,7 +20,7 @@ from genesis.codegen.cuda.templates.group_sums import Words
 from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SHORT_ROW, SIXTH, OrderedHits, ordered_tiles
 from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, tiles_of
 from genesis.ir.node import Node
-from genesis.ir.ops.block_rows import WIDE, digit_of
+from genesis.ir.ops.block_rows import WIDE
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import hint, most
 from genesis.ir.types import int32, tensor_type
@@ -97,7 +97,7 @@ class _BlockSums(Words):
         _, words, self.ends, _ = self.node.inputs
         rows, self.block = self.tiles.rows.bit_length() - 1, self.node["block"]
         self.bits = max(self.node["bits"], rows)
-        self.bins, self.digit = 1 << (self.bits - self.node["bits"]), digit_of(self.block)
+        self.bins, self.digit = 1 << (self.bits - self.node["bits"]), self.ends.shape[0].bit_length() - 1
         self.many = "many"
         self.pieces = power_of_two(most(self.ends.shape[1]))
         self.several = (1 << self.bits) // self.tiles.rows

@@ -12,7 +12,6 @@ from genesis.codegen.cuda.templates.long_sort import WARPS, fours, placed_words
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.shared_words import get_helper, put_helper, ranked_helper, words_helper
 from genesis.ir.node import Node
-from genesis.ir.ops.block_rows import digit_of
 from genesis.ir.ops.grouped_rows import NUMBER
 from genesis.passes.groups import Group
 
@@ -36,7 +35,7 @@ def emit_block_words(group: Group, node: Node) -> KernelSource:
         f"word{k} = tl.where(r_mask, ((row & {NUMBER}) << 32) | (r.to(tl.int64) << 1), -1)")]
     results = (("sorted_words", 0), ("bin_ends", 1))
     memory = {name: found for name, at in results if (found := result(group, at)) is not None}
-    digit = digit_of(block)
+    digit = node["digit"]
     bins, placed = 1 << digit, WARPS * (4 << digit)
     lines = [
         "block = tl.program_id(0)",

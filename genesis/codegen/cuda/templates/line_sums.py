@@ -31,12 +31,14 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
+from genesis.ir.ops.line_sums import faster_by_block
 from genesis.ir.sym_int import SymInt, hint, most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
 
-LONGEST: Final = 16384
-"""Maximum positions of a line: its only warp takes them one after another, 128 in about 0.2 µs (reckoned)."""
+FARTHEST: Final = 65536
+"""Maximum positions of a line, whose only warp takes them one after another, 128 in some 0.4 µs: what is left are sorts
+of all positions, some 25 launches."""
 
 ROOM: Final = 8192
 """Bytes of shared memory up to which a program takes several short lines: 28 programs are on a multiprocessor then."""
@@ -98,12 +100,19 @@ def _share(rows: int, count: int, inner: int, size: int) -> int:
     return min(_padded(rows), COLUMN_BYTES // size // (32 // _lanes(rows, count, inner, size)) // 32 * 32)
 
 
-def sums_fit(rows: int, count: int, inner: int, dtype: DType) -> bool:
-    """Do the sums of a line of so many rows fit a few programs, and so many positions a warp's patience?"""
-    if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > LONGEST:
+def sums_fit(lines: int, rows: int, count: int, inner: int, dtype: DType) -> bool:
+    """Do the sums of a line of so many rows fit a few programs, and so many positions a warp's patience?
+
+    Args:
+        lines: of so many columns each, beside each other. Where all their positions are too many to be added by blocks,
+            a warp has more patience.
+    """
+    if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > FARTHEST:
         return False
-    lines = inner.__class__ is int and inner == 1
-    if not lines and 32 // _lanes(rows, count, inner, sum_kind(dtype)[2]) < FEWEST_COLUMNS:
+    if faster_by_block(lines, rows, count, inner):
+        return False
+    in_lines = inner.__class__ is int and inner == 1
+    if not in_lines and 32 // _lanes(rows, count, inner, sum_kind(dtype)[2]) < FEWEST_COLUMNS:
         return False
     return most(rows) <= MOST_SHARES * _share(rows, count, inner, sum_kind(dtype)[2])
 
