@@ -188,7 +188,7 @@ ATTRIBUTES: Final[dict[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("shape", "axes", "starts", "stops", "steps", "low", "high"), _sizes),
     **dict.fromkeys(("sizes", "window", "stride", "padding", "dilation"), _sizes),
     **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "ends", "renewed", "leaf", "groups",
-                     "divisor", "splits", "chunk", "k", "run", "shift", "bits", "block"), _size),
+                     "divisor", "splits", "chunk", "k", "run", "shift", "bits", "block", "digit"), _size),
     **dict.fromkeys(("keepdims", "causal", "beside", "decoupled", "momentum", "nesterov", "centered", "create_graph",
                      "equal_nan", "include_pad", "align_corners", "reverse", "descending", "largest", "right",
                      "skip_nan"), _is(bool)),
