@@ -124,6 +124,13 @@ def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Cal
     assert [f"setp.ne.b32 %wanted{k}, {operand}, 0;" in assembly for k, operand in enumerate(wanted)] == [True] * vector
 
 
+def test_a_program_may_find_none_of_its_bins_words() -> None:
+    """Of 4000 rows several programs share a bin, and one row alone is hit: the others' groups of lanes write nothing."""
+    schedule = scheduled((4000, 16), 0, 300, "float32", True)
+    found, want, _ = run(schedule, torch.zeros(300, dtype=torch.int64))
+    torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-4)
+
+
 def test_programs_have_parts_of_a_bin_a_bin_or_several() -> None:
     """The tables above have programs of each kind."""
     found = set()

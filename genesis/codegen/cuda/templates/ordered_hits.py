@@ -274,7 +274,7 @@ class OrderedHits(Words):
             "mine = tl.minimum(found - begun_at, each)",
             f"first_row = {self.row('tl.minimum(begun_at, found - 1)')}",
             f"last_row = {self.row('tl.minimum(begun_at + tl.maximum(mine, 1), found) - 1')}",
-            f"goes_on = {self.start('first_row')} < begun_at",
+            f"goes_on = (begun_at >= found) | ({self.start('first_row')} < begun_at)",
             "first_slot = tl.where(goes_on, ROWS + group, first_row)",
             f"from_column = {source} + (outer * ({self.rows.size} * {self.inner}) + column)",
             f"total = tl.zeros([GROUPS, COLUMNS], {total})",
