@@ -125,7 +125,7 @@ def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Cal
 
 
 def test_a_program_may_find_none_of_its_bins_words() -> None:
-    """Of 4000 rows several programs share a bin, and one row alone is hit: the others' groups of lanes write nothing."""
+    """Of 4000 rows several programs share a bin, and one alone is hit: the others' groups of lanes write nothing."""
     schedule = scheduled((4000, 16), 0, 300, "float32", True)
     found, want, _ = run(schedule, torch.zeros(300, dtype=torch.int64))
     torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-4)
