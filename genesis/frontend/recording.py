@@ -335,7 +335,8 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = (), called: str = "") -
     Returns:
         A tensor, or a tuple of tensors for an op with several results.
     """
-    node = emit(op, tuple([operand(x) for x in inputs]), attrs, 3, called)  # only functions of Genesis call this
+    nodes = tuple([read(x) if x.__class__ is _tensor_class else operand(x) for x in inputs])  # most are: a call less
+    node = emit(op, nodes, attrs, 3, called)  # only functions of Genesis call this
     if type(node.type) is tuple:
         return wrap_all([make(control.item, (node,), (i,), node.source) for i in range(len(node.type))])
     return wrap(node)

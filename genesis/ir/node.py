@@ -311,11 +311,14 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
     """The node `op(inputs)` with these attributes: the existing one, unless it is a tensor's own, or a new one."""
     key: tuple
     if (count := len(inputs)) == 1:  # a third of the time of a `map`, and most nodes have few operands
-        key = (op, attrs, id(inputs[0]))
+        a, = inputs
+        key = (op, attrs, id(a))
     elif count == 2:
-        key = (op, attrs, id(inputs[0]), id(inputs[1]))
+        a, b = inputs
+        key = (op, attrs, id(a), id(b))
     elif count == 3:
-        key = (op, attrs, id(inputs[0]), id(inputs[1]), id(inputs[2]))
+        a, b, c = inputs
+        key = (op, attrs, id(a), id(b), id(c))
     else:
         key = _key(op, inputs, attrs)
     entry = _table.get(key)
@@ -328,16 +331,18 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
     type_key: tuple
     result: Types | None
     if count == 1:
-        kind = inputs[0].type
-        if type(kind) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
+        if type(kind := a.type) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
             type_key, result = (), op.infer(kind, *attrs)
         else:
             type_key = (op, attrs, kind)
             result = _result_types.get(type_key)
-    else:  # written out: a comprehension's call takes as long as the rest of the look-up
-        type_key = ((op, attrs, inputs[0].type, inputs[1].type) if count == 2 else
-                    (op, attrs, inputs[0].type, inputs[1].type, inputs[2].type) if count == 3 else
-                    (op, attrs, *[x.type for x in inputs]))
+    else:
+        if count == 2:  # few operands need no list
+            type_key = (op, attrs, a.type, b.type)
+        elif count == 3:
+            type_key = (op, attrs, a.type, b.type, c.type)
+        else:
+            type_key = (op, attrs, *[x.type for x in inputs])
         result = _result_types.get(type_key)
     if result is None:
         result = _infer(type_key)

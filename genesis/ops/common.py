@@ -206,6 +206,12 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
     kind = shared.dtype.kind
     if kind != "float" and (floating or highest > CATEGORIES[kind]):
         return None
+    if (count := len(values)) == 1:
+        return read(values[0]),
+    if count == 2:  # 0.1 µs less than a list (`benchmarks/recording.py`)
+        a, b = values
+        first = read(a) if isinstance(a, TensorBase) else number(a)
+        return first, read(b) if isinstance(b, TensorBase) else number(b)
     return tuple([read(v) if isinstance(v, TensorBase) else number(v) for v in values])
 
 
@@ -268,9 +274,9 @@ def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
     if autocast.policy[0]:
         values = cast_for(op, *values)
     if values[0].__class__ in _KIND:
-        return wrap(emit(op, operands(op.name, values, floating)))
-    nodes = alike(values, floating)
-    return wrap(emit(op, nodes if nodes is not None else unlike(op.name, values, floating)))
+        return wrap(emit(op, operands(op.name, values, floating), (), 3))
+    nodes = alike(values, floating)  # only functions of Genesis call this
+    return wrap(emit(op, nodes if nodes is not None else unlike(op.name, values, floating), (), 3))
 
 
 def required(name: str, x: Any, condition: Any, problem: str) -> Any:
