@@ -19,7 +19,7 @@ def silent_handlers(text: str) -> Iterator[int]:
     """The lines of a module that catch all and neither raise, nor look at the error, nor say why behind a `#`."""
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):
-        if "#" in lines[getattr(node, "lineno", 1) - 1]:
+        if not isinstance(node, (ast.ExceptHandler, ast.Call)) or "#" in lines[node.lineno - 1]:
             continue
         if isinstance(node, ast.ExceptHandler) and (node.type is None or _is_broad(node.type)):
             if not any(isinstance(x, ast.Raise) or (isinstance(x, ast.Name) and x.id == node.name)

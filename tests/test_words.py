@@ -49,9 +49,17 @@ SENTENCES = {
 
 def docstrings(text: str) -> Iterator[str]:
     """Every string that stands as a statement: of modules, classes, functions, and behind constants."""
-    for node in ast.walk(ast.parse(text)):
+    for node in _statements(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value.strip()
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements inside a node: most nodes are expressions, which have none."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from _statements(child)
 
 
 def fragments(text: str) -> list[str]:
