@@ -48,11 +48,16 @@ MANY_ROWS: Final = 256
 """Elements of a block of a row up to which a program takes as many rows as make `PROGRAM_BYTES`, also where it stores
 them: longer ones are many bytes anyway, and wait in registers."""
 
-WARP_ROW: Final = 256
-"""Maximum elements of a row that the lanes of a warp have in one vector each."""
+EACH_THREAD: Final = 8
+"""Elements of a thread where warps have rows of their own. A norm's backward over 262,144 heads of 128 takes 70 µs,
+with 16 elements 89 to 102, with 32 164 (H200, 2026-11)."""
 
-EACH_THREAD: Final = 16
-"""Elements of a thread where warps have rows of their own: what it waits for at once."""
+SHARED_ELEMENTS: Final = 4096
+"""Elements of a program of short rows that share weights, in eight warps: those are loaded, and brought to where rows
+are, once for each program. The norm and rotation of as many heads take 65 µs for 73 with a quarter of that."""
+
+SHARED_WARPS: Final = 8
+"""Warps of such a program."""
 
 COMPUTED: Final = 4
 """Bytes that an element counts as which is not read: of rows of random numbers, or of what coordinates say, a program
@@ -162,6 +167,11 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
         while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2
+    if r_block >= SHORT_ROWS and kernel.loads("r") and _warps_have_rows(kernel, r_block):
+        while x_block * r_block < SHARED_ELEMENTS and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
+            x_block *= 2
+        if x_block * r_block == SHARED_ELEMENTS:
+            return choose_rows(Blocks(x_block, r_block, False, SHARED_WARPS), kernel, gpu)
     warps = between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2
@@ -183,6 +193,12 @@ def _waits_for_no_reduction(kernel: Kernel) -> bool:
         if out is not None and (waits or isinstance(statement, Reduce)):
             reduced.add(out.name)
     return True
+
+
+def _warps_have_rows(kernel: Kernel, r_block: int) -> bool:
+    """Whether the lanes of a warp have all of a row, a vector each, so that its sum needs no other warp."""
+    narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    return kernel.space[-1][1] == "r" and not kernel.r_leads and r_block <= 32 * VECTOR // narrowest
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:
@@ -215,13 +231,13 @@ def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Blocks of as many whole rows as there are registers for, shared with the programs beside it.
 
     Rows that a warp has alone are loaded to registers: those that are copied ahead into shared memory come back with
-    each row over all warps, whose sums are ten barriers a round (norms of heads of 128: 325 µs for 61 of their bytes).
+    each row over all warps, whose sums are ten barriers a round (279 µs where registers take 70; `EACH_THREAD`).
     """
     assert kernel.splits is not None
     r_block = power_of_two(kernel.r_size)
     beside = max(1, kernel.splits.count // gpu.multiprocessors)
     x_block = max(1, 8192 // (r_block * beside))
-    if r_block <= WARP_ROW and kernel.space[-1][1] == "r" and not kernel.r_leads:
+    if _warps_have_rows(kernel, r_block):
         return Blocks(x_block, r_block, False, between(2, x_block * r_block // (32 * EACH_THREAD), 16))
     warps = between(2, x_block * r_block // 1024, 16) * (2 if kernel.weight > HEAVY else 1)
     if x_block > 1 and sum(s.out.dtype.itemsize for s in kernel.loads("xr")) > 4:

@@ -20,7 +20,7 @@ from genesis.ir.ops import composite, control, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.types import bfloat16, bool_, float16, float32, int8
+from genesis.ir.types import DType, bfloat16, bool_, float16, float32, int8
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.one_loop import TOGETHER
 from genesis.passes.graph import split_reductions as split
@@ -145,6 +145,19 @@ def test_rows_that_a_warp_has_alone_need_no_barrier_in_a_round(columns: int, alo
     kernel = emit_loop(group)
     loop, = inner_loops(compiled_by_triton(kernel.key_parts(), 90).asm["cubin"], "STG")
     assert [any(name in line for line in loop) for name in ("BAR.SYNC", "LDGSTS")] == [not alone] * 2
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype", "x_block"), [
+    (1 << 18, 128, bfloat16, 32), (1 << 18, 96, bfloat16, 32), (1 << 18, 256, bfloat16, 16), (1 << 18, 256, float32, 8),
+    (1 << 12, 128, bfloat16, 8), (1 << 18, 32, bfloat16, 64)])
+def test_many_short_rows_share_what_is_loaded_of_a_weight(rows: int, columns: int, dtype: DType, x_block: int) -> None:
+    """Where a warp has whole rows: a program of few brings the weights there through shared memory as well."""
+    x, w = an_input(0, (rows, columns), dtype), an_input(1, (columns,), float32)
+    wide = p.cast(x, dtype=float32)
+    scale = p.rsqrt(r.spread(r.sum(p.mul(wide, wide), axes=(1,)), wide, (1,)))
+    y = p.mul(p.mul(wide, scale), movement.expand(movement.reshape(w, shape=(1, columns)), shape=(rows, columns)))
+    group, = fuse(Graph((x, w), (p.cast(y, dtype=dtype),))).groups
+    assert emit_loop(group).constexprs["XBLOCK"] == x_block
 
 
 @pytest.fixture
