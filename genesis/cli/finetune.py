@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +62,11 @@ class FinetuneConfig(RunConfig):
     alpha: float
     dropout: float
     answers_only: bool
+
+    def inputs(self) -> Mapping[str, str]:
+        """The model's folder, and the files of examples."""
+        named = {"folder": self.folder, "examples": self.examples, "validation": self.validation}
+        return {field: path for field, path in named.items() if path is not None}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

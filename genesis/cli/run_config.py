@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
 Table = TypeVar("Table")
@@ -157,6 +158,10 @@ class RunConfig:
             if not value >= least:  # so is NaN
                 raise ValueError(f"{name} = {value} is out of range: it is at least {least}")
 
+    def inputs(self) -> Mapping[str, str]:
+        """Field → the file or folder that it names, which the run reads."""
+        return {}
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -192,8 +197,18 @@ class TrainConfig(RunConfig):
         if self.evaluation.every and self.data.validation is None:
             raise ValueError(f"evaluation.every = {self.evaluation.every} needs data.validation: what it evaluates on")
 
+    def inputs(self) -> Mapping[str, str]:
+        """The folders of tokens, and that of a model to go on with."""
+        named = {"data.train": self.data.train, "data.validation": self.data.validation,
+                 "model.folder": self.model.get("folder")}
+        return {field: path for field, path in named.items() if path is not None}
 
-CHANGEABLE: Final = frozenset({"out", "steps", "device", "evaluation", "samples", "checkpoints", "log", "workers"})
+
+INPUTS: Final = "inputs"
+"""The name, beside the fields of a run's configuration, of the digests of what it reads."""
+
+CHANGEABLE: Final = frozenset({INPUTS, "out", "steps", "device", "evaluation", "samples", "checkpoints", "log",
+                               "workers"})
 """Fields that may be others when a run goes on."""
 
 
@@ -282,32 +297,44 @@ def as_table(config: RunConfig) -> dict[str, Any]:
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first field, among those that must stay, in which a run's configuration is not what it was.
+    """The first field, among those that must stay, in which a run's configuration is not what it was. What the run
+    reads is told by its content, wherever it lies.
 
     >>> difference({"seed": 1, "steps": 5}, {"seed": 2, "steps": 9})
     'seed was 1, is 2'
     """
-    for name in sorted({*before, *now} - CHANGEABLE):
+    digests = before.get(INPUTS, {}), now.get(INPUTS, {})
+    known = digests[0].keys() & digests[1].keys()
+    for name in sorted(known):
+        if digests[0][name] != digests[1][name]:
+            return f"{name} has other content than it had"
+    for name in sorted({*before, *now} - CHANGEABLE - known):
         old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             for inner in sorted({*old, *new}):
-                if old.get(inner) != new.get(inner):
+                if old.get(inner) != new.get(inner) and f"{name}.{inner}" not in known:
                     return f"{name}.{inner} was {old.get(inner)!r}, is {new.get(inner)!r}"
         elif old != new:
             return f"{name} was {old!r}, is {new!r}"
     return None
 
 
-def check_same(config: RunConfig, out: Path, begun: bool) -> None:
+def check_same(config: RunConfig, out: Path, begun: bool, inputs: Mapping[str, str] = MappingProxyType({})) -> None:
     """Write the configuration into a run's folder, or compare it with the one that the run was begun with.
 
     The file is replaced whole: a kill at any moment leaves one that the run goes on with.
+
+    Args:
+        config: of now.
+        out: the run's folder.
+        begun: there are checkpoints to go on from.
+        inputs: field → digest of what the run reads (`run_inputs`).
 
     Raises:
         ValueError: a field that must stay is another, or the file is damaged or not of a run.
     """
     from genesis.models.folder import read_json, write_json
-    path, now = out / "config.json", json.loads(json.dumps(as_table(config)))
+    path, now = out / "config.json", json.loads(json.dumps({**as_table(config), INPUTS: dict(inputs)}))
     if path.is_file():
         before = read_json(path)
         if "out" not in before:

@@ -238,6 +238,7 @@ def trained(run: Run) -> Ending:
     """`fit`, in a folder that no other program writes to."""
     from genesis.checkpointing import CheckpointManager
     from genesis.cli.run_config import check_same
+    from genesis.cli.run_inputs import inputs_of
     from genesis.cli.run_log import RunLog, SilentLog, work_of
     config, out, first = run.config, Path(run.config.out), run.ranks.is_first
     manager = CheckpointManager(out / "checkpoints", keep=config.checkpoints.keep, every=config.checkpoints.every)
@@ -245,7 +246,7 @@ def trained(run: Run) -> Ending:
     run.ranks.share_out(run.model, config.optimizer.name)
     parts = state_of(run)
     if first:
-        check_same(config, out, bool(manager.checkpoints()))
+        check_same(config, out, bool(manager.checkpoints()), inputs_of(config))
     found = manager.resume(**parts)
     for name, why in found.skipped if first else ():
         print(f"checkpoint {name} is skipped: {why}", file=sys.stderr)

@@ -112,9 +112,14 @@ def checked_file(folder: Path, name: Any) -> Path:
 
 def fingerprint(folder: Path) -> str:
     """What tells a folder's model from others, of the same sizes too: a digest of its configuration and of samples of
-    its weights, at places all over each file."""
-    found = hashlib.sha256((folder / CONFIG).read_bytes())
-    for path in sorted(folder.glob("*.safetensors")):
+    its weights."""
+    return sampled(sorted(folder.glob("*.safetensors")), (folder / CONFIG).read_bytes())
+
+
+def sampled(files: Sequence[Path], first: bytes = b"") -> str:
+    """A digest of some bytes, of files' names and sizes, and of samples at places all over each file."""
+    found = hashlib.sha256(first)
+    for path in files:
         size = path.stat().st_size
         found.update(f"{path.name} {size}".encode())
         with path.open("rb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,19 @@ def test_a_stopped_run_goes_on(folder: Path, chats: str, tmp_path: Path, monkeyp
     files = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert files[0] == files[1]
     assert [r["loss"] for r in rows(tmp_path / "whole")] == [r["loss"] for r in rows(tmp_path / "cut")]
+
+
+def test_examples_that_were_edited_are_another_run(folder: Path, chats: str, tmp_path: Path,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """Else a run goes on at a row's number in other rows."""
+    mine, moved = (str(shutil.copy(chats, tmp_path / name)) for name in ("mine.jsonl", "moved.jsonl"))
+    assert main(words(folder, mine, tmp_path / "out", "--steps", "2")) == 0
+    assert main(words(folder, moved, tmp_path / "out", "--steps", "3")) == 0
+    assert "going on behind step 2 of 3" in capsys.readouterr().out
+    with open(mine, "a") as file:
+        file.write('\n{"text": "one more"}\n')
+    assert main(words(folder, mine, tmp_path / "out", "--steps", "4")) == 2
+    assert "(examples has other content than it had): give another 'out'" in capsys.readouterr().err
 
 
 def test_a_model_is_not_written_over(chats: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

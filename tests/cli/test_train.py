@@ -158,6 +158,38 @@ def test_a_run_of_another_configuration_is_not_gone_on_with(tmp_path: Path, toke
     assert "step 15/15" in capsys.readouterr().out
 
 
+def test_data_that_was_moved_is_gone_on_with_and_other_data_is_not(
+        tmp_path: Path, tokens: str, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both lie in the middle of a pass, of which rows were counted."""
+    shutil.copytree(whole, tmp_path / "run")
+    moved = str(shutil.copytree(tokens, tmp_path / "elsewhere"))
+    path, out = written(tmp_path, moved, steps=15)
+    assert main(["train", path]) == 0
+    assert "step 15/15" in capsys.readouterr().out
+    binary = tmp_path / "elsewhere" / "00000.tokens.bin"
+    binary.write_bytes(binary.read_bytes()[2:] + binary.read_bytes()[:2])
+    path, out = written(tmp_path, moved, steps=16)
+    assert main(["train", path]) == 2
+    assert "another configuration (data.train has other content than it had)" in capsys.readouterr().err
+    shutil.rmtree(out / "checkpoints")
+    assert main(["train", path]) == 0, "a run that begins anew may have other data"
+
+
+def test_a_run_that_did_not_note_what_it_read(tmp_path: Path, tokens: str, whole: Path,
+                                              capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an earlier version: paths are compared."""
+    shutil.copytree(whole, tmp_path / "run")
+    noted = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert set(noted.pop("inputs")) == {"data.train", "data.validation"}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(noted))
+    moved = str(shutil.copytree(tokens, tmp_path / "elsewhere"))
+    path, _ = written(tmp_path, moved, steps=15)
+    assert main(["train", path]) == 2
+    assert "data.train was" in capsys.readouterr().err
+    path, _ = written(tmp_path, tokens, steps=15)
+    assert main(["train", path]) == 0
+
+
 def test_two_programs_in_one_folder(tmp_path: Path, tokens: str, capsys: pytest.CaptureFixture[str],
                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one waits for one that is ending, and leaves a running one alone."""
@@ -346,7 +378,7 @@ def test_the_loop_uses_public_names_only() -> None:
     ours = {name for name in rooms if name.startswith("genesis")}
     assert ours <= {"genesis", "genesis.checkpointing", "genesis.models", "genesis.models.data", "genesis.models.text",
                     "genesis.nn.utils", "genesis.utils.data", "genesis.cli", "genesis.cli.run_config",
-                    "genesis.cli.run_folder", "genesis.cli.run_log"}
+                    "genesis.cli.run_folder", "genesis.cli.run_inputs", "genesis.cli.run_log"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr != "__file__":
             assert isinstance(node.value, ast.Name) and node.value.id == "self", ast.unparse(node)
