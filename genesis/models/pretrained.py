@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from genesis import Tensor, nn
 from genesis.frontend.host_values import from_host
-from genesis.ir.types import DType, cpu, dtype_named
+from genesis.ir.types import DTYPES, DType, cpu, dtype_named
 from genesis.models.config import ModelConfig
 from genesis.models.conversion import Conversion, load_all, save_all
 from genesis.models.folder import CONFIG, StoredWeights, find_folder, read_json, write_json, write_weights
@@ -80,8 +80,9 @@ class PreTrainedModel(nn.Module):
 
         Args:
             folder: where `config.json` and the safetensors files are. Nothing in it is executed.
-            dtype: of the weights, or its name; as they are stored by default, and with "auto". `torch_dtype`, as
-                transformers called it, is the same.
+            dtype: of the weights, or its name; as they are stored by default, and with "auto". Where they are stored in
+                several, all get that which the configuration names, or that of most. `torch_dtype`, as transformers
+                called it, is the same.
             device: where they go; the CPU by default.
             revision: of a name in the cache.
             changes: other values of fields of the configuration.
@@ -104,8 +105,20 @@ class PreTrainedModel(nn.Module):
         stored, config = StoredWeights(path), cls.config_class.from_dict({**own(fields), **own(changes)})
         _check_sizes(config, stored, path)
         model = cls(config)
-        model._load(stored, wanted, device, str(path))
+        model._load(stored, wanted or model._one_dtype(stored), device, str(path))
         return model.eval()
+
+    def _one_dtype(self, stored: StoredWeights) -> DType | None:
+        """The dtype of all weights where a folder holds several: a layer takes no two. None where it holds one."""
+        sizes: dict[DType, int] = {}
+        for name, dtype in stored.dtypes.items():
+            if dtype.kind == "float" and not self.ignored(name):
+                sizes[dtype] = sizes.get(dtype, 0) + stored[name].size
+        if len(sizes) < 2:
+            return None
+        said = str(self.config.get("dtype") or self.config.get("torch_dtype")).removeprefix("torch.")
+        named = {dtype.name: dtype for dtype in DTYPES if dtype.kind == "float"}
+        return named.get(said) or max(sizes, key=lambda dtype: sizes[dtype])
 
     def _load(self, stored: StoredWeights, dtype: DType | None, device: DeviceLike, path: str) -> None:
         """Replace the parameters, one after another, by what is stored."""

@@ -23,7 +23,7 @@ from genesis.models import (
     Qwen3MoeConfig,
 )
 from genesis.models import folder as folder_module
-from genesis.models.folder import INDEX, WEIGHTS, find_folder
+from genesis.models.folder import INDEX, WEIGHTS, StoredWeights, find_folder
 
 CONFIG = LlamaConfig(vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
 
@@ -41,6 +41,42 @@ def folder(tmp_path: Path) -> Path:
     ({"torch_dtype": "auto"}, genesis.float32)])
 def test_the_dtype_of_the_weights_by_either_name(given: dict[str, Any], found: Any, folder: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(folder, **given).lm_head.weight.dtype is found
+
+
+def stored_as(folder: Path, dtypes: dict[str, Any], **fields: Any) -> None:
+    """Store the weights whose names have these parts in these dtypes, and set fields of the configuration."""
+    stored = StoredWeights(folder)
+    whole = {name: genesis.tensor(array) for name, array in stored.items()}
+    for path in folder.glob("*.safetensors*"):
+        path.unlink()
+    genesis.save({name: x.to(next((dtypes[part] for part in dtypes if part in name), x.dtype))
+                  for name, x in whole.items()}, folder / WEIGHTS)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+@pytest.mark.parametrize(("fields", "found"), [
+    ({"dtype": "bfloat16"}, genesis.bfloat16), ({"dtype": None, "torch_dtype": "float16"}, genesis.float16),
+    ({"dtype": "torch.float32"}, genesis.float32), ({"dtype": None}, genesis.bfloat16),
+    ({"dtype": "int8"}, genesis.bfloat16)], ids=str)
+def test_weights_of_several_dtypes_become_one(fields: dict[str, Any], found: Any, folder: Path) -> None:
+    """That which the configuration names, as in transformers, or else that of most: no layer takes two."""
+    stored_as(folder, {"norm": genesis.float32, "embed": genesis.float32, "": genesis.bfloat16}, **fields)
+    for given in ({}, {"dtype": "auto"}):
+        model = AutoModelForCausalLM.from_pretrained(folder, **given)
+        assert {weight.dtype for weight in model.parameters()} == {found}
+        model(genesis.tensor([[1, 2, 3]])).logits.tolist()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float64")
+    assert {weight.dtype for weight in model.parameters()} == {genesis.float64}
+
+
+def test_weights_of_one_dtype_stay_as_they_are_stored(folder: Path) -> None:
+    """Whatever the configuration says, and beside constants of another one."""
+    stored_as(folder, {"": genesis.float16}, dtype="bfloat16")
+    whole = genesis.load(folder / WEIGHTS)
+    genesis.save({**whole, "model.layers.0.self_attn.rotary_emb.inv_freq": genesis.ones(4)}, folder / WEIGHTS)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert {weight.dtype for weight in model.parameters()} == {genesis.float16}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat17", "int64", 3])
