@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import genesis
 import genesis.nn.functional as F
 from genesis import Tensor, nn
 from genesis.models.architecture import Architecture
@@ -55,6 +57,18 @@ class CausalLM(PreTrainedModel):
     def stored_here(self, stored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """A folder of the model without a head has names without the prefix."""
         return with_prefix(stored, self.prefix, "lm_head.")
+
+    def settle_ties(self, sources: Mapping[str, Callable[[], np.ndarray]], path: str) -> None:
+        """A folder may hold a head beside the table that `config.json` ties it to, and is right, as in transformers:
+        where they differ the head has a table of its own."""
+        both = [sources.get(name) for name in ("lm_head.weight", "model.embed_tokens.weight")]
+        if not self.spec.tied or None in both or _same_bytes(*[read() for read in both if read is not None]):
+            return
+        warnings.warn(f"{path}: config.json ties the head to the embedding's table, but the files hold two tables that "
+                      "differ: they are not tied", stacklevel=2)
+        self.config = self.config.replace(tie_word_embeddings=False)
+        self.spec = self.model.spec = replace(self.spec, tied=False)
+        self.lm_head.weight = nn.Parameter(genesis.empty_like(self.lm_head.weight))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
                 cache: Cache | None = None, labels: Tensor | None = None, logits_to_keep: int = 0,
@@ -150,3 +164,10 @@ class CausalLM(PreTrainedModel):
     def parameter_count(self) -> int:
         """Number of parameters, a shared table once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    import numpy as np
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool(np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -69,6 +69,14 @@ class PreTrainedModel(nn.Module):
     def leave_out(self, stored: Mapping[str, np.ndarray]) -> None:
         """Drop the parts that a folder has no tensors for, and without which the model still is one."""
 
+    def settle_ties(self, sources: Mapping[str, Callable[[], np.ndarray]], path: str) -> None:
+        """Untie parameters that a folder holds several values for.
+
+        Args:
+            sources: the model's name of a tensor → what reads it.
+            path: the folder's, for a warning.
+        """
+
     def ignored(self, name: str) -> bool:
         """Whether a folder may have this tensor although the model does not: a table of constants, a copy."""
         return name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias", "position_ids"))
@@ -124,11 +132,12 @@ class PreTrainedModel(nn.Module):
         """Replace the parameters, one after another, by what is stored."""
         found = self.stored_here(stored)
         self.leave_out(found)
+        sources = dict(load_all(found, self.conversions(), self.ignored))
+        self.settle_ties(sources, path)
         wanted = dict(self.named_parameters(remove_duplicate=False))
         aliases: dict[int, list[str]] = {}
         for name, parameter in wanted.items():
             aliases.setdefault(id(parameter), []).append(name)
-        sources = dict(load_all(found, self.conversions(), self.ignored))
         missing = [name for name, parameter in wanted.items()
                    if not any(alias in sources for alias in aliases[id(parameter)])]
         left = [name for name in sources if name not in wanted]

@@ -372,6 +372,34 @@ def test_a_class_of_another_family(folder: Path) -> None:
         LlamaForCausalLM(Qwen3Config())
 
 
+@pytest.mark.parametrize("family", ["Llama", "GPT2"])
+def test_a_tied_head_that_is_stored_otherwise_is_not_tied(family: str, tmp_path: Path) -> None:
+    """The files are right, whatever `config.json` says; a head that is the table's copy stays tied."""
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    sizes = {"Llama": {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+                       "num_attention_heads": 2},
+             "GPT2": {"vocab_size": 20, "n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 32}}[family]
+    torch.manual_seed(0)
+    kind = getattr(transformers, "GPT2LMHeadModel" if family == "GPT2" else "LlamaForCausalLM")
+    kind(getattr(transformers, f"{family}Config")(**sizes, tie_word_embeddings=False)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    theirs = kind.from_pretrained(tmp_path).eval()
+    with pytest.warns(UserWarning, match="two tables that differ"):
+        ours = AutoModelForCausalLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        wanted = theirs(torch.arange(8)[None]).logits
+    assert torch.allclose(torch.tensor(ours(genesis.arange(8).unsqueeze(0)).logits.tolist()), wanted, atol=1e-5)
+    ours.save_pretrained(tmp_path / "again")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "again")
+    assert again.lm_head.weight is not again.model.embed_tokens.weight and not again.config.tie_word_embeddings
+    state = genesis.load(tmp_path / WEIGHTS)
+    table = next(name for name in state if "embed_tokens" in name or "wte" in name)
+    genesis.save({**state, "lm_head.weight": state[table]}, tmp_path / WEIGHTS)
+    tied = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert tied.lm_head.weight is tied.model.embed_tokens.weight
+
+
 def test_a_dtype_and_a_tied_head(tmp_path: Path) -> None:
     model = LlamaForCausalLM(CONFIG.replace(tie_word_embeddings=True))
     assert model.lm_head.weight is model.model.embed_tokens.weight
