@@ -18,7 +18,7 @@ from genesis.ir.ops.control import item
 from genesis.ir.ops.grouped_rows import NUMBER, add_words, added_words, require_words
 from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.movement import expand, pad, reshape, take_range
+from genesis.ir.ops.movement import expand, pad, permute, reshape, take_range
 from genesis.ir.ops.pointwise import bitwise_and, bitwise_or, cast, le, left_shift, right_shift
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, Values, ascending, case, cases, forward_only, integers, np, reals
@@ -129,31 +129,39 @@ words_by_block: Op = Op("words_by_block", "sort", _words_type, attrs=("bits", "b
                                       kinds=("bool",)), reference=_reference_blocks)
 
 
-def _sums_type(base: TensorType, words: TensorType, ends: TensorType, source: TensorType, bits: int,
-               block: int) -> TensorType:
+def _sums_type(base: TensorType, words: TensorType, ends: TensorType, source: TensorType, bits: int, block: int,
+               turned: bool) -> TensorType:
     require_words(source, words)
     if ends.dtype is not int32 or ends.ndim != 2 or ends.shape[1] != -(-words.shape[1] // block):
         raise RuntimeError(f"{ends} does not tell where bins end in blocks of {block} of {words}")
-    if base.ndim != 3 or base.shape[::2] != source.shape[::2] or source.dtype is not base.dtype:
+    sizes = (0, 1) if turned else (0, 2)
+    if base.ndim != 3 or [base.shape[i] for i in sizes] != [*source.shape[::2]] or source.dtype is not base.dtype:
         raise RuntimeError(f"rows of {source} do not fit {base}")
     return base
 
 
-def _sums(base: Node, words: Node, ends: Node, source: Node, bits: int, block: int) -> Node:
-    return add_words(base, words, source)
+def _sums(base: Node, words: Node, ends: Node, source: Node, bits: int, block: int, turned: bool) -> Node:
+    if not turned:
+        return add_words(base, words, source)
+    return permute(add_words(permute(base, axes=(0, 2, 1)), words, source), axes=(0, 2, 1))
 
 
-def _reference_sums(base: ndarray, words: ndarray, ends: ndarray, source: ndarray, bits: int, block: int) -> ndarray:
-    return added_words(base, words, source)
+def _reference_sums(base: ndarray, words: ndarray, ends: ndarray, source: ndarray, bits: int, block: int,
+                    turned: bool) -> ndarray:
+    if not turned:
+        return added_words(base, words, source)
+    return added_words(base.transpose(0, 2, 1), words, source).transpose(0, 2, 1)
 
 
-block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block"), decompose=_sums, ulp=4,
+block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block", "turned"), decompose=_sums, ulp=4,
                     differentiable=False, opaque=Opaque("scatter", constant_base=True, over_base=True),
-                    doc="base with the source's rows added by the words and bins' ends that `words_by_block` gives.",
-                    samples=cases(*(forward_only(case(reals().of(s, rows, 3), ascending(0, 2 * n - 1, int64).of(1, n),
-                                                      Values(n, n, int32).of(256, 1), reals().of(s, n, 3),
-                                                      bits=1, block=64))
-                                    for s, rows, n in ((1, 5, 37), (2, 4, 16))), kinds=NUMERIC, scale=8),
+                    doc="base with the source's rows added by the words and bins' ends that `words_by_block` gives. "
+                        "`turned`: base is (outer, inner, rows), rows are its columns.",
+                    samples=cases(*(forward_only(case(
+                        reals().of(s, *((3, rows) if turned else (rows, 3))), ascending(0, 2 * n - 1, int64).of(1, n),
+                        Values(n, n, int32).of(256, 1), reals().of(s, n, 3), bits=1, block=64, turned=turned))
+                                    for s, rows, n, turned in ((1, 5, 37, False), (2, 4, 16, False), (1, 5, 37, True))),
+                                  kinds=NUMERIC, scale=8),
                     reference=_reference_sums)
 
 
@@ -165,13 +173,13 @@ def fits_blocks(base: Node, index: Node) -> bool:
     return bool(block) and most(count) <= block * blocks and bin_bits(rows, digit) <= LOW_BITS
 
 
-def rows_by_block(base: Node, index: Node, source: Node) -> Node:
-    """base with the source's rows added, by sorting blocks of the index by bins."""
+def rows_by_block(base: Node, index: Node, source: Node, turned: bool = False) -> Node:
+    """base with the source's rows added, by sorting blocks of the index by bins; `turned`: to its columns."""
     count = prod(index.type.shape)
     block, digit = block_of(count), digit_of(count)
-    bits = bin_bits(base.type.shape[1], digit)
+    bits = bin_bits(base.type.shape[2 if turned else 1], digit)
     found = words_by_block(index, bits=bits, block=block, digit=digit)
-    return block_sums(base, item(found, index=0), item(found, index=1), source, bits=bits, block=block)
+    return block_sums(base, item(found, index=0), item(found, index=1), source, bits=bits, block=block, turned=turned)
 
 
 __all__ = ["bin_bits", "block_of", "block_sums", "digit_of", "fits_blocks", "rows_by_block", "words_by_block"]

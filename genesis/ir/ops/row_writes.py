@@ -117,6 +117,9 @@ def _rows_summed(base: Node, index: Node, source: Node) -> Node:
                            shape=base.type.shape)
         moved = [reshaped(permute(x, axes=(1, 0, 2)) if x.op.name != "const" else x,
                           (1, x.type.shape[1], outer * inner)) for x in (base, source)]
+        if inner == 1 and fits_blocks(moved[0], index):  # the table stays where it lies
+            found = rows_by_block(reshaped(base, (1, outer, rows)), index, moved[1], turned=True)
+            return reshape(found, shape=base.type.shape)
         found = reshape(rows_summed(moved[0], index, moved[1]), shape=(rows, outer, inner))
         return permute(found, axes=(1, 0, 2))
     writes_most = (base.op.name == "const" or 2 * hint(count) >= hint(rows)

@@ -15,7 +15,7 @@ from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
-from genesis.ir.ops import block_rows, indexing, leaves
+from genesis.ir.ops import block_rows, indexing, leaves, row_writes
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, int64
@@ -124,6 +124,22 @@ def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Cal
     assert [f"setp.ne.b32 %wanted{k}, {operand}, 0;" in assembly for k, operand in enumerate(wanted)] == [True] * vector
 
 
+@pytest.mark.parametrize(("shape", "count", "dtype", "constant"), [
+    ((18, 40), 300, "float32", False), ((17, 500), 600, "bfloat16", True), ((70, 90), 520, "float32", True),
+    ((140, 33), 300, "float16", False), ((16, 3), 260, "float64", False)])
+def test_a_last_axis_is_added_to_where_it_lies(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], count: int,
+                                               dtype: str, constant: bool) -> None:
+    """The table is read and written once, not moved before and after: that was three times as many bytes."""
+    monkeypatch.setattr(row_writes, "SHORT_LINE", 0)
+    schedule = scheduled(shape, 1, count, dtype, constant)
+    assert [emit(group).name for group in schedule.groups] == ["words_by_block", "permute", "block_sums"]
+    index = INDICES["half of them one row"](shape[1], count, torch.Generator().manual_seed(0))
+    found, want, told = run(schedule, index)
+    assert torch.equal(found, run(schedule, index)[0]) and not told
+    tolerance = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-5)
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
+
+
 def test_a_program_may_find_none_of_its_bins_words() -> None:
     """Of 4000 rows several programs share a bin, and one alone is hit: the others' groups of lanes write nothing."""
     schedule = scheduled((4000, 16), 0, 300, "float32", True)
@@ -174,11 +190,12 @@ def test_programs_for_shares_leave_all_flags_0() -> None:
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((20_000, 32), 500_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
     pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow), ((150_000, 32), 30_000, "float32"),
-    ((100_000, 104), 100_000, "bfloat16")])
+    ((100_000, 104), 100_000, "bfloat16"), pytest.param((57, 29_104), 8192, "float32", marks=pytest.mark.slow),
+    pytest.param((488, 14_160), 3539, "float32", marks=pytest.mark.slow)])
 def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], count: int,
                                            dtype: str) -> None:
     monkeypatch.undo()
-    for group in scheduled(shape, 0, count, dtype, True).groups:
+    for group in scheduled(shape, shape[1] > 4096, count, dtype, True).groups:
         assert compile_cubin(emit(group))
 
 

@@ -18,7 +18,7 @@ from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words
 from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SHORT_ROW, SIXTH, OrderedHits, ordered_tiles
-from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, tiles_of
+from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, sizes_of, tiles_of
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import WIDE
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
@@ -53,7 +53,7 @@ columns that a bin that everything hits keeps a GPU busy."""
 
 def emit_block_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a block_sums: hits in the order of their rows, where several have room in a warp."""
-    _, rows, inner = map(hint, node.shape)
+    _, rows, inner = map(hint, sizes_of(node))
     count = hint(node.inputs[1].type.numel)
     wide = inner >= WIDE and (inner > SHORT_ROWS_WIDTH or count >= SHORT_ROW * rows)
     return _WideSums(group, node).source() if wide else _OrderedSums(group, node).source()
@@ -252,7 +252,7 @@ class _OrderedSums(_BlockSums, OrderedHits):
 
     def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
-        outer, rows, inner = (hint(size) for size in base.shape)
+        outer, rows, inner = map(hint, sizes_of(node))
         count = hint(words.type.numel)
         tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize)
         hits, several = expected_hits(tiles.rows, rows, count), max((1 << node["bits"]) // tiles.rows, 1)
@@ -278,7 +278,7 @@ class _WideSums(_BlockSums):
 
     def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
-        outer, rows, inner = (hint(size) for size in base.shape)
+        outer, rows, inner = map(hint, sizes_of(node))
         tiles = tiles_of(outer, rows, inner, hint(words.type.numel), node.dtype.itemsize)
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.found_in_blocks(ROUNDS * tiles.groups * BESIDE[1])

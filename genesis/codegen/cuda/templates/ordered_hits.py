@@ -28,6 +28,7 @@ from genesis.codegen.cuda.templates.row_sums import (
     WIDEST,
     Tiles,
     expected_hits,
+    is_turned,
 )
 from genesis.codegen.cuda.templates.segments import columns_of
 from genesis.codegen.cuda.templates.shared_words import ended_helper, get_helper, put_helper, ranked_helper
@@ -169,6 +170,8 @@ class OrderedHits(Words):
         """Bytes from one slot's sums to the next one's. Where most hits end a row, what a warp's groups write at a time
         lies in other banks, unless a program has twice as many rows as others, and needs the room."""
         columns, lanes = self.tiles.columns, self.tiles.columns // self.vector
+        if is_turned(self.node):  # what a warp writes to memory is of neighbouring rows
+            return (columns + 1) * self.size
         apart = self.vector > 1 and self.short_rows and self.tiles.rows * columns * self.size <= SUMS_BYTES
         return (columns + lanes if apart else columns) * self.size
 

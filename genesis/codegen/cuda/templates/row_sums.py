@@ -164,6 +164,18 @@ def looked_through(base: Node, index: Node) -> bool:
     return whole and count <= LONGEST and count * programs <= COMPARISONS and quickly and worst <= WORST
 
 
+def is_turned(node: Node) -> bool:
+    """Whether the table's rows lie as columns in memory."""
+    return "turned" in node.op.attrs and node["turned"]
+
+
+def sizes_of(node: Node) -> tuple[int, int, int]:
+    """(outer, rows, inner) of the table that an op adds rows to."""
+    outer, *others = node.shape[-3:] if node.type.ndim == 3 else (node.shape[0], *node.shape[-2:])
+    rows, inner = reversed(others) if is_turned(node) else others
+    return outer, rows, inner
+
+
 def emit_row_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a rows_summed."""
     base, index, added = node.inputs
@@ -194,8 +206,7 @@ class RowSums:
                  step: int = LONGEST_STEP):
         self.group, self.node, self.base, self.added, self.tiles = group, node, base, added, tiles
         self.rows = Rows(group, (index,), index.type.ndim - 1)
-        self.outer, self.inner = node.shape[0], node.shape[-1]
-        self.length = node.shape[-2]
+        self.outer, self.length, self.inner = sizes_of(node)
         self.total, self.kind, self.size = sum_kind(node.dtype)
         self.operands, self.check = checked_outside(self.rows, self.length)
         self.many = self.rows.size
@@ -369,9 +380,9 @@ class RowSums:
 
     def place(self) -> list[str]:
         """Where the program's part of the result is, and which of it there is."""
-        return ["row = row_0 + row_near",
-                f"inside = (row < {self.length}) & (column < {self.inner})",
-                f"at = (outer * {self.length} + row) * {self.inner} + column"]
+        at = (f"(outer * {self.inner} + column) * {self.length} + row" if is_turned(self.node) else
+              f"(outer * {self.length} + row) * {self.inner} + column")
+        return ["row = row_0 + row_near", f"inside = (row < {self.length}) & (column < {self.inner})", f"at = {at}"]
 
     def more(self) -> list[str]:
         """What else is added."""
