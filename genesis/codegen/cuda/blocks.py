@@ -64,9 +64,9 @@ COMPUTED: Final = 4
 would have any number."""
 
 SINGLES: Final = 4096
-"""Elements of a block, times operands, above which rows that are not read in vectors are looped over, if they are read
-once: each element takes a register of its own and others for its place (H200, a select and the sum of its gradient over
-20 pieces of 141 bfloat16: 135 µs, 1.1 TB/s, where one program of eight warps was on a multiprocessor)."""
+"""Elements of a block, times operands, above which many rows that are not read in vectors are looped over, if they are
+read once, and written: each element takes a register of its own and others for its place (H200, a select and the sum of
+its gradient over 20 pieces of 141 bfloat16: 135 µs, where one program of eight warps was on a multiprocessor)."""
 
 SINGLES_LOOP: Final = 1024
 """Elements of a block of such a loop: eight a thread."""
@@ -145,6 +145,7 @@ def windows(blocks: Blocks, kernel: Kernel) -> Blocks:
 def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """Whole rows: 32 elements a thread, or 64 where several operands wait for each other in registers."""
     operands = max(1, len(kernel.loads("xr")))
+    stored = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
     if r_block > PERSISTENT or room_for(kernel.r_size) > PERSISTENT:
         if most(kernel.r_size) <= HELD and in_rows_of_vectors(kernel) and _read_as_it_lies(kernel):
             whole = is_multiple(kernel.r_size, 16) and kernel.r_size % 4096 == 0
@@ -155,7 +156,8 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             if not _read_less_often_in_loops(kernel, kept_bytes):
                 return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps, kept_bytes=kept_bytes)
         return Blocks(1, _loop_block(kernel), True, 32)  # two programs a multiprocessor: L1 has room for their rows
-    if r_block * operands > SINGLES and not in_rows_of_vectors(kernel) and _waits_for_no_reduction(kernel):
+    if (r_block * operands > SINGLES and stored and about(kernel.x_size) >= 2 * enough_programs(gpu)
+            and not in_rows_of_vectors(kernel) and _waits_for_no_reduction(kernel)):
         return Blocks(1, SINGLES_LOOP, True, 4)
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
@@ -163,7 +165,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
     while x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu):
         x_block = max(least, x_block // 4)
-    if r_block <= MANY_ROWS or not any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements):
+    if r_block <= MANY_ROWS or not stored:
         row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
         while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2

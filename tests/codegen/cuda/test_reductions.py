@@ -77,6 +77,7 @@ def test_rows_that_are_not_read_in_vectors_are_read_once_in_a_loop(monkeypatch: 
     assert choose_blocks(kernel, H200) == Blocks(1, 1024, True, 4)
     text = emit_loop(group).readable
     assert text.count("for r_start") == 1 and text.count("tl.load") == 2
+    monkeypatch.setattr(choices, "enough_programs", lambda gpu: 2)
     monkeypatch.setattr(choices, "SINGLES", 8)
     monkeypatch.setattr(choices, "SINGLES_LOOP", 8)
     x, y = inputs((3, 4, 7), (3, 4, 7))
