@@ -5,7 +5,8 @@
 
 Each gets what torchrun would set: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Output of rank 0 is shown as
 it comes; the others' only what they write to stderr. When one fails, the others have a while to say why, then they are
-ended; the exit status is that of the first that failed.
+ended; the exit status is that of the first that failed. A signal that ends this process (SIGTERM, SIGHUP) goes to all,
+which have a while to save what they did.
 """
 
 from __future__ import annotations
@@ -18,12 +19,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 from typing import Final
 
 HELP = "start a script in several processes of this host"
 
 PATIENCE: Final = 15.0
 """Seconds that the others have to end by themselves after one failed: they say which rank it was."""
+
+
+TIME_TO_SAVE: Final = 30.0
+"""Seconds that all have to end by themselves after such a signal, as with torchrun."""
+
+
+class Told(BaseException):
+    """A signal that ends this process has come.
+
+    Attributes:
+        number: the signal.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = signal.Signals(number)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
         print("genesis launch: -n is at least 1", file=sys.stderr)
         return 2
     command = [sys.executable, *["-m"] * arguments.module, arguments.script, *arguments.arguments]
-    processes = start([*command, *(["--", *arguments.rest] if arguments.rest else [])], arguments.nproc, arguments.port,
-                      arguments.all_output)
+    command += ["--", *arguments.rest] if arguments.rest else []
+    processes: list[subprocess.Popen[bytes]] = []
+    before = {number: signal.signal(number, _raise) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
+        processes += start(command, arguments.nproc, arguments.port, arguments.all_output)
         return wait(processes)
+    except Told as told:
+        _end(processes, told.number, TIME_TO_SAVE)
+        return 128 + told.number
     except BaseException:
         _end(processes, signal.SIGINT)
         raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Told(number)
 
 
 def start(command: Sequence[str], count: int, port: int = 0, all_output: bool = False) -> list[subprocess.Popen[bytes]]:
@@ -94,12 +124,12 @@ def wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
     return 0 if not failed else 128 - failed if failed < 0 else failed
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals) -> None:
+def _end(processes: Sequence[subprocess.Popen[bytes]], how: signal.Signals, seconds: float = PATIENCE / 3) -> None:
     """End the processes that still run: asked first, then killed."""
     for process in processes:
         if process.poll() is None:
             process.send_signal(how)
-    end = time.monotonic() + PATIENCE / 3
+    end = time.monotonic() + seconds
     for process in processes:
         try:
             process.wait(max(0.0, end - time.monotonic()))

@@ -19,6 +19,7 @@ from genesis.distributed.watchdog import GRACE, Watchdog
 from genesis.frontend.session import rebound
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
+from genesis.runtime.collectives import DistStoreError
 from genesis.runtime.ledger import ledger
 from genesis.runtime.nccl_options import NcclOptions
 
@@ -163,8 +164,29 @@ def _nccl_options(given: Any) -> NcclOptions | None:
 
 
 def _wait_for_all(store: PrefixStore, rank: int, world_size: int) -> None:
+    """Return when all ranks have come.
+
+    Raises:
+        DistStoreError: some have not, within the store's limit; the message names them.
+        ValueError: the first rank counts other ranks.
+    """
     store.set(f"here/{rank}", str(world_size))
-    store.wait([f"here/{other}" for other in range(world_size)])
+    keys = [f"here/{other}" for other in range(world_size)]
+    try:
+        store.wait(keys[:1])
+        if int(store.get(keys[0])) != world_size:
+            raise failure("init_process_group", f"rank {rank} is one of {world_size} ranks, and rank 0 one of "
+                          f"{int(store.get(keys[0]))}", error=ValueError,
+                          hint="the launcher's WORLD_SIZE is the same in all processes")
+        if world_size > 1:
+            store.wait(keys[1:])
+    except DistStoreError as error:
+        late = [str(other) for other, key in enumerate(keys) if not store.check([key])]
+        if not late:
+            raise
+        raise failure("init_process_group", f"rank{'s' * (len(late) > 1)} {', '.join(late)} of {world_size} did not "
+                      "join the run in time", hint="such a process may have failed before: look at its output",
+                      error=DistStoreError) from error
 
 
 def current() -> _Run:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,32 @@ def test_the_status_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
     done = launch(tmp_path, "fail")
     assert done.returncode == 7
     assert "rank 1 ended with exit status 7" in done.stderr
+
+
+def test_a_signal_to_the_launcher_goes_to_all_ranks(tmp_path: Path) -> None:
+    """They went on when it was ended, as a cluster ends a job, and held their GPUs."""
+    (tmp_path / "script.py").write_text("""
+import os, pathlib, signal, sys, time
+here = pathlib.Path(__file__).parent / os.environ["RANK"]
+def save(*_):
+    here.write_text("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+here.write_text("begun")
+time.sleep(100)
+""")
+    files = [tmp_path / str(rank) for rank in range(2)]
+    launcher = subprocess.Popen([sys.executable, "-m", "genesis", "launch", "-n", "2", str(tmp_path / "script.py")])
+    try:
+        end = time.monotonic() + 60
+        while not all(file.exists() and file.read_text() == "begun" for file in files):
+            assert time.monotonic() < end, "the ranks do not begin"
+            time.sleep(0.05)
+        launcher.terminate()
+        assert launcher.wait(60) == 128 + signal.SIGTERM
+        assert [file.read_text() for file in files] == ["saved"] * 2
+    finally:
+        launcher.kill()
 
 
 @pytest.mark.parametrize("count", ["0", "-1"])

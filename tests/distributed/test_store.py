@@ -15,6 +15,7 @@ import torch.distributed
 
 from genesis.distributed import DistNetworkError, DistStoreError, PrefixStore, TCPStore
 from genesis.distributed.environment import place
+from genesis.distributed.run import _wait_for_all
 from genesis.distributed.store import StoreServer
 
 
@@ -51,6 +52,16 @@ def test_a_key_that_does_not_come(port: int) -> None:
         store.get("never")
     store.set("after", "works")
     assert store.get("after") == b"works"
+
+
+def test_ranks_that_do_not_join_are_named(port: int) -> None:
+    """All keys were told, those of ranks that had come, too."""
+    store = PrefixStore("run", TCPStore("127.0.0.1", port, timeout=timedelta(seconds=0.3)))
+    store.set("here/1", "4")
+    with pytest.raises(DistStoreError, match=r"ranks 2, 3 of 4 did not join the run in time"):
+        _wait_for_all(store, 0, 4)
+    with pytest.raises(ValueError, match="rank 1 is one of 2 ranks, and rank 0 one of 4"):
+        _wait_for_all(store, 1, 2)
 
 
 def test_nobody_serves() -> None:
