@@ -15,6 +15,10 @@ DEFAULT_PORT: Final = 29500
 """torch's port of the store where the launcher names none."""
 
 
+STEPS_PORTS: Final = range(20000, 30000)
+"""Ports of Slurm's steps: below those that Linux gives to connections."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A process' place in a run.
@@ -44,6 +48,10 @@ def place(environment: Mapping[str, str] | None = None, rank: int = -1, world_si
 
     >>> place({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODELIST": "gpu[07-08,12]"})
     Place(rank=3, world_size=4, local_rank=1, address='gpu07', port=29500, served=False, restart=0)
+    >>> step = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "812345", "SLURM_STEP_ID": "1"}
+    >>> found = place({**step, "SLURM_NODELIST": "a[1-4]", "SLURM_STEP_NODELIST": "a3"})
+    >>> found.address, found.port
+    ('a3', 22346)
     >>> found = place({"PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_PORT": "1234"})
     >>> found.rank, found.world_size, found.local_rank, found.port
     (1, 2, 1, 1234)
@@ -58,9 +66,10 @@ def place(environment: Mapping[str, str] | None = None, rank: int = -1, world_si
     rank = numbers[0] if rank < 0 else rank
     world_size = numbers[1] if world_size < 0 else world_size
     local = numbers[2] if numbers[2] >= 0 else rank
-    address = env.get("MASTER_ADDR") or first_host(env.get("SLURM_NODELIST", "")) or "127.0.0.1"
+    nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST", "")  # a step may have some of the job's alone
+    address = env.get("MASTER_ADDR") or first_host(nodes) or "127.0.0.1"
     restarts = env.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Place(rank, world_size, local, address, int(env.get("MASTER_PORT", DEFAULT_PORT)),
+    return Place(rank, world_size, local, address, int(env.get("MASTER_PORT") or _port_of_step(env)),
                  env.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True", int(restarts))
 
 
@@ -71,6 +80,14 @@ def _number(env: Mapping[str, str], name: str) -> int:
     except ValueError:
         raise failure("init_process_group", f"the environment variable {name} is {text!r}, not a number",
                       error=ValueError) from None
+
+
+def _port_of_step(env: Mapping[str, str]) -> int:
+    """The port where nothing says one: of each of Slurm's steps its own, as two jobs may share a host."""
+    job, step = env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", "0")
+    if not (job.isdigit() and step.isdigit()):
+        return DEFAULT_PORT
+    return STEPS_PORTS[0] + (int(job) + int(step)) % len(STEPS_PORTS)
 
 
 def first_host(nodes: str) -> str:
