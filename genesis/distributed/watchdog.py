@@ -203,11 +203,23 @@ class Watchdog:
             if peer.beat["state"] == "failed":
                 found.append(f"rank {peer.rank} failed: {peer.beat['why']}")
             elif peer.beat["state"] == "left":
-                found.append(f"rank {peer.rank} has ended; its last collective was {peer.doing}")
+                found.append(f"rank {peer.rank} has ended; its last collective was {self._last_of(peer, mine)}")
             elif silent > limit:
                 found.append(f"rank {peer.rank} has not been heard of for {silent:.0f} s: it was killed or stopped, or "
-                             f"its host is gone; its last collective was {peer.doing}")
+                             f"its host is gone; its last collective was {self._last_of(peer, mine)}")
         return "; ".join(found)
+
+    def _last_of(self, peer: _Peer, mine: Entry | None) -> str:
+        """The last collective that another rank is known to have begun: its last beat's, or a later one, the one before
+        what this process waits in. On the CPU that begins when all of the group have begun it."""
+        waiting, group = ledger.waiting, None if mine is None else group_entry(mine.group)
+        if mine is None or group is None or waiting is None or waiting[0] != mine or peer.rank not in group.ranks:
+            return peer.doing
+        before = (mine.group, mine.number - 1)
+        if peer.beat.get("counts", {}).get(mine.group, 0) >= mine.number:
+            return peer.doing
+        return next((f"{entry.text} at {entry.line}" for entry in reversed(ledger.recent())
+                     if (entry.group, entry.number) == before), peer.doing)
 
     def _not_waited_for(self, peer: _Peer, mine: Entry) -> bool:
         """Whether a rank that has ended took part in this process' collective. Of a message it is not known with whom:
@@ -281,7 +293,8 @@ class Watchdog:
         for peer in self._peers.values():
             begun = [number for group, number, _, _ in peer.beat["recent"] if group == mine.group]
             if begun and max(begun) < mine.number:
-                found.append(f"rank {peer.rank} has not come to it; its last collective was {peer.doing}")
+                found.append(f"rank {peer.rank} has not come to it; its last collective was "
+                             f"{self._last_of(peer, mine)}")
         return found
 
     # Ends

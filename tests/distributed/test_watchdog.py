@@ -107,6 +107,33 @@ def test_a_rank_that_has_ended_is_no_problem_of_a_collective_that_it_took_part_i
         dog.leave(False)
 
 
+def test_a_rank_that_is_gone_was_last_in_what_all_were_in_though_its_beat_is_older(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that was killed in its twentieth step was said to have been in the model's first broadcast, half a second
+    before."""
+    own = Ledger()
+    monkeypatch.setattr(watchdog, "ledger", own)
+    add_group("all", GroupEntry(no_transport, (0, 1), 600))
+    dog: Any = Watchdog(Keys(), 0, 1)  # type: ignore[arg-type]
+    try:
+        own.note("all", "broadcast(float32[8], 0)", "train.py:3")
+        own.note("all", "all_reduce(float32[8], avg)", "train.py:7 step")
+        with own.running("all", "all_reduce(float32[8], avg)", "train.py:7 step"):
+            mine = own.waiting[0]  # type: ignore[index]
+            told = {}
+            for counted in (1, 2, 3):
+                beat = {"state": "running", "counts": {"all": counted}, "recent": (), "doing": ("its beat", "a.py:1")}
+                dog._peers = {1: _Peer(1, beat, -100.0)}
+                told[counted] = dog._gone(5.0, mine).rpartition("its last collective was ")[2]
+        assert told == {1: "all_reduce(float32[8], avg) at train.py:7 step", 2: "its beat at a.py:1",
+                        3: "its beat at a.py:1"}
+        dog._peers = {1: _Peer(1, {"state": "running", "counts": {"all": 1}, "doing": ("its beat", "a.py:1")}, -100.0)}
+        assert dog._gone(5.0, mine).endswith("its last collective was its beat at a.py:1"), "nobody waits on the host"
+    finally:
+        dog.leave(False)
+        remove_group("all")
+
+
 def test_who_waits_for_a_gpu_whose_collectives_were_aborted_gets_the_reason_and_no_value() -> None:
     with FakeCUDABackend(HostDriver(memory_bytes=1 << 20)):
         x = genesis.ones(3, device="cuda") + 1
