@@ -165,8 +165,9 @@ class Watchdog:
 
     def _without_store(self, error: Exception) -> str:
         """What is known when nothing can be asked any more."""
-        serving = self._peers.get(0)
-        last = "" if serving is None else f"; rank 0's last collective was {serving.doing}"
+        serving, waiting = self._peers.get(0), ledger.waiting
+        last = "" if serving is None else (
+            f"; rank 0's last collective was {self._last_of(serving, None if waiting is None else waiting[0])}")
         return (f"the run's store is gone: the process that serves it, rank 0 or torchrun's agent, has ended or was "
                 f"stopped{last} ({str(error).splitlines()[0]})")
 
@@ -284,7 +285,7 @@ class Watchdog:
                     return found
                 time.sleep(PERIOD / 5)
         except (DistError, OSError) as error:
-            return ledger.problem or "; ".join([*self._behind(entry), self._without_store(error), said])
+            return ledger.problem or f"{self._without_store(error)}; {said}"  # of what others do nothing is known
         return "; ".join([*self._behind(entry), said])
 
     def _behind(self, mine: Entry) -> list[str]:

@@ -10,7 +10,7 @@ import genesis
 from genesis.distributed import watchdog
 from genesis.distributed.watchdog import Watchdog, _Peer
 from genesis.engine.backends import FakeCUDABackend
-from genesis.runtime.collectives import DistBackendError, GroupEntry, add_group, remove_group
+from genesis.runtime.collectives import DistBackendError, DistNetworkError, GroupEntry, add_group, remove_group
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.ledger import KEPT, POINT_TO_POINT, Entry, Ledger, Together, ledger
 
@@ -129,6 +129,31 @@ def test_a_rank_that_is_gone_was_last_in_what_all_were_in_though_its_beat_is_old
                         3: "its beat at a.py:1"}
         dog._peers = {1: _Peer(1, {"state": "running", "counts": {"all": 1}, "doing": ("its beat", "a.py:1")}, -100.0)}
         assert dog._gone(5.0, mine).endswith("its last collective was its beat at a.py:1"), "nobody waits on the host"
+    finally:
+        dog.leave(False)
+        remove_group("all")
+
+
+def test_where_the_store_is_gone_none_is_named_but_who_served_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 of four was killed: the others told each other that all three had not come, by beats of before."""
+    own = Ledger()
+    monkeypatch.setattr(watchdog, "ledger", own)
+    add_group("all", GroupEntry(no_transport, (0, 1, 2), 600))
+    keys = Keys()
+    dog: Any = Watchdog(keys, 1, 1)  # type: ignore[arg-type]
+    try:
+        for step in range(3):
+            own.note("all", f"all_reduce(float32[{step + 1}], avg)", "train.py:7 step")
+        beat = {"state": "running", "counts": {"all": 1}, "recent": (("all", 0, "all_reduce(float32[1], avg)", ""),),
+                "doing": ("all_reduce(float32[1], avg)", "train.py:7 step")}
+        dog._peers = {rank: _Peer(rank, beat, 0.0) for rank in (0, 2)}
+        monkeypatch.setattr(dog, "_look", lambda: (_ for _ in ()).throw(DistNetworkError("it was reset")))
+        entry = own.recent()[-1]
+        with own.in_(entry):
+            told = dog.explain(entry, "Connection closed by peer")
+        assert told == ("the run's store is gone: the process that serves it, rank 0 or torchrun's agent, has ended or "
+                        "was stopped; rank 0's last collective was all_reduce(float32[2], avg) at train.py:7 step "
+                        "(it was reset); Connection closed by peer")
     finally:
         dog.leave(False)
         remove_group("all")
