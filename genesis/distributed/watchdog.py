@@ -46,6 +46,10 @@ COMPARED: Final = 64
 """Collectives that a beat names."""
 
 
+_OF_ANOTHER: Final = ("DistBackendError:", "DistNetworkError:", "DistStoreError:")
+"""How the reason of a rank begins that failed as it waited for another one."""
+
+
 @dataclass
 class _Peer:
     """What is known of another rank: its last beat, and when it came here."""
@@ -195,20 +199,22 @@ class Watchdog:
         return self._gone(self.limit if limit is None else limit, mine) or self._difference(mine)
 
     def _gone(self, limit: float, mine: Entry | None = None) -> str:
-        """Which ranks are gone; one that has ended is none of them if it took part in this process' collective."""
-        now, found = time.monotonic(), []
+        """Which ranks are gone; one that has ended is none of them if it took part in this process' collective, nor is
+        one that failed because another one is gone, where that one is known."""
+        now, found, followed = time.monotonic(), list[str](), list[str]()
         for peer in self._peers.values():
             silent = now - peer.came
             if mine is not None and peer.beat["state"] == "left" and self._not_waited_for(peer, mine):
                 continue
             if peer.beat["state"] == "failed":
-                found.append(f"rank {peer.rank} failed: {peer.beat['why']}")
+                of_another = peer.beat["why"].startswith(_OF_ANOTHER)
+                (followed if of_another else found).append(f"rank {peer.rank} failed: {peer.beat['why']}")
             elif peer.beat["state"] == "left":
                 found.append(f"rank {peer.rank} has ended; its last collective was {self._last_of(peer, mine)}")
             elif silent > limit:
                 found.append(f"rank {peer.rank} has not been heard of for {silent:.0f} s: it was killed or stopped, or "
                              f"its host is gone; its last collective was {self._last_of(peer, mine)}")
-        return "; ".join(found)
+        return "; ".join(found or followed)
 
     def _last_of(self, peer: _Peer, mine: Entry | None) -> str:
         """The last collective that another rank is known to have begun: its last beat's, or a later one, the one before

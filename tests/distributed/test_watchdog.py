@@ -134,6 +134,22 @@ def test_a_rank_that_is_gone_was_last_in_what_all_were_in_though_its_beat_is_old
         remove_group("all")
 
 
+def test_the_rank_that_failed_first_is_named_not_those_that_it_took_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four ranks one said that rank 0 had failed, as rank 1 had; only rank 1 had, by itself."""
+    monkeypatch.setattr(watchdog, "ledger", Ledger())
+    dog: Any = Watchdog(Keys(), 3, 1)  # type: ignore[arg-type]
+    taken = "DistBackendError: all_reduce(float32[4], sum): rank 1 failed: ValueError: bad batch at train.py:3"
+    try:
+        failed = {rank: _Peer(rank, {"state": "failed", "counts": {}, "why": why}, 0.0)
+                  for rank, why in ((0, taken), (1, "ValueError: bad batch at train.py:3"))}
+        dog._peers = failed
+        assert dog._gone(5.0) == "rank 1 failed: ValueError: bad batch at train.py:3"
+        dog._peers = {0: failed[0]}
+        assert dog._gone(5.0) == f"rank 0 failed: {taken}"
+    finally:
+        dog.leave(False)
+
+
 def test_where_the_store_is_gone_none_is_named_but_who_served_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 of four was killed: the others told each other that all three had not come, by beats of before."""
     own = Ledger()
