@@ -205,7 +205,8 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
     news = [overwriting(memory, storage._reference, piece, content[storage].number)
             for storage, memory in zip(storages, memories, strict=True)]
     flush.told.update(zip(storages, news, strict=True))
-    nodes, computed_to = list[Node](), list[Cell]()
+    nodes: list[Node] = []  # `list[Node]()` takes 2 µs
+    computed_to: list[Cell] = []
     for storage, new in zip(storages, news, strict=True):
         node = content[storage]
         if ((before := node.buffer) is None or before.memory is None) and node not in constant:

@@ -12,15 +12,15 @@ from __future__ import annotations
 import atexit
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 
 from genesis.ir.place import Place
-from genesis.ir.types import TensorType
+from genesis.ir.types import TensorType, row_major
 from genesis.runtime.contexts import leaving
 from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import operand_tensor
@@ -77,14 +77,16 @@ def tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
     return memory.tensor
 
 
-def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def allocate(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A torch tensor over fresh memory for an output; its contents are undefined.
+
+    Told its strides, torch takes half the time (0.6 µs for 1.2 of `torch.empty`).
 
     Raises:
         MemoryError: the host has no such block.
     """
     try:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty_strided(shape, strides, dtype=dtype)
     except RuntimeError as error:
         raise MemoryError(str(error)) from None
 
@@ -97,7 +99,7 @@ def owned(result: torch.Tensor, type: TensorType, operands: Sequence[object]) ->
             and result.dtype is torch_dtype(type)
             and not any(x.untyped_storage().data_ptr() == at for x in operands if isinstance(x, torch.Tensor))):
         return result
-    return allocate(type.shape, torch_dtype(type)).copy_(result)
+    return allocate(type.shape, row_major(type.shape), torch_dtype(type)).copy_(result)
 
 
 def first_value(register: Register) -> Value:
@@ -118,6 +120,10 @@ Value: TypeAlias = "torch.Tensor | bool | int | float | None"
 
 PreparedCall = tuple[Callable, tuple[int, ...], tuple[int, ...], dict[str, object], str, tuple[int, ...]]
 """(function, registers of its operands, of its results, attributes, kind, registers that no later call reads)."""
+
+
+_View = tuple[int, tuple[int, ...], tuple[int, ...], int]
+"""A view of an input: its register, sizes, strides and the element of the memory at which it begins."""
 
 
 class Started(NamedTuple):
@@ -154,7 +160,8 @@ class CPUExecutor:
                 for index in call.outs}
         self.outputs = [(index, place.type) for index, place in sorted(self.at["output"], key=lambda x: x[1].index)]
         self.adopted = {index: (type, torch_dtype(type)) for index, type in self.outputs if index in made}
-        self.reserved = [(index, type.shape, torch_dtype(type)) for index, type in self.outputs if index not in made]
+        self.reserved = [(index, type.shape, row_major(type.shape), torch_dtype(type))
+                         for index, type in self.outputs if index not in made]
         self.inputs = [(index, place.index, place.type) for index, place in self.at["input"]]
         self._free: list[_Bound] = []
 
@@ -175,8 +182,8 @@ class CPUExecutor:
         except IndexError:
             bound = _Bound(self)
         registers = bound.registers
-        for index, shape, dtype in self.reserved:
-            registers[index] = allocate(shape, dtype)
+        for index, shape, strides, dtype in self.reserved:
+            registers[index] = allocate(shape, strides, dtype)
         if self.plan.arena_bytes:
             arena.reserve(self.plan.arena_bytes)
         changed = bound.bind(inputs)
@@ -196,7 +203,7 @@ class CPUExecutor:
         for index, kept in self.outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
             registers[index] = None
-        for index, _, _ in bound.unviewed:
+        for index in bound.of_one_run:
             registers[index] = None
         self._free.append(bound)
         return Started(outputs, writes)
@@ -251,7 +258,8 @@ class _Bound:
         arena_version: the version of the arena that the registers are over.
         runs: how often these calls were made.
         straight: the calls as one function; None before they were made a few times.
-        unviewed: the inputs (register, number, type) of which there are no views to keep: each run binds them anew.
+        of_one_run: the registers of inputs and their views that each run binds anew: of inputs without views, and of
+            those that were other memory in two runs one after the other.
     """
 
     def __init__(self, executor: CPUExecutor):
@@ -262,18 +270,28 @@ class _Bound:
         self.steps: list[PreparedCall] = []
         self._direct: list[Direct | None] = []
         self.arena_version = -1
-        self.unviewed = executor.inputs
+        self._unviewed = executor.inputs
         self._viewed: list[tuple[int, int, TensorType]] = []
+        self._moving: list[tuple[int, int, TensorType]] = []
         self._inputs: dict[int, Callable[[], object]] = {}
-        self._views: dict[int, list[Call]] = {}
+        self._views: dict[int, list[_View]] = {}
+        self._changed_in: dict[int, int] = {}
+        self._bindings = 0
+        self._moves: set[int] = set()
+        self.of_one_run = [index for index, _, _ in executor.inputs]
 
     def bind(self, inputs: Sequence[CPUStorage]) -> list[int]:
         """Make tensors over the inputs' memories; returns the registers with views whose memory is not that of the last
         run."""
         registers = self.registers
-        for index, number, type in self.unviewed:
+        self._bindings += 1
+        for index, number, type in self._unviewed:
             memory = inputs[number]
             registers[index] = memory.tensor if memory.shown is type else tensor_over(memory, type)
+        for index, number, type in self._moving:
+            memory = inputs[number]
+            registers[index] = memory.tensor if memory.shown is type else tensor_over(memory, type)
+            self._view(index)
         return [index for index, number, type in self._viewed
                 if self._inputs[index]() is not inputs[number] and self._keep(index, inputs[number], type)]
 
@@ -285,17 +303,42 @@ class _Bound:
         return True
 
     def rebind(self, changed: list[int]) -> None:
-        """Make the views of inputs whose memory changed."""
-        registers = self.registers
+        """Make the views of inputs whose memory changed. One that did so in the last run, too, is bound anew by each
+        run from now on: to note who keeps a memory takes longer than a view of it."""
+        moves = []
         for index in changed:
-            for call in self._views[index]:
-                registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
+            self._view(index)
+            if self._changed_in.get(index) == self._bindings - 1:
+                moves.append(index)
+            self._changed_in[index] = self._bindings
+        if moves:
+            for index in moves:
+                del self._inputs[index]
+            self._moves.update(moves)
+            self._sort_inputs()
+
+    def _view(self, index: int) -> None:
+        """Make the views of an input, each in one call, however it came to be: all inputs are row-major."""
+        registers = self.registers
+        memory = cast("torch.Tensor", registers[index])
+        for view, size, stride, offset in self._views[index]:
+            registers[view] = memory.as_strided(size, stride, offset)
+
+    def _sort_inputs(self) -> None:
+        """Say of each input whether a run binds it, or finds it as the last one left it."""
+        inputs, views = self.executor.inputs, self._views
+        self._unviewed = [x for x in inputs if x[0] not in views]
+        self._viewed = [x for x in inputs if x[0] in views and x[0] not in self._moves]
+        self._moving = [x for x in inputs if x[0] in views and x[0] in self._moves]
+        self.of_one_run = [index for index, _, _ in self._unviewed]
+        for index, _, _ in self._moving:
+            self.of_one_run += [index, *[view for view, *_ in views[index]]]
 
     def _forgets(self, index: int) -> Callable[..., object]:
         """The callback for when an input's memory is dropped: its register and those of its views let go of it. It is
         one of C: an interrupt in a callback is printed and forgotten."""
         put = self.registers.__setitem__
-        return leaving(*((put, at, None) for at in (index, *(view.outs[0] for view in self._views[index]))))
+        return leaving(*((put, at, None) for at in (index, *(view for view, *_ in self._views[index]))))
 
     def prepare(self, inputs: Sequence[CPUStorage]) -> None:
         """Make the tensors over the arena, run the views that only depend on them or on the inputs, and list the calls
@@ -306,23 +349,34 @@ class _Bound:
         source: dict[int, int | None] = {index: None for index, _ in at["arena"]}
         source.update({index: index for index, _ in at["input"]})
         remaining: list[Call] = []
-        self._views = {}
+        views: dict[int, list[int]] = {}
         for call in self.executor.plan.steps:
             assert isinstance(call, Call)
             if call.kind == "view" and call.args[0] in source and not self._copies(call):
                 of = source[call.outs[0]] = source[call.args[0]]
                 registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
                 if of is not None:
-                    self._views.setdefault(of, []).append(call)
+                    views.setdefault(of, []).append(call.outs[0])
             else:
                 remaining.append(call)
         self._list(remaining)
-        self._viewed = [x for x in self.executor.inputs if x[0] in self._views]
-        self.unviewed = [x for x in self.executor.inputs if x[0] not in self._views]
+        self._note_views(views, {index for call in remaining for index in call.args})
+        self._sort_inputs()
         for index, number, type in self._viewed:
             self._keep(index, inputs[number], type)
         self.arena_version = arena.version
         self.runs, self.straight = 0, None
+
+    def _note_views(self, views: dict[int, list[int]], read: Container[int]) -> None:
+        """Note how those views of inputs lie in memory that calls read; the others were a step on the way."""
+        self._views = {}
+        for index, found in views.items():
+            for i in found:
+                view = cast("torch.Tensor", self.registers[i])
+                if i in read:
+                    self._views.setdefault(index, []).append((i, view.shape, view.stride(), view.storage_offset()))
+                else:
+                    self.registers[i] = None
 
     def _list(self, calls: Sequence[Call]) -> None:
         """List the calls that a run makes, with the registers that no later one reads."""

@@ -75,7 +75,7 @@ def test_memory_that_torch_allocated_is_bytes_too() -> None:
 
 def test_no_memory_is_python_s_error() -> None:
     with pytest.raises(MemoryError):
-        allocate((1 << 60,), torch.float32)
+        allocate((1 << 60,), (1,), torch.float32)
 
 
 def test_results_of_inference_mode_can_be_written_to_later() -> None:
@@ -127,7 +127,7 @@ def large_tensors() -> set[int]:
     return {at for at in found if not start <= at < start + max(arena.storage.nbytes, 1)}
 
 
-@pytest.mark.parametrize("runs", [1, RUNS_BEFORE + 1])
+@pytest.mark.parametrize("runs", [1, 2, RUNS_BEFORE + 1])
 def test_a_plan_that_ran_holds_no_memory_of_its_inputs_and_results(runs: int) -> None:
     """Plans stay in the cache for a process's life: a batch must not. After a few runs a plan is a function."""
     engine.reset()
