@@ -79,7 +79,7 @@ def _call(lowering: Any, node: Node, operands: list[Any]) -> Any:
 def _check_direct(lowering: Any, node: Node, operands: list[Any], expected: torch.Tensor) -> None:
     """The call that a plan makes once it has run a few times has the same bits, numbers given as tensors or not."""
     computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
-        x.type.dtype for x in node.inputs if not x.type.weak)
+        (x.type.dtype for x in node.inputs if not x.type.weak), None)
     types = [x.type for x in node.inputs]
     for i in lowering.as_tensors if computed_in in (float32, float64) else ():
         if not isinstance(operands[i], torch.Tensor):
@@ -93,9 +93,12 @@ def _check_direct(lowering: Any, node: Node, operands: list[Any], expected: torc
     function, _, keyword = lowering.direct
     given = [*operands, *lowering.direct.arguments(node.attributes)]
     out = torch.empty_like(expected)
-    function(*given, **{keyword: out})
+    if keyword:
+        function(*given, **{keyword: out})
+    else:
+        function(out, *given)
     assert bits(out) == bits(expected), f"{node!r} called directly"
-    if lowering.allocates and all(x.is_contiguous() for x in operands if isinstance(x, torch.Tensor)):
+    if lowering.allocates and keyword and all(x.is_contiguous() for x in operands if isinstance(x, torch.Tensor)):
         made = function(*given)
         assert made.dtype is out.dtype and bits(made) == bits(expected), f"{node!r} called directly, in new memory"
 

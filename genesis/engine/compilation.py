@@ -40,7 +40,8 @@ class Compiled:
         program: makes the program as captured.
         fixed_sizes: why it serves no other sizes; None if it does, or none was tried.
         recompilation: why no template of its structure served it; None if there was none.
-        constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
+        constants: which of the captured nodes that storages show, by position, have the same value at every run (set by
+            the engine).
         read_on: which of them are results without gradients that others of the program read, where gradients flow
             through some of its results (set by the engine).
         communicates: whether it runs collectives (set by the engine).

@@ -65,7 +65,8 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     found.communicates = any(map(communicates, captured.order))
     if len(captured.order) >= LONG:
         found.numbers_apart = bool(captured.numbers) and repeats_numbers(captured.order)
-    found.constants = [position for position, node in enumerate(captured.order) if node in constant]
+    given = constant.intersection((*captured.outputs, *captured.written))  # the others no storage shows
+    found.constants = [position for position, node in enumerate(captured.order) if node in given]
     found.read_on = read_on(captured, constant)
     for observer in engine_state.observers:
         observer(found)

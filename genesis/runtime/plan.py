@@ -257,7 +257,7 @@ class Direct(NamedTuple):
         function: it may allocate its result where that has no place of its own; then nothing is passed for it.
         after: what stands behind the operands: names of the call's attributes, or other values; None is all of the
             attributes, in order.
-        out: the keyword of the result.
+        out: the keyword of the result; "" where the result stands first, and is never allocated.
     """
 
     function: Callable[..., object]
@@ -293,6 +293,12 @@ class Call:
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
     direct: Direct | None = None
     line: Callable[[], Line] | None = None
+
+    def direct_as(self, kind: str) -> Direct | None:
+        """`direct`, if a call of this kind may be made so."""
+        direct = self.direct
+        return direct if len(self.outs) == 1 and direct is not None and (
+            kind == "out" or (kind == "made" and direct.out != "")) else None
 
 
 @dataclass(frozen=True)

@@ -393,7 +393,7 @@ class _Bound:
                 assert call.late is not None, f"{call.label} stands after what overwrites memory"
                 function, kind = call.late, "late"
             self.steps.append((function, call.args, call.outs, call.attributes, kind, frees))
-            self._direct.append(call.direct if kind in ("out", "made") and len(call.outs) == 1 else None)
+            self._direct.append(call.direct_as(kind))
 
     def write_out(self) -> None:
         """Make one function of the calls."""

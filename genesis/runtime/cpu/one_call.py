@@ -48,8 +48,9 @@ class OneCall:
                                 if isinstance(x, NumberTensor) and isinstance(x.value, Place)]
         self._call: Callable[..., Any] = partial(call.function, (None,) * len(call.outs), **call.attributes)
         self._after: Sequence[object] = ()
-        if call.direct is not None and len(call.outs) == 1:
-            self._call, self._after = call.direct.function, call.direct.arguments(call.attributes)
+        direct = call.direct_as("made")
+        if direct is not None:
+            self._call, self._after = direct.function, direct.arguments(call.attributes)
         self._results = [(type, torch_dtype(type)) for type in plan.outputs]
         self._only = self._results[0] if len(self._results) == 1 else None
 

@@ -89,7 +89,9 @@ def _line(number: int, step: Step, adopted: Adopted, direct: Direct | None, name
         after = direct.arguments(attributes)
         names.update({f"b{number}_{i}": value for i, value in enumerate(after)})
         operands += [f"b{number}_{i}" for i in range(len(after))]
-        call = f"f{number}({', '.join([*operands, *([f'{direct.out}=r[{outs[0]}]'] if kind == 'out' else [])])})"
+        if kind == "out":
+            operands = [*operands, f"{direct.out}=r[{outs[0]}]"] if direct.out else [f"r[{outs[0]}]", *operands]
+        call = f"f{number}({', '.join(operands)})"
     elif kind in ("out", "late"):
         call = f"f{number}({', '.join([written, *operands, *given])})"
     elif kind == "made":

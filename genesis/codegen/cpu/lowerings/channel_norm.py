@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.codegen.cpu.lowerings.table import Lowering, builtin
 
-_aten = torch.ops.aten
+_batch_norm_grad = builtin(torch.ops.aten.native_batch_norm_backward.default)
+_group_norm_grad = builtin(torch.ops.aten.native_group_norm_backward.default)
 
 
 def _one_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
@@ -40,7 +41,7 @@ def _usual(x: Tensor) -> Tensor:
 def _batch_norm_backward(g: Tensor, x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor | None = None, *,
                          eps: float) -> tuple:
     affine = weight is not None
-    found = _aten.native_batch_norm_backward(_usual(g), _usual(x), weight, None, None, middle,
+    found = _batch_norm_grad(_usual(g), _usual(x), weight, None, None, middle,
                                              (variance + eps).rsqrt_(), True, eps, [True, affine, affine])
     return found if affine else found[:1]
 
@@ -67,7 +68,7 @@ def _group_norm_from_saved(g: Tensor, middle: Tensor, inverse: Tensor, x: Tensor
     n, channels, *sizes = x.shape
     affine = weight is not None
     weight = weight.contiguous() if weight is not None else None
-    found = _aten.native_group_norm_backward(g.contiguous(), x.contiguous(), middle, inverse, weight, n, channels,
+    found = _group_norm_grad(g.contiguous(), x.contiguous(), middle, inverse, weight, n, channels,
                                              prod(sizes), groups, [True, affine, affine])
     return found if affine else found[:1]
 

@@ -10,11 +10,20 @@ from torch import Tensor, scalar_tensor
 from torch.nn import functional
 
 from genesis.codegen.cpu.lowerings.dtypes import number_tensor
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs, into
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, builtin, into
 from genesis.runtime.plan import Direct
 
 Types = tuple[Any, ...]
 Attributes = dict[str, Any]
+
+_aten = torch.ops.aten
+_layer_norm_grad = builtin(_aten.native_layer_norm_backward.default)
+_nll_loss_backward = builtin(_aten.nll_loss_backward.default)
+_flash_attention = builtin(_aten._scaled_dot_product_flash_attention_for_cpu.default)
+_flash_grad = builtin(_aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+_binary_cross_entropy_grad = builtin(_aten.binary_cross_entropy_backward.grad_input)
+_huber_loss_grad = builtin(_aten.huber_loss_backward.out)
+_smooth_l1_loss_grad = builtin(_aten.smooth_l1_loss_backward.grad_input)
 
 
 # Softmax
@@ -55,7 +64,7 @@ def _layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, 
     shape = x.shape[-ndim:]
     _, mean, inverse = torch.native_layer_norm(x, shape, None, None, eps)
     affine = weight is not None
-    found = torch.ops.aten.native_layer_norm_backward(g, x, shape, mean, inverse, weight, weight,
+    found = _layer_norm_grad(g, x, shape, mean, inverse, weight, weight,
                                                       [True, affine, affine])
     return found if affine else found[:1]
 
@@ -68,7 +77,7 @@ def _layer_norm_saving(x: Tensor, weight: Tensor | None = None, bias: Tensor | N
 def _layer_norm_from_saved(g: Tensor, mean: Tensor, inverse: Tensor, x: Tensor, weight: Tensor | None = None, *,
                            ndim: int, eps: float) -> tuple:
     affine = weight is not None
-    found = torch.ops.aten.native_layer_norm_backward(g, x, x.shape[-ndim:], mean, inverse, weight, weight,
+    found = _layer_norm_grad(g, x, x.shape[-ndim:], mean, inverse, weight, weight,
                                                       [True, affine, affine])
     return found if affine else found[:1]
 
@@ -132,9 +141,6 @@ def _few_cross_entropies_backward(outs: Outs, g: Tensor, logits: Tensor, target:
     torch._log_softmax_backward_data(chosen, logs, 1, logs.dtype, out=outs[0])
 
 
-_nll_loss_backward = torch.ops.aten.nll_loss_backward.default
-
-
 # Attention
 
 def _four(x: Tensor) -> Tensor:
@@ -170,8 +176,8 @@ def _sdpa_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, cau
     shared = q.shape[1] // k.shape[1]
     if shared > 1:  # the kernel wants as many heads everywhere
         k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
-    y, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
-    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+    y, logsumexp = _flash_attention(q, k, v, 0.0, causal, scale=scale)
+    found = _flash_grad(
         g, q, k, v, y, logsumexp, 0.0, causal, scale=scale)
     if shared > 1:
         found = (found[0], *(x.unflatten(1, (-1, shared)).sum(2) for x in found[1:]))
@@ -185,21 +191,21 @@ def _flash_alone(types: Types, attributes: Attributes) -> bool:
 
 
 def _sdpa_saving(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> tuple:
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+    return _flash_attention(q, k, v, 0.0, causal, scale=scale)
 
 
 def _sdpa_from_saved(g: Tensor, sums: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, causal: bool,
                      scale: float) -> tuple:
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+    return _flash_grad(
         g, q, k, v, y, sums, 0.0, causal, scale=scale)
 
 
 def _binary_cross_entropy(x: Tensor, target: Tensor) -> Tensor:
-    return torch.ops.aten.binary_cross_entropy(x, target, None, 0)
+    return torch._C._nn.binary_cross_entropy(x, target, None, 0)
 
 
 def _binary_cross_entropy_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor) -> None:
-    torch.ops.aten.binary_cross_entropy_backward.grad_input(g, x, target, None, 0, grad_input=outs[0])
+    _binary_cross_entropy_grad(g, x, target, None, 0, grad_input=outs[0])
 
 
 def _huber_loss(outs: Outs, x: Tensor, target: Tensor, delta: float) -> Any:
@@ -207,7 +213,7 @@ def _huber_loss(outs: Outs, x: Tensor, target: Tensor, delta: float) -> Any:
 
 
 def _huber_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, delta: float) -> None:
-    torch.ops.aten.huber_loss_backward.out(g, x, target, 0, delta, grad_input=outs[0])
+    _huber_loss_grad(g, x, target, 0, delta, grad_input=outs[0])
 
 
 def _smooth_l1_loss(outs: Outs, x: Tensor, target: Tensor, beta: float) -> Any:
@@ -215,7 +221,7 @@ def _smooth_l1_loss(outs: Outs, x: Tensor, target: Tensor, beta: float) -> Any:
 
 
 def _smooth_l1_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, beta: float) -> None:
-    torch.ops.aten.smooth_l1_loss_backward.grad_input(g, x, target, 0, beta, grad_input=outs[0])
+    _smooth_l1_loss_grad(g, x, target, 0, beta, grad_input=outs[0])
 
 
 def _cross(outs: Outs, a: Tensor, b: Tensor, axis: int) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, into
+from genesis.runtime.plan import Direct
 
 Ints = tuple[int, ...]
 
@@ -92,8 +93,8 @@ def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> Any:
 
 
 MOVEMENT: dict[str, Lowering] = {
-    "const": Lowering(_fill, allocates=True, late=_fill_late),
-    "fill": Lowering(_fill, allocates=True, late=_fill_late),
+    "const": Lowering(_fill, allocates=True, late=_fill_late, direct=Direct(Tensor.fill_, ("value",), "")),
+    "fill": Lowering(_fill, allocates=True, late=_fill_late, direct=Direct(Tensor.fill_, out="")),
     "iota": Lowering(_iota, allocates=True),
     "linspace": Lowering(_linspace, allocates=True),
     "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
