@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from genesis.autograd.backward_engine import at_end, content
@@ -37,6 +38,7 @@ class GradFn:
             inner = node.inputs[0]
             node = apply(inner.attrs[0], inner.inputs)[node.attrs[0]] if inner.op is control.call else inner
         self._node = node
+        self.__class__ = _class_named(self.name())
 
     def name(self) -> str:
         """torch's name of the op, such as MulBackward0, where torch has one op for it."""
@@ -75,6 +77,12 @@ class GradFn:
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
+
+
+@lru_cache(512)
+def _class_named(name: str) -> type[GradFn]:
+    """The class of the ops of this name: who draws a graph asks for its name, as torch has a class for each."""
+    return type(name, (GradFn,), {})
 
 
 class AccumulateGrad:

@@ -448,7 +448,7 @@ def what_computed_a_value(T, nn, optim, np):
     add = exp.next_functions[0][0]
     mul = add.next_functions[0][0]
     ends = [end for end, _ in mul.next_functions]
-    return ([f.name() for f in (total, exp, add, mul, *ends)], at, add.next_functions[1], ends[0].variable is x,
+    return ([(f.name(), type(f).__name__) for f in (total, exp, add, mul, *ends)], at, add.next_functions[1], ends[0].variable is x,
             ends[1].variable is w, x.grad_fn, T.ones(1).grad_fn, mul == add.next_functions[0][0], mul == add)
 
 
@@ -466,7 +466,7 @@ def what_computed_a_functions_result(T, nn, optim, np):
             return g, None
     x = leaves(T)(3.0)
     made = Square.apply(x, 2).grad_fn
-    return made.name(), made.power, made.saved_tensors, made.next_functions[0][0].variable is x
+    return made.name(), type(made).__name__, made.power, made.saved_tensors, made.next_functions[0][0].variable is x
 
 
 # torch.autograd.functional
