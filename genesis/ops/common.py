@@ -86,10 +86,12 @@ def number_kind(value: Any) -> str:
 def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     """The shape that all of these broadcast to; a number is a shape of one dimension.
 
+    >>> import genesis
     >>> broadcast_shapes((4, 1), (3,))
-    (4, 3)
+    genesis.Size([4, 3])
     """
-    return _broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes))
+    from genesis.frontend.tensor import Size  # it is made of this module's functions
+    return Size(_broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)))
 
 
 def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DType | None = None,

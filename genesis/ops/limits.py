@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import CATEGORIES, DType, as_dtype, bfloat16, float16, float32, float64, promote_types
@@ -40,8 +41,8 @@ class finfo:
     resolution: float
     dtype: str
 
-    def __init__(self, type: Any = float32):
-        dtype = _dtype(type)
+    def __init__(self, type: Any = None):
+        dtype = default_dtype("float") if type is None else _dtype(type)
         if dtype not in _FLOATS:
             raise failure("finfo", f"expected a floating-point dtype, not {dtype!r}", hint="iinfo is for integers",
                           error=TypeError)

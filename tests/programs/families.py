@@ -5,10 +5,12 @@ from __future__ import annotations
 from . import (
     classical,
     decisions,
+    designs,
     fields,
     generative,
     graphs,
     language,
+    mixing,
     numerics,
     reinforcement,
     searches,
@@ -21,5 +23,5 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (classical, decisions, fields, generative, graphs, language, numerics, reinforcement, searches, sequences,
-            structures, training, vision)
+FAMILIES = (classical, decisions, designs, fields, generative, graphs, language, mixing, numerics, reinforcement,
+            searches, sequences, structures, training, vision)

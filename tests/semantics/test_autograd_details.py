@@ -448,7 +448,8 @@ def what_computed_a_value(T, nn, optim, np):
     add = exp.next_functions[0][0]
     mul = add.next_functions[0][0]
     ends = [end for end, _ in mul.next_functions]
-    return ([(f.name(), type(f).__name__) for f in (total, exp, add, mul, *ends)], at, add.next_functions[1], ends[0].variable is x,
+    named = [(f.name(), type(f).__name__) for f in (total, exp, add, mul, *ends)]
+    return (named, at, add.next_functions[1], ends[0].variable is x,
             ends[1].variable is w, x.grad_fn, T.ones(1).grad_fn, mul == add.next_functions[0][0], mul == add)
 
 

@@ -130,3 +130,13 @@ def test_a_buffer_is_shared():
     for lib in (genesis, torch):
         with pytest.raises(ValueError, match="multiple of element size"):
             lib.frombuffer(bytearray(7), dtype=lib.int32)
+
+
+def test_limits_without_a_dtype_are_of_the_default_one() -> None:
+    for T in (genesis, torch):
+        try:
+            T.set_default_dtype(T.float64)
+            assert T.finfo().bits == 64 and T.finfo().eps == 2.0**-52
+        finally:
+            T.set_default_dtype(T.float32)
+        assert T.finfo().bits == 32 and T.broadcast_shapes((4, 1), (3,)).numel() == 12
