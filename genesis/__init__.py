@@ -99,6 +99,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         distributed as distributed,
         distributions as distributions,
         func as func,
+        hub as hub,
         jit as jit,
         linalg as linalg,
         models as models,

@@ -34,8 +34,6 @@ MODULES = (
            r"_dynamo|_inductor", ""),
     Absent("save a state_dict with genesis.save: it is a safetensors file that other tools read",
            r"onnx|package|export"),
-    Absent("it would run downloaded code: clone the repository, import its model, and genesis.load the weights",
-           r"hub|model_zoo"),
     Absent("pad sequences, or pack them with genesis.nn.utils.rnn", r"nested|masked"),
     Absent("there are no complex numbers yet; genesis.signal.windows has the windows", r"fft"),
     Absent("low precision is genesis.amp; there are no quantized integers",
@@ -135,7 +133,6 @@ NAMES = (
            r"autocast_.*|set_autocast.*|.*_autocast_(ipu|xla)_.*|.*anomaly.*"),
     Absent("torch itself warns of the name: use the one it names", r"lstsq|symeig|solve|matrix_rank|resize|"
            r"resize_as|volatile|reinforce|Container|NLLLoss2d|is_storage|is_distributed|"
-           r"(x|X)?(uniform|normal|constant|dirac|orthogonal|sparse)|(xavier|kaiming)_(uniform|normal)|"
            "legacy_contiguous_format|conv_tbc|nuclear_norm|frobenius_norm|lobpcg|(feature_)?dropout_|feature_dropout|"
            "(feature_)?alpha_dropout_|constant_pad_nd|to_dlpack|from_file|unsafe_split_with_sizes|split_with_sizes_copy"),
     Absent("write the function with tensors: it is called for each element in Python", "map_|map2_", "Tensor"),

@@ -212,11 +212,6 @@ def eye_(tensor: Tensor) -> Tensor:
         return tensor.copy_(ranges.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
-def eye(tensor: Tensor) -> Tensor:
-    """`eye_`, by its name of old."""
-    return eye_(tensor)
-
-
 @_of_the_whole
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution's weight that passes as many channels on as it can: a one in the middle of their own windows.
@@ -284,6 +279,30 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def _matrix(name: str, tensor: Tensor) -> None:
     if tensor.ndim != 2:
         raise failure(name, "Only tensors with 2 dimensions are supported", [("tensor", tensor)], error=ValueError)
+
+
+def _by_its_name_of_old(fill: _Fill) -> _Fill:
+    """The function without the underline, with torch's warning."""
+    @wraps(fill)
+    def old(*args: Any, **options: Any) -> Any:
+        warnings.warn(f"`nn.init.{fill.__name__[:-1]}` is now deprecated in favor of `nn.init.{fill.__name__}`.",
+                      FutureWarning, stacklevel=2)
+        return fill(*args, **options)
+    old.__name__ = old.__qualname__ = fill.__name__[:-1]
+    return old  # type: ignore[return-value]
+
+
+constant = _by_its_name_of_old(constant_)
+uniform = _by_its_name_of_old(uniform_)
+normal = _by_its_name_of_old(normal_)
+eye = _by_its_name_of_old(eye_)
+dirac = _by_its_name_of_old(dirac_)
+orthogonal = _by_its_name_of_old(orthogonal_)
+sparse = _by_its_name_of_old(sparse_)
+xavier_uniform = _by_its_name_of_old(xavier_uniform_)
+xavier_normal = _by_its_name_of_old(xavier_normal_)
+kaiming_uniform = _by_its_name_of_old(kaiming_uniform_)
+kaiming_normal = _by_its_name_of_old(kaiming_normal_)
 
 
 bind_own(globals(), __name__)

@@ -5,7 +5,7 @@ from genesis.utils.serialization import load, save
 
 __all__ = ["load", "save"]
 
-LATER = ("checkpoint", "data", "profile", "tensorboard")
+LATER = ("checkpoint", "data", "model_zoo", "profile", "tensorboard")
 """Modules that are imported when they are first asked for: programs without them need not wait."""
 
 __getattr__ = suggesting(__name__, LATER)

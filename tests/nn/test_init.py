@@ -83,3 +83,15 @@ def test_attention_needs_no_import_of_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", "import genesis; genesis.nn.attention.SDPBackend.MATH"], check=False,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name, options", [
+    ("constant", {"val": 2.0}), ("uniform", {"a": 1.0, "b": 2.0}), ("normal", {"std": 0.0}), ("eye", {}),
+    ("xavier_uniform", {}), ("xavier_normal", {"gain": 0.0}), ("kaiming_uniform", {"mode": "fan_out"}),
+    ("kaiming_normal", {"a": 0.1, "nonlinearity": "relu"}), ("orthogonal", {}), ("sparse", {"sparsity": 0.5})])
+def test_names_of_old_fill_and_warn(name: str, options: dict[str, Any]) -> None:
+    for lib in (genesis, torch):
+        x = lib.full((4, 4), 7.0)
+        with pytest.warns(FutureWarning, match=f"in favor of `nn.init.{name}_`"):
+            assert getattr(lib.nn.init, name)(x, **options) is x
+        assert not (x == 7.0).any()
