@@ -59,6 +59,9 @@ are, once for each program. The norm and rotation of as many heads take 65 µs f
 SHARED_WARPS: Final = 8
 """Warps of such a program."""
 
+SHARED_OPERANDS: Final = 8
+"""Operands of it at most, of which a thread waits for 16 elements each in registers."""
+
 COMPUTED: Final = 4
 """Bytes that an element counts as which is not read: of rows of random numbers, or of what coordinates say, a program
 would have any number."""
@@ -169,7 +172,8 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
         while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2
-    if r_block >= SHORT_ROWS and kernel.loads("r") and _warps_have_rows(kernel, r_block):
+    shares = r_block >= SHORT_ROWS and bool(kernel.loads("r")) and operands <= SHARED_OPERANDS
+    if shares and _warps_have_rows(kernel, r_block):
         while x_block * r_block < SHARED_ELEMENTS and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2
         if x_block * r_block == SHARED_ELEMENTS:
