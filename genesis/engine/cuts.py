@@ -216,6 +216,8 @@ class Cuts:
         left_to: the number of the last value before a cut that left out what cannot be computed.
         collects: Python's collector is to look at young objects when the op in whose middle a cut was is over.
         then: the number of the value to look at next after that, 0 where none is waited for.
+        waits_until: how many programs will have run when what waits is looked at next (`waiting.py`).
+        waits_since: the number of a node at the last such look.
     """
 
     cut_at: int | None = None
@@ -246,6 +248,8 @@ class Cuts:
     left_to: int = 0
     collects: bool = False
     then: int = 0
+    waits_until: int = 0
+    waits_since: int = 0
 
     def begin(self, place: int, exact: bool) -> None:
         """Note the first cut of a loop, at this position. What was learned of another loop is over."""

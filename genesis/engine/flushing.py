@@ -68,9 +68,8 @@ def flush(wanted: Sequence[Storage]) -> None:
         for storage in wanted:
             if storage.error is not None and storage.settled:
                 raise storage.error.with_traceback(None)
-        if len(wanted) == 1 and short_read(wanted[0]):
-            return
-        if len(wanted) == 1 and first_read(wanted[0]):
+        if len(wanted) == 1 and engine_state.ran < engine_state.cuts.waits_until and (
+                short_read(wanted[0]) or first_read(wanted[0])):
             return
         while not _flushed(wanted):
             pass
@@ -93,10 +92,14 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
     for device in devices:
         here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
         asked = [s for s in unsettled if s.type.device is device]
-        flush = None
+        flush, more = None, list[Storage]()
+        if engine_state.ran >= engine_state.cuts.waits_until:
+            from genesis.engine.waiting import waited
+            more = waited([s for s in here if s not in asked])
         try:
-            flush = prepare(asked, here, device)
+            flush = prepare([*asked, *more], here, device)
             if flush is not None:
+                flush.waited = bool(more)
                 run(flush, asked)
         except Superseded:
             return False

@@ -56,6 +56,10 @@ PIECES: Final = 8
 """An endless loop is cut this often for each `config.pending_nodes` that it records: a piece is compiled as long as it
 is, 0.1 ms a node, and run as often as it comes."""
 
+EARLY: Final = 4
+"""Times that the nodes of a loop of short turns are counted before there are `OFTEN` of these: it is cut earlier if it
+has as many as the limit says."""
+
 FEW: Final = 4
 """Values that may have been recorded since a piece was computed when the collector looks at what that has left."""
 
@@ -205,14 +209,17 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
     if period is None:
         cuts.turns = None
         return max(began + every(), number + 1)
-    if period and number > turns.first and not (number - turns.first) % (OFTEN * period):
-        live = _live()
+    often = OFTEN * period
+    if period and number > turns.first and not (number - turns.first) % (often // EARLY):
+        live, enough = _live(), not (number - turns.first) % often
         nodes = len(needed([s.node for s in live]))
-        if SHORT * nodes < number - began:  # less than a node a turn: what turns make was dropped, or computed
-            cuts.turns = None
+        if enough and SHORT * nodes < number - began:  # less than a node a turn: what turns make was dropped, or
+            cuts.turns = None  # computed
             return max(began + every(), number + 1)
-        if number - began >= every() or not any(s.needs_grad for s in live):  # else it may be a step
-            turns.piece = whole_turns(config.pending_nodes // PIECES * (number - began) // max(nodes, 1), period)
+        step = any(s.needs_grad for s in live)  # it may be one
+        if (enough and (number - began >= every() or not step)) or (not step and nodes >= config.pending_nodes > 0):
+            values = config.pending_nodes // PIECES * (number - began) // max(nodes, 1)
+            turns.piece = whole_turns(max(values, 1), period)
     if not turns.piece or _waits(number, frame, period) or not _cut(storage, number, frame):
         return number + 1
     cuts.begin(place := position(frame), exact=True)

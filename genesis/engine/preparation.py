@@ -56,6 +56,7 @@ class Flush:
         finished: the storages know of the results.
         situation: what to remember the answers of its preparation by (`situations.py`), if by anything.
         asked: how many of the outputs are computed for their own sake; the others, after these, as they would be lost.
+        waited: some of these nobody has asked for (`waiting.py`): where it fails it is as if it had not been tried.
     """
 
     device: Device
@@ -77,6 +78,7 @@ class Flush:
     finished: bool = False
     situation: Situation | None = None
     asked: int = 0
+    waited: bool = False
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:

@@ -56,6 +56,8 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
     if over := cuts.apart and not cuts.cutting:  # the loop is over
         cuts.apart = False
         set_numbers_apart(cuts.repeats)
+    if flush.waited:
+        state.pieces += 1
     record = Record(run.__code__, flush.device, flush)
     try:
         engine_state.record = record
@@ -89,8 +91,8 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
             raise
         if not isinstance(error, Exception):  # an interrupt: all stays pending
             raise
-        if flush.ran != engine_state.ran:  # it was captured while another program ran, or used what that changed
-            raise Superseded from None
+        if flush.ran != engine_state.ran or flush.waited:  # it was captured while another program ran, or used what
+            raise Superseded from None  # that changed; or nobody asked for all of it
         together = asked is None or (flush.compiled is not None and flush.compiled.communicates)
         part = None if together else independent_part(flush, asked)  # type: ignore[arg-type]
         if isinstance(error, MemoryError):
@@ -115,7 +117,7 @@ def _execute(flush: Flush) -> None:
     assert flush.compiled is not None
     results, writes = flush.compiled.start(captured.memories, captured.numbers)
     flush.results = results
-    usage, piece = flush.saved[1], state.pieces if engine_state.cuts.cutting else 0
+    usage, piece = flush.saved[1], state.pieces if engine_state.cuts.cutting or flush.waited else 0
     for storage, memory in zip(flush.outputs, results, strict=False):
         cell = flush.told[storage] = Cell(memory)
         cell.usage, cell.piece, cell.run = usage, piece, ran + 1

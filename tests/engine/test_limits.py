@@ -591,3 +591,19 @@ def test_what_is_needed_is_what_is_walked() -> None:
     nodes = [s.storage.node for s in (x + 1, (y + x).exp() * y)]
     assert needed(nodes) == set(walk(nodes))
     assert len(needed(nodes)) > 4
+
+
+def test_a_loop_of_views_of_views_is_cut_by_its_nodes(cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value is a dozen nodes: it is not waited for as many turns as where a value is one."""
+    monkeypatch.setattr(limits, "OFTEN", 64)
+
+    def written(lib: Any) -> Any:
+        grid = lib.linspace(0, 1, 64).reshape(8, 8)
+        for _ in range(TURNS):
+            part = grid.t()[3][2:6].view(2, 2).t()[1:]
+            part.mul_(0.5)
+            grid.t()[1:5].t()[2][1:3].add_(0.1)
+        return grid
+    found = written(genesis)
+    np.testing.assert_allclose(found.tolist(), written(torch).tolist(), rtol=1e-5)
+    assert cuts.made >= 5 and cuts.longest < 6 * NODES
