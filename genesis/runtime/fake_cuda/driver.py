@@ -177,11 +177,15 @@ class HostDriver:
         return self._total - self._used(), self._total
 
     def copy_to_device(self, address: int, host: int, nbytes: int, stream: HostStream | None) -> None:
-        """Copy host to device. The source is read at once, as CUDA stages memory that is not pinned."""
+        """Copy host to device. Pinned memory is read when the stream gets there; of any other the source is read at
+        once, as CUDA stages it."""
         self.calls["copy_to_device"] += 1
         self._inside("cuMemcpyHtoDAsync", address, nbytes)
-        staged = ctypes.string_at(host, nbytes)
-        self._do(stream, partial(ctypes.memmove, address, staged, nbytes))
+        source = host if self._is_pinned(host) else ctypes.string_at(host, nbytes)
+        self._do(stream, partial(ctypes.memmove, address, source, nbytes))
+
+    def _is_pinned(self, host: int) -> bool:
+        return any(0 <= host - ctypes.addressof(buffer) < len(buffer) for buffer in self._pinned)
 
     def copy_to_host(self, host: int, address: int, nbytes: int, stream: HostStream | None) -> None:
         """Copy device to host."""
