@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from genesis.distributed.calls import Calls
+from genesis.distributed.error_file import leave_error
 from genesis.distributed.store import PrefixStore
 from genesis.ir.source import PACKAGE
 from genesis.runtime.collectives import DistError, GroupEntry, group_entry, transports
@@ -332,11 +333,12 @@ class Watchdog:
             os._exit(1)
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """The exception that ends this process is told to the others."""
+        """The exception that ends this process is told to the others, and to torchrun."""
         self.failed = f"{kind.__name__}: {_first_line(error)} at {place_of(trace)}"
         self._state = "failed"
         with suppress(DistError, OSError), self._asked:
             self._beat()
+        leave_error(error, trace)
         self._hook(kind, error, trace)
 
 

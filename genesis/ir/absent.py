@@ -77,14 +77,17 @@ MODULES = (
     Absent("`torchrun`, or `genesis launch`, starts processes; nn.parallel.DistributedDataParallel trains with them",
            r"elastic|launch|launcher|argparse_util|logging_handlers|c10d_logger|constants|utils|collective_utils|"
            r"remote_device|debug|flight_recorder", "distributed"),
-    Absent("sharded parameters and tensors are not there yet: nn.parallel.DistributedDataParallel has whole modules",
-           r"fsdp|tensor|pipelining|optim|algorithms|nn|checkpoint|autograd", "distributed"),
+    Absent("genesis.distributed.functional has collectives that gradients flow through", r"nn", "distributed"),
+    Absent("it is not there yet: genesis.distributed.fsdp.fully_shard shares out what optimizers keep",
+           r"pipelining|optim|autograd", "distributed"),
     Absent("genesis.checkpointing saves runs; genesis.distributed.checkpoint.state_dict gathers what to save",
            r"api|default_planner|filesystem|format_utils|hf_storage|logger|metadata|optimizer|planner|planner_helpers|"
            r"resharding|staging|state_dict_(loader|saver)|stateful|logging_handlers|utils", "distributed.checkpoint"),
     Absent("genesis.distributed.fsdp.fully_shard shards a module's parameters",
            r"api|fully_sharded_data_parallel|sharded_grad_scaler|wrap", "distributed.fsdp"),
-    Absent("it is not there yet: each rank takes as many batches", r"join|model_averaging", "distributed.algorithms"),
+    Absent("ranks with fewer batches are DistributedDataParallel.join's", r"join", "distributed.algorithms"),
+    Absent("it is not there yet: DistributedDataParallel takes means of gradients at each step", r"model_averaging",
+           "distributed.algorithms"),
     Absent("genesis.distributed.algorithms.ddp_comm_hooks has default_hooks", r"ddp_zero_hook|debugging_hooks|"
            r"mixed_precision_hooks|optimizer_overlap_hooks|post_localSGD_hook|powerSGD_hook",
            "distributed.algorithms.ddp_comm_hooks"),
@@ -235,7 +238,8 @@ NAMES = (
            r"BackwardPrefetch|CPUOffload(Policy)?|OffloadPolicy|\w*StateDict(Config|Settings|Type)|OptimStateKeyType|"
            r"FullyShardedDataParallel|MixedPrecision|ShardingStrategy|DataParallelMeshDims|UnshardHandle|"
            r"register_fsdp_forward_method|share_comm_ctx", "distributed.fsdp"),
-    Absent("it is not there yet: each rank takes as many batches", r"Join(Hook|able)?", "distributed.algorithms"),
+    Absent("ranks with fewer batches are DistributedDataParallel.join's", r"Join(Hook|able)?",
+           "distributed.algorithms"),
     Absent("DistributedDataParallel.register_comm_hook takes the functions of default_hooks",
            r"DDPCommHookType|register_ddp_comm_hook", "distributed.algorithms.ddp_comm_hooks"),
     Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 import genesis
 from genesis.distributed import watchdog
@@ -148,6 +151,28 @@ def test_the_rank_that_failed_first_is_named_not_those_that_it_took_along(monkey
         assert dog._gone(5.0) == f"rank 0 failed: {taken}"
     finally:
         dog.leave(False)
+
+
+def test_torchrun_is_told_which_exception_ended_a_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its report of a failed run said `error_file: <N/A>`."""
+    monkeypatch.setattr(watchdog, "ledger", Ledger())
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    dog: Any = Watchdog(Keys(), 1, 1)  # type: ignore[arg-type]
+    shown: list[Any] = []
+    monkeypatch.setattr(dog, "_hook", lambda *error: shown.append(error))
+    try:
+        for text in ("no such row", "another one while it ended"):
+            try:
+                raise ValueError(text)
+            except ValueError as error:
+                dog._uncaught(ValueError, error, error.__traceback__)
+    finally:
+        dog.leave(False)
+    told = json.loads((tmp_path / "error.json").read_text())["message"]
+    assert told["message"] == "ValueError: no such row" and len(shown) == 2
+    assert "test_watchdog.py" in told["extraInfo"]["py_callstack"] and int(told["extraInfo"]["timestamp"]) > 0
+    read = ProcessFailure(0, 1, 1, str(tmp_path / "error.json"))  # as torchrun does
+    assert read.message == told and read.timestamp == int(told["extraInfo"]["timestamp"])
 
 
 def test_where_the_store_is_gone_none_is_named_but_who_served_it(monkeypatch: pytest.MonkeyPatch) -> None:
