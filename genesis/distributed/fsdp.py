@@ -10,5 +10,6 @@ if TYPE_CHECKING:
     from genesis.nn.parallel.fsdp import FSDPModule as FSDPModule
     from genesis.nn.parallel.fsdp import MixedPrecisionPolicy as MixedPrecisionPolicy
     from genesis.nn.parallel.fsdp import fully_shard as fully_shard
+    from genesis.nn.parallel.fsdp import register_fsdp_forward_method as register_fsdp_forward_method
 
 __getattr__, __dir__ = names_later(__name__)

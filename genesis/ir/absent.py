@@ -237,7 +237,7 @@ NAMES = (
     Absent("genesis.distributed.fsdp.fully_shard shards a module's parameters",
            r"BackwardPrefetch|CPUOffload(Policy)?|OffloadPolicy|\w*StateDict(Config|Settings|Type)|OptimStateKeyType|"
            r"FullyShardedDataParallel|MixedPrecision|ShardingStrategy|DataParallelMeshDims|UnshardHandle|"
-           r"register_fsdp_forward_method|share_comm_ctx", "distributed.fsdp"),
+           r"share_comm_ctx", "distributed.fsdp"),
     Absent("ranks with fewer batches are DistributedDataParallel.join's", r"Join(Hook|able)?",
            "distributed.algorithms"),
     Absent("DistributedDataParallel.register_comm_hook takes the functions of default_hooks",

@@ -9,7 +9,7 @@ import pytest
 import genesis
 from genesis import distributed as dist
 from genesis import engine, nn
-from genesis.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from genesis.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from genesis.passes.memory.schedule import Lives
 from tests.distributed.ranks import Ranks, device_type, on_the_host
 from tests.distributed.training import REASSOCIATED, losses_and_plans, one_step, over_all, rank_batch
@@ -309,6 +309,59 @@ def test_frozen_parameters_get_no_gradient_and_let_others_through(two: Ranks) ->
             assert first[name] + second[name] == [pytest.approx(row, rel=1e-4, abs=1e-7) for row in expected]
         else:
             assert first[name] is None
+
+
+class Coder(nn.Module):
+    """Has two methods beside forward, which calls them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 5), nn.Linear(5, 6)
+
+    def encode(self, x: Any) -> Any:
+        return self.inner(x).tanh()
+
+    def decode(self, x: Any) -> Any:
+        return self.outer(x)
+
+    def forward(self, x: Any) -> Any:
+        return self.decode(self.encode(x))
+
+
+def by_methods(rank: int, size: int, compiled: bool) -> list[Any]:
+    """Losses of steps that call the methods, and once forward; then an error's text."""
+    genesis.manual_seed(3)
+    model: Any = Coder()
+    error = ""
+    if size > 1:
+        fully_shard(model)
+        for name in ("encode", "decode"):
+            register_fsdp_forward_method(model, name)
+        try:
+            register_fsdp_forward_method(model, "sample")
+        except ValueError as problem:
+            error = str(problem).splitlines()[0]
+    register_fsdp_forward_method(nn.Linear(1, 1), "anything")
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (model.decode(model.encode(x)) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = genesis.compile(step) if compiled else step
+    losses = [run(genesis.ones(2, 6) * (i + 1)).item() for i in range(4)]
+    return [*losses, model(genesis.ones(2, 6)).sum().item(), error]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_methods_that_are_registered_gather_parameters_as_forward_does(two: Ranks, compiled: bool) -> None:
+    *alone, _ = by_methods(0, 1, False)
+    for *found, error in two(by_methods, compiled):
+        assert found == pytest.approx(alone, rel=REASSOCIATED)
+        assert error == "register_fsdp_forward_method: FSDPCoder does not have a method sample"
 
 
 class Table(nn.Module):

@@ -7,4 +7,5 @@ where a module's forward begins and where backward comes to it.
 
 from genesis.nn.parallel.fsdp.module import FSDPModule as FSDPModule
 from genesis.nn.parallel.fsdp.module import fully_shard as fully_shard
+from genesis.nn.parallel.fsdp.module import register_fsdp_forward_method as register_fsdp_forward_method
 from genesis.nn.parallel.fsdp.policy import MixedPrecisionPolicy as MixedPrecisionPolicy

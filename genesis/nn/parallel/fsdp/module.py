@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import wraps
 from typing import Any, Final
 
 from genesis.autograd.hooks import renew_at
@@ -44,21 +45,26 @@ class FSDPModule(Module):
     """This rank's place among those that have samples of their own, and their number."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._gathering(super().__call__, args, kwargs)
+
+    def _gathering(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What forward, or a method that is registered as one, gives with whole parameters."""
         group = self._group
         outermost = not _running
         if not outermost:
-            return self._call_gathered(group, outermost, args, kwargs)
+            return self._call_gathered(call, group, outermost, args, kwargs)
         with Temporary(lambda: Switched([(_running.append, _Forward())], [(_running.clear,)])), \
                 drawing_part(0, *self._place):
-            return self._call_gathered(group, outermost, args, kwargs)
+            return self._call_gathered(call, group, outermost, args, kwargs)
 
-    def _call_gathered(self, group: ParameterGroup | None, outermost: bool, args: tuple[Any, ...],
-                       kwargs: dict[str, Any]) -> Any:
+    def _call_gathered(self, call: Callable[..., Any], group: ParameterGroup | None, outermost: bool,
+                       args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if group is None:
-            return super().__call__(*args, **kwargs)
-        return self._call_whole(group, outermost, args, kwargs)
+            return call(*args, **kwargs)
+        return self._call_whole(call, group, outermost, args, kwargs)
 
-    def _call_whole(self, group: ParameterGroup, outermost: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_whole(self, call: Callable[..., Any], group: ParameterGroup, outermost: bool, args: tuple[Any, ...],
+                    kwargs: dict[str, Any]) -> Any:
         """Forward with whole parameters, in the policy's dtypes."""
         policy = group.policy
         if policy.param_dtype is not None and policy.cast_forward_inputs:
@@ -71,7 +77,7 @@ class FSDPModule(Module):
             found.before, _running[0].last = _running[0].last, weakref.ref(found)
         assert found.tensors is not None
         with group.in_place(found.tensors):
-            result = super().__call__(*args, **kwargs)
+            result = call(*args, **kwargs)
         if found is not group.held:
             found.end_forward()
         if policy.output_dtype is not None:
@@ -250,6 +256,26 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     object.__setattr__(module, "_group", group)
     object.__setattr__(module, "_place", _place_in(mesh))
     return module
+
+
+def register_fsdp_forward_method(module: Any, method_name: str) -> None:
+    """Let a method of a sharded module begin and end as forward does: with whole parameters, as `generate`, `encode`
+    and `decode` need them. Of a module that is not sharded nothing changes.
+
+    Raises:
+        ValueError: it has no such method.
+    """
+    if not isinstance(module, FSDPModule):
+        return
+    method = getattr(module, method_name, None)
+    if not callable(method):
+        raise failure("register_fsdp_forward_method", f"{type(module).__name__} does not have a method {method_name}",
+                      error=ValueError)
+
+    @wraps(method)
+    def gathering(*args: Any, **kwargs: Any) -> Any:
+        return module._gathering(method, args, kwargs)
+    object.__setattr__(module, method_name, gathering)
 
 
 def _place_in(mesh: DeviceMesh) -> tuple[int, int]:
