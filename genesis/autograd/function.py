@@ -274,6 +274,10 @@ class _Once(Boundary):
         raise failure("backward", "trying to differentiate twice a function that was marked with @once_differentiable")
 
 
+class InplaceFunction(Function):
+    """A `Function`, by torch's name of old for one that may write to its arguments."""
+
+
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator for a backward whose gradients are not differentiable: differentiating them raises.
 

@@ -80,6 +80,8 @@ class TorchPaths:
         if row is not None:
             module.__doc__ = f"torch's path to names of genesis.{row.homes}".rstrip(".")
             module.__getattr__ = names_from(name, row.homes)  # type: ignore[method-assign]
+            if any(f"genesis.{path.package}" == name for path in PATHS):
+                module.__path__ = []
             package, _, last = name.rpartition(".")
             function = getattr(sys.modules[package], last, None)  # one that it has later, too
             if callable(function):

@@ -30,7 +30,9 @@ class Path(NamedTuple):
 PATHS = (
     Path("", r"functional", ". nn.functional"),
     Path("", r"serialization", "utils.serialization utils"),
-    Path("", r"types", "."),
+    Path("", r"types", "utils.annotations ."),
+    Path("", r"_utils", "utils.flat_tensors"),
+    Path("", r"_tensor", "."),
     Path("accelerator", r"memory", "cuda"),
     Path("amp", r"autocast_mode", "amp"),
     Path("autograd", r"variable|grad_mode|gradcheck|anomaly_mode", "autograd ."),
@@ -46,7 +48,7 @@ PATHS = (
          r"relaxed_bernoulli|relaxed_categorical|studentT|transformed_distribution|uniform|von_mises|weibull|wishart",
          "distributions distributions.transforms"),
     Path("multiprocessing", r"spawn|pool|queue", "multiprocessing"),
-    Path("nn", r"common_types", "nn"),
+    Path("nn", r"common_types", "utils.annotations nn"),
     Path("nn.modules", r"batchnorm|instancenorm", "nn.modules.channel_norm nn"),
     Path("nn.modules", r"adaptive|channelshuffle|flatten|fold|pixelshuffle|upsampling|linear_cross_entropy(_options)?",
          "nn"),
@@ -56,8 +58,10 @@ PATHS = (
     Path("nn.utils", r"convert_parameters|init|memory_format", "nn.utils"),
     Path("optim", r"adadelta|adagrad|adamax|adamw|asgd|nadam|radam|rmsprop|rprop", "optim"),
     Path("profiler", r"profiler", "profiler"),
-    Path("utils.data", r"dataloader|distributed", "utils.data"),
+    Path("utils.data", r"dataloader|distributed|_utils", "utils.data"),
+    Path("utils.data._utils", r"collate|fetch|pin_memory|worker", "utils.data"),
     Path("utils", r"dlpack", "."),
+    Path("utils", r"_pytree", "func.pytree"),
     Path("utils", r"hooks", "nn.modules.hooks"),
 )
 """The first row that matches counts; `torch_modules` makes the modules."""

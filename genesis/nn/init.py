@@ -292,6 +292,10 @@ def _by_its_name_of_old(fill: _Fill) -> _Fill:
     return old  # type: ignore[return-value]
 
 
+# torch's private names, which programs import: here all fill without gradients.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_
+
 constant = _by_its_name_of_old(constant_)
 uniform = _by_its_name_of_old(uniform_)
 normal = _by_its_name_of_old(normal_)

@@ -175,4 +175,9 @@ class UninitializedBuffer(_Uninitialized, Buffer):
     def __repr__(self) -> str:
         return "<UninitializedBuffer>"
 
+def is_lazy(param: Any) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, _Uninitialized)
+
+
 __getattr__ = suggesting(__name__)

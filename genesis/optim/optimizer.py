@@ -42,6 +42,9 @@ from genesis.runtime.contexts import Switched, Temporary
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
+ParamsT = Iterable[Any]
+params_t = ParamsT  # torch's names of what optimizers take, of now and of before, for annotations
+
 
 class _Required:
     """The class of `required`."""

@@ -27,6 +27,18 @@ from genesis.ops.formats import ORDERS, MemoryFormat
 Self = TypeVar("Self", bound="Module")
 
 
+_IncompatibleKeys = IncompatibleKeys  # torch's name
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    """A text whose lines behind the first one are moved to the right: torch's name, for texts of modules.
+
+    >>> _addindent("a\\nb", 2)
+    'a\\n  b'
+    """
+    return s_.replace("\n", "\n" + numSpaces * " ")
+
+
 class Module(Tree):
     """A part of a network. Assigning a `Parameter` or a `Module` to an attribute registers it.
 

@@ -26,6 +26,16 @@ __all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "Tran
 Activation = Callable[[Tensor], Tensor]
 
 
+def _get_clones(module: Module, N: int) -> ModuleList:
+    """N copies of a module: torch's name, which transformers of other kinds import."""
+    return ModuleList(copy.deepcopy(module) for _ in range(N))
+
+
+def _get_activation_fn(activation: str) -> Activation:
+    """The function of a name: torch's name of it."""
+    return _activation(activation)
+
+
 def _activation(given: str | Activation) -> Activation:
     if not isinstance(given, str):
         return given
@@ -160,7 +170,7 @@ class TransformerEncoder(Module):
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
                  enable_nested_tensor: bool = True, mask_check: bool = True):
         super().__init__()
-        self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
 
     def forward(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
@@ -178,7 +188,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
-        self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
 
     def forward(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,

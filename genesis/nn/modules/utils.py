@@ -25,6 +25,15 @@ _triple = _ntuple(3, "_triple")
 _quadruple = _ntuple(4, "_quadruple")
 
 
+def _reverse_repeat_tuple(t: Iterable[Any], n: int) -> tuple[Any, ...]:
+    """Each of the numbers n times, the last one first: what `pad` takes.
+
+    >>> _reverse_repeat_tuple((1, 2), 2)
+    (2, 2, 1, 1)
+    """
+    return tuple(x for x in reversed(tuple(t)) for _ in range(n))
+
+
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
     """Take a prefix off the names of a state, in place: of one that a wrapper saved.
 
