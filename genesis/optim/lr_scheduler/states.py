@@ -49,7 +49,7 @@ def is_like(value: Any, own: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(isinstance(x, Real) for x in value)
     if isinstance(own, (list, tuple)):
         return isinstance(value, (list, tuple))
-    if own is None or value is None or isinstance(own, TensorBase):  # what is not known yet may become anything
+    if own is None or isinstance(own, TensorBase):  # what is not known yet may become anything
         return is_plain(value)
     return isinstance(value, Real) and value == value
 

@@ -34,16 +34,18 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 def default_convert(data: Any) -> Any:
     """A sample without a batch: arrays become tensors, tuples lists, as torch's; all else stays."""
-    return converted(data, as_tensor)
+    return converted(data, as_tensor, tuples=list)
 
 
-def converted(data: Any, make: Callable[[Any], Tensor]) -> Any:
-    """`default_convert`, where `make` makes tensors of arrays."""
+def converted(data: Any, make: Callable[[Any], Tensor],
+              tuples: type[list[Any]] | type[tuple[Any, ...]] = tuple) -> Any:
+    """The structure with tensors, which `make` makes, for its arrays and numbers of numpy's."""
     import numpy as np
+
     def change(x: Any) -> Any:
         of_numbers = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.dtype.kind not in "SUO")
         return make(x) if of_numbers else x
-    return rebuilt(data, change, tuples=list)
+    return rebuilt(data, change, tuples)
 
 
 def stacked(batch: Sequence[Any], learnt: bool = False) -> Any:

@@ -44,7 +44,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """The rows of tensors: sample i is (tensor[i], …).
 
     Raises:
-        ValueError: the tensors have unequal numbers of rows.
+        AssertionError: the tensors have unequal numbers of rows.
 
     >>> import genesis
     >>> TensorDataset(genesis.arange(3), genesis.ones(3, 2))[1]
@@ -54,7 +54,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     def __init__(self, *tensors: Tensor):
         if len({tensor.shape[0] for tensor in tensors}) > 1:
             raise AssertionError("TensorDataset: size mismatch between tensors: "
-                             + ", ".join(str(tuple(tensor.shape)) for tensor in tensors))
+                                 + ", ".join(str(tuple(tensor.shape)) for tensor in tensors))
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:

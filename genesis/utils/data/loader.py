@@ -253,7 +253,7 @@ class DataLoader(Suggesting, Generic[Sample]):
         if isinstance(batch, _Stacked):
             return converted(batch.data, make)
         found = batch if self._stays_here else as_tensors(batch, make)
-        return converted(found, make) if self.collate_fn is default_convert else found
+        return converted(found, make, tuples=list) if self.collate_fn is default_convert else found
 
     def _made_here(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
         source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
