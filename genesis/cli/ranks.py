@@ -51,7 +51,7 @@ class Ranks:
     @property
     def shares(self) -> int:
         """How many shares a batch has."""
-        return self.sizes["dp"] * self.sizes["fsdp"]
+        return shares_of(self.sizes)
 
     @property
     def saves(self) -> bool:
@@ -158,6 +158,25 @@ def sizes_of(mesh: str) -> Sizes:
                              "fsdp=N shards parameters, tp=N shares out layers; several are dp=2,fsdp=2,tp=2")
         found[name] = int(size)
     return {name: size or 1 for name, size in found.items()}
+
+
+def shares_of(sizes: Sizes) -> int:
+    """How many shares a batch has."""
+    return sizes["dp"] * sizes["fsdp"]
+
+
+def check_rows(batch: int, sizes: Sizes) -> None:
+    """Refuse a batch whose rows cannot be shared out.
+
+    Raises:
+        ValueError: their number is no multiple of that of the shares.
+
+    >>> check_rows(3, sizes_of("dp=2"))
+    Traceback (most recent call last):
+    ValueError: batch = 3 rows cannot be shared out evenly over 2 ranks
+    """
+    if batch % shares_of(sizes):
+        raise ValueError(f"batch = {batch} rows cannot be shared out evenly over {shares_of(sizes)} ranks")
 
 
 def is_started() -> bool:

@@ -72,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(path: Path, mesh: str | None) -> int:
     from genesis.cli.run_config import read_config
     config, sizes = read_config(path), ranks.sizes_of(mesh) if mesh else {}
+    if mesh:
+        ranks.check_rows(config.batch, sizes)  # before any of them starts
     if mesh and not ranks.is_started():
         return ranks.start(["train", str(path), "--mesh", mesh], math.prod(sizes.values()))
     here = ranks.join(sizes) if mesh else ranks.ALONE
@@ -124,8 +126,6 @@ def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
     config = resolved(config)
     genesis.manual_seed(config.seed)
     data = config.data
-    if config.batch % here.shares:
-        raise ValueError(f"batch = {config.batch} rows cannot be shared out evenly over {here.shares} ranks")
     rows = TokenWindows(data.train, data.context, data.documents)
     model = build_model(config.model, rows.folder.vocab_size, config.device, rows.folder.end_id)
     if model.spec.vocab_size < rows.folder.vocab_size:
