@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 from calls import counts, ramp, values
+from stops import stopped
 
 import genesis
 import genesis.nn.functional as F
@@ -132,10 +131,6 @@ def test_a_state_that_is_carried_in_a_buffer_under_no_grad() -> None:
 
 # What a run on stand-ins leaves
 
-class Stop(BaseException):
-    """What a user's Ctrl-C raises."""
-
-
 @pytest.mark.parametrize("each", [97, pytest.param(5, marks=pytest.mark.sweep)])
 def test_an_exception_at_any_line_of_a_run_on_stand_ins_leaves_the_net(each: int) -> None:
     """Every such line, each once. What the captured call has written is pending then."""
@@ -149,39 +144,17 @@ def interrupted(at: int) -> int:
     """Train with an exception at the `at`-th line that a run on stand-ins comes to; returns how many it came to."""
     beside = Beside()
     beside.same(7)
-    seen: set[tuple[str, int]] = set()
-    inside = symbolic_call.SymbolicCall.__init__.__code__
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        below: FrameType | None = frame
-        while below is not None and below.f_code is not inside:
-            below = below.f_back
-        if below is None:
-            return trace
-        place = frame.f_code.co_filename, frame.f_lineno
-        if event == "line" and place not in seen:
-            seen.add(place)
-            if len(seen) - 1 == at:
-                raise Stop
-        return trace
     x = ramp(9, 4) / 20
     genesis.set_rng_state(beside.draws[0])
     beside.nets[0](x)  # the call is done, and its result is lost
     beside.draws[0] = genesis.get_rng_state()
     genesis.set_rng_state(beside.draws[1])
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        beside.compiled(x)
-    except Stop:
-        pass
-    finally:
-        sys.settrace(before)
+    lines = stopped(lambda: beside.compiled(x), symbolic_call.SymbolicCall.__init__.__code__, at)
     beside.draws[1] = genesis.get_rng_state()
     assert values([*beside.nets[1].buffers(), beside.draws[1]]) == values([*beside.nets[0].buffers(), beside.draws[0]])
     for rows in (9, 12, 5):
         beside.same(rows)
-    return len(seen)
+    return lines
 
 
 OTHER = genesis.zeros(4)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from calls import counts, ramp, values
+from stops import stopped
 
 import genesis
 import genesis.nn.functional as F
@@ -357,10 +357,6 @@ def state_of(net: Any, optimizer: Any) -> Any:
             [optimizer.state[p]["step"] for p in net.parameters()], genesis.default_generator.__reduce__())
 
 
-class Stop(BaseException):
-    """What a user's Ctrl-C raises."""
-
-
 @pytest.mark.parametrize("each", [173, pytest.param(5, marks=pytest.mark.sweep)])
 def test_an_exception_at_any_line_of_a_run_on_stand_ins_leaves_the_step(each: int) -> None:
     """Every such line of Genesis' and of the user's, each once."""
@@ -374,35 +370,13 @@ def interrupted(at: int) -> int:
     """Train with an exception at the `at`-th line that a run on stand-ins comes to; returns how many it came to."""
     beside = Beside(lambda: made(Rows, adamw))
     beside.same(ramp(7, 4) / 20)
-    seen: set[tuple[str, int]] = set()
-    inside = symbolic_call.SymbolicCall.__init__.__code__
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        below: FrameType | None = frame
-        while below is not None and below.f_code is not inside:
-            below = below.f_back
-        if below is None:
-            return trace
-        place = frame.f_code.co_filename, frame.f_lineno
-        if event == "line" and place not in seen:
-            seen.add(place)
-            if len(seen) - 1 == at:
-                raise Stop
-        return trace
     x = ramp(9, 4) / 20
     beside.plain(x)
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        beside.compiled(x)
-    except Stop:
-        pass
-    finally:
-        sys.settrace(before)
+    lines = stopped(lambda: beside.compiled(x), symbolic_call.SymbolicCall.__init__.__code__, at)
     assert trained(beside.own_net, beside.own_optimizer) == trained(beside.net, beside.optimizer)
     for rows in (9, 12, 5):
         beside.same(ramp(rows, 4) / 20)
-    return len(seen)
+    return lines
 
 
 OTHER = nn.Parameter(ramp(4))
