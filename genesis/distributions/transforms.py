@@ -194,11 +194,11 @@ class StickBreakingTransform(Transform):
 
     def forward_shape(self, shape: Any) -> Any:
         """One class more."""
-        return genesis.Size((*shape[:-1], shape[-1] + 1))
+        return (*shape[:-1], shape[-1] + 1)
 
     def inverse_shape(self, shape: Any) -> Any:
         """One class less."""
-        return genesis.Size((*shape[:-1], shape[-1] - 1))
+        return (*shape[:-1], shape[-1] - 1)
 
 
 class LowerCholeskyTransform(Transform):

@@ -131,3 +131,14 @@ def test_vector_and_back() -> None:
     assert_same(ours[0], theirs[0] * 2)
     with pytest.raises(RuntimeError, match="20 elements"):
         utils.vector_to_parameters(vector[1:], ours)
+
+
+def test_a_packed_sequence_is_cast_and_asked_as_torchs():
+    for T in (genesis, torch):
+        packed = T.nn.utils.rnn.pack_sequence([T.tensor([1.5, 2.5]), T.tensor([3.0])])
+        for name, dtype in {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32",
+                            "short": "int16", "char": "int8", "byte": "uint8"}.items():
+            cast = getattr(packed, name)()
+            assert cast.data.dtype is getattr(T, dtype) and cast.batch_sizes.tolist() == [2, 1], name
+            assert type(cast) is type(packed)
+        assert not packed.is_pinned() and not packed.is_cuda

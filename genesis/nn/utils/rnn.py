@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -63,12 +64,44 @@ class PackedSequence(_Fields):
         """The packed sequence in float64."""
         return self._replace(data=self.data.double())
 
+    def half(self) -> PackedSequence:
+        """The packed sequence in float16."""
+        return self._replace(data=self.data.half())
+
+    def long(self) -> PackedSequence:
+        """The packed sequence in int64."""
+        return self._replace(data=self.data.long())
+
+    def int(self) -> PackedSequence:
+        """The packed sequence in int32."""
+        return self._replace(data=self.data.int())
+
+    def short(self) -> PackedSequence:
+        """The packed sequence in int16."""
+        return self._replace(data=self.data.short())
+
+    def char(self) -> PackedSequence:
+        """The packed sequence in int8."""
+        return self._replace(data=self.data.char())
+
+    def byte(self) -> PackedSequence:
+        """The packed sequence in uint8."""
+        return self._replace(data=self.data.byte())
+
+    def pin_memory(self) -> PackedSequence:
+        """The packed sequence in page-locked memory."""
+        return self._replace(data=self.data.pin_memory())
+
+    def is_pinned(self) -> bool:
+        """Whether the elements are in page-locked memory."""
+        return bool(self.data.is_pinned())
+
     @property
     def is_cuda(self) -> bool:
         """Whether the elements are on a GPU."""
         return self.data.is_cuda
 
-    def lengths(self) -> list[int]:
+    def lengths(self) -> list[builtins.int]:
         """The lengths of the sequences, the longest first."""
         sizes = self.batch_sizes.tolist()
         return [sum(size > i for size in sizes) for i in range(sizes[0])] if sizes else []
