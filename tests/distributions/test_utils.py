@@ -63,7 +63,7 @@ def of_the_users(T: Any) -> list[Any]:
         first = made.logits
     first.sum().backward()
     with pytest.raises(ValueError, match="scale"):
-        Cut(0.0, -1.0)
+        Cut(0.0, -1.0, validate_args=True)
     assert isinstance(Cut.logits, property)
     return [made.scale, made.batch_shape, made.rsample((3,)), first.detach(), made.logits is first, made.times,
             loc.grad, repr(made)]
