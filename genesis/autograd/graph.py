@@ -10,7 +10,7 @@ from genesis.autograd.backward_engine import at_end, content
 from genesis.frontend.boundaries import RemovableHandle
 from genesis.frontend.state import state
 from genesis.ir.graph import apply
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op
 from genesis.ir.ops import control, movement
 from genesis.ir.suggest import suggesting
 
@@ -19,6 +19,7 @@ _NAMES: Final = {
     "take": "IndexSelect", "assign": "CopySlices", "sdpa": "ScaledDotProductAttention", "cross_entropy": "NllLoss",
     "linear": "Addmm", "layer_norm": "NativeLayerNorm", "group_norm": "NativeGroupNorm",
     "batch_norm": "NativeBatchNorm", "max": "Amax", "min": "Amin", "recompute": "Checkpoint", "leave": "Checkpoint",
+    "call": "CompiledFunction",
 }
 """Op → torch's name, where it is another. One op here can be several of torch's: a view is a `reshape` or `permute`."""
 
@@ -33,20 +34,21 @@ class GradFn:
     (<SumBackward0>, <ExpBackward0>, True)
     """
 
-    def __init__(self, node: Node):
+    def __init__(self, node: Node, made_by: Op | None = None):
+        """`made_by`: the op of a result whose graph a backward has released."""
         while node.op is control.item or node.op is control.overwritten:
             inner = node.inputs[0]
             node = apply(inner.attrs[0], inner.inputs)[node.attrs[0]] if inner.op is control.call else inner
-        self._node = node
+        self._node, self._op = node, made_by or node.op
         self.__class__ = _class_named(self.name())
 
     def name(self) -> str:
         """torch's name of the op, such as MulBackward0, where torch has one op for it."""
         boundary = _boundary(self._node)
-        if boundary is not None:
+        if boundary is not None and self._op is self._node.op:
             function = getattr(boundary, "function", type(boundary))
             return f"{function.__name__}Backward"
-        name = self._node.op.name
+        name = self._op.name
         return _NAMES.get(name, "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
 
     @property

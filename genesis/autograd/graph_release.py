@@ -15,8 +15,11 @@ from genesis.frontend.views import Layout
 from genesis.ir.backward_reads import places_read
 from genesis.ir.graph import apply
 from genesis.ir.memos import counted
-from genesis.ir.node import Node, make
+from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import control
+
+computed_by: Final[weakref.WeakKeyDictionary[Any, Op]] = weakref.WeakKeyDictionary()
+"""A storage whose graph was released → the op that computed it, which its tensor is printed with."""
 
 
 def release_graph(tensor: Any) -> None:
@@ -36,6 +39,7 @@ def release_graph(tensor: Any) -> None:
     if state.session is not None and (running := session.active()) is not None:
         running.freed.append(node)
     tensor.leaf = FREED
+    computed_by[storage] = _made_by(node)
     if detached is not None:
         detached.history = None
         return
@@ -47,6 +51,13 @@ def release_graph(tensor: Any) -> None:
         value.buffer = node.buffer
     if storage._node is node:  # no other thread wrote to it meanwhile
         storage._node = value
+
+
+def _made_by(node: Node) -> Op:
+    """The op that computed a value: not the choice among its results, nor that of what it was written over."""
+    while node.op is control.item or node.op is control.overwritten:
+        node = node.inputs[0]
+    return node.op
 
 
 def holds_values(root: Node) -> bool:

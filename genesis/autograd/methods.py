@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from genesis.autograd.backward_engine import content
 from genesis.autograd.gradients import backward
 from genesis.autograd.graph import GradFn
+from genesis.autograd.graph_release import computed_by
 from genesis.autograd.hooks import register_hook, register_post_accumulate_grad_hook, retain_grad
 from genesis.frontend.layouts import computed_as
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.tensor import install
 from genesis.frontend.views import Layout
 
@@ -29,7 +30,8 @@ class AutogradMethods(TensorBase):
         if self.is_leaf:
             return None
         node = content(self)
-        return GradFn(computed_as(node) if isinstance(self.part, Layout) else node)
+        made_by = computed_by.get(self.storage) if self.leaf == FREED else None
+        return GradFn(computed_as(node) if isinstance(self.part, Layout) else node, made_by)
 
     def backward(self: Any, gradient: Tensor | None = None, retain_graph: bool | None = None,
                  create_graph: bool = False, inputs: Any = None) -> None:

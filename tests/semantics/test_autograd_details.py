@@ -454,6 +454,17 @@ def what_computed_a_value(T, nn, optim, np):
 
 
 @program
+def a_freed_result_is_printed_as_before(T, nn, optim, np):
+    x = leaves(T)(1.0, 2.0)
+    losses = [-(x * x).mean(), x.exp().sum(), (x * 2).max(0)[0]]
+    names = [loss.grad_fn.name() for loss in losses]
+    assert losses[0].item() == -2.5
+    for loss in losses:
+        loss.backward()
+    return names[:2], [loss.grad_fn.name() for loss in losses[:2]], repr(losses[0]), losses[2].grad_fn is not None
+
+
+@program
 def what_computed_a_functions_result(T, nn, optim, np):
     class Square(T.autograd.Function):
         @staticmethod
