@@ -148,15 +148,17 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     """The tensors, of one shape, along a new dimension `dim`."""
     if not tensors:
         raise failure("stack", "expected a non-empty list of tensors")
-    shapes = [x.spec.shape for x in tensors]
-    first = shapes[0]
-    for other in shapes:
-        if other != first:
-            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(other)}",
-                          [(f"tensor {i}", x) for i, x in enumerate(tensors)],
-                          hint="cat, along a dimension that exists")
+    kind, alike = tensors[0].spec, True
+    first = kind.shape
+    for x in tensors:
+        if x.spec is not kind:
+            alike, other = False, x.spec.shape
+            if other != first:
+                raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(other)}",
+                              [(f"tensor {i}", x) for i, x in enumerate(tensors)],
+                              hint="cat, along a dimension that exists")
     at = axis_in("stack", dim, len(first) + 1)
-    dtype, shape = result_type(*tensors), (*first[:at], 1, *first[at:])
+    dtype, shape = kind.dtype if alike else result_type(*tensors), (*first[:at], 1, *first[at:])
     parts = tuple([make(m.reshape, (cast(read(x), dtype),), (shape,)) for x in tensors])
     return into(out, wrap(emit(m.concat, parts, (at,))))
 
