@@ -64,7 +64,7 @@ MOST_PROGRAMS: Final = 2048
 SIXTH: Final = 33_600
 """Bytes of shared memory of a program of which six are on a multiprocessor, if Triton's own are 4 KiB."""
 
-FEW_REGISTERS: Final = 80
+FEW_REGISTERS: Final = (1 << 16) // (6 * THREADS) // 8 * 8
 """Maximum registers of a thread where shared memory has room for six programs; else `REGISTERS`, for five."""
 
 ENOUGH_EACH: Final = 16
