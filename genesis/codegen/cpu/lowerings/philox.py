@@ -48,13 +48,20 @@ def blocks(counters: int, seed: int, draw: int, use: Callable[[int, Words], None
 
     def run(own: Any) -> None:
         for start in own:
-            words = _rounds(min(BLOCK, counters - start), start, draw, keys)
-            use(start, tuple([torch.from_numpy(word.view(np.int64)) for word in words]))  # type: ignore[arg-type]
+            even, odd = _rounds(min(BLOCK, counters - start), start, draw, keys)
+            use(start, tuple([torch.from_numpy(word.view(np.int64))  # type: ignore[arg-type]
+                              for word in (even[0], odd[0], even[1], odd[1])]))
 
     if workers < 2:
         run(starts)
     else:
         list(_threads().map(run, [starts[i::workers] for i in range(workers)]))
+
+
+def words_in_pairs(counters: int, seed: int, draw: int) -> tuple[Tensor, Tensor]:
+    """Words 0 and 2 of counters (0, ...), draw, and words 1 and 3, each pair as a tensor (2, counters): for few."""
+    even, odd = _rounds(counters, 0, draw, _keys(seed))
+    return torch.from_numpy(even.view(np.int64)), torch.from_numpy(odd.view(np.int64))
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -72,8 +79,8 @@ def _keys(seed: int) -> tuple[np.ndarray, ...]:
     return tuple([np.array([[low + i * _W0 & LOW], [high + i * _W1 & LOW]], np.uint64) for i in range(10)])
 
 
-def _rounds(count: int, start: int, draw: int, keys: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """The four words after ten rounds of counters from `start` on."""
+def _rounds(count: int, start: int, draw: int, keys: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The words after ten rounds of counters from `start` on: 0 and 2, and 1 and 3."""
     even, odd, product = np.empty((3, 2, count), np.uint64)
     first = start & LOW
     even[0] = np.arange(first, first + count, dtype=np.uint64)  # BLOCK divides 2^32: no carry
@@ -87,5 +94,5 @@ def _rounds(count: int, start: int, draw: int, keys: tuple[np.ndarray, ...]) -> 
         np.bitwise_xor(even, key, even)
         np.bitwise_and(even, _MASK, even)
         odd, product = product, odd
-    np.bitwise_and(odd, _MASK, odd)
-    return even[0], odd[1], even[1], odd[0]
+    np.bitwise_and(odd[::-1], _MASK, product)
+    return even, product

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.philox import LOW, blocks
+from genesis.codegen.cpu.lowerings.philox import LOW, blocks, words_in_pairs
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.ir.ops.random import DIGITS
 from genesis.ir.types import DType, float64
 
 Outs = tuple[Tensor, ...]
 
+FEW: Final = 512
+"""Counters up to which calls take longer than what they do: their words go in pairs, in half of the calls. Of more than
+some thousand, rows of two neighbours would be written one by one."""
+
 
 def fill(out: Tensor, seed: int, draw: int, words: int, write: Callable[..., None]) -> None:
     """Call write(part, *its words) for parts of a flat tensor whose elements take `words` words each.
 
-    A counter's four words serve 4 / words neighbours, so a part is every second or fourth element of a block.
+    A counter's four words serve 4 / words neighbours, so a part is every second or fourth element of a block; of few
+    elements it is two of these, as a matrix of two rows.
     """
     sharing = 4 // words
+    if out.numel() <= FEW * sharing and words < 4:
+        _fill_few(out, int(seed), int(draw), words, write)
+        return
 
     def use(start: int, found: tuple[Tensor, ...]) -> None:
         own = out[start * sharing:(start + found[0].numel()) * sharing]
@@ -32,6 +40,21 @@ def fill(out: Tensor, seed: int, draw: int, words: int, write: Callable[..., Non
             write(part, *[word[:part.numel()] for word in found[i * words:(i + 1) * words]])
 
     blocks(-(-out.numel() // sharing), int(seed), int(draw), use)
+
+
+def _fill_few(out: Tensor, seed: int, draw: int, words: int, write: Callable[..., None]) -> None:
+    sharing = 4 // words
+    counters = -(-out.numel() // sharing)
+    even, odd = words_in_pairs(counters, seed, draw)
+    whole = out if out.numel() == counters * sharing else out.new_empty(counters * sharing)
+    if words == 1:
+        neighbours = whole.view(counters, 2, 2)
+        write(neighbours[..., 0].T, even)
+        write(neighbours[..., 1].T, odd)
+    else:
+        write(whole.view(counters, 2).T, even, odd)
+    if whole is not out:
+        out.copy_(whole[:out.numel()])
 
 
 def philox(out: np.ndarray, seed: int, draw: int, word: int, words: int = 1) -> None:
