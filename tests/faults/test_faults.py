@@ -65,7 +65,7 @@ def test_a_few_signals(program: str) -> None:
     check(count_signals(program, "cpu", 25), False)
 
 
-OPCODE_PARTS = {"second length": 48, "second length in training": 48, "third length in training": 24}
+OPCODE_PARTS = {"second length": 48, "second length in training": 48, "third length in training": 24, "second size": 48}
 """Parts of the opcodes of programs that run anew on stand-ins after each fault (30 to 50 ms each, up to 77,000): about
 a minute each."""
 

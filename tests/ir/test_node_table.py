@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
+
 import genesis
 from genesis.engine.plan_lookup import last_plan
 from genesis.ir import OPS, literal, make
@@ -69,10 +71,11 @@ def test_equal_values_of_two_tensors_are_computed_once() -> None:
     assert [call.label.split()[0] for call in plan.plan.steps if isinstance(call, Call)].count("exp") == 1
 
 
-def test_equal_numbers_are_one_node_until_it_ends() -> None:
-    before = len(nodes._table)
+def test_equal_numbers_are_one_node_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_apart", False)  # an endless loop of a test before may have asked for it
     first = nodes.number(0.8125)
-    assert nodes.number(0.8125) is first and first.type.weak and len(nodes._table) == before + 1
+    assert nodes.number(0.8125) is first and first.type.weak and (first.op, first.attrs) in nodes._table
     assert nodes.number(0.0) is not nodes.number(0.0)
+    key = first.op, first.attrs
     del first
-    assert len(nodes._table) == before
+    assert key not in nodes._table
