@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     """What an op has as an attribute; its type rule says which."""
 
 
+FLOAT_ATTRIBUTES: Final = frozenset({
+    "alpha", "beta", "bound", "correction", "delta", "eps", "input_scale", "label_smoothing", "least", "most",
+    "norm_type", "p", "rtol", "scale", "slope", "threshold", "value"})
+"""Names of attributes that may be floats."""
+
+
 class Op:
     """One operation's whole meaning. Rows are made in `genesis/ir/ops/`.
 
@@ -78,11 +84,12 @@ class Op:
             the user's program would catch one of these it is computed as it is recorded.
         differentiable: a gradient can flow through: the op has a vjp, or a decomposition to
             differentiate instead.
+        has_floats: some attribute may be a float, whose sign matters where it is 0.
     """
 
     __slots__ = ("associative", "attrs", "autocast", "commutative", "decompose", "defaults", "differentiable", "doc",
-                 "in_place", "infer", "kind", "name", "number", "opaque", "placed", "raises", "reference", "rounds",
-                 "samples", "ulp", "vjp", "weight")
+                 "has_floats", "in_place", "infer", "kind", "name", "number", "opaque", "placed", "raises",
+                 "reference", "rounds", "samples", "ulp", "vjp", "weight")
 
     def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
                  defaults: Mapping[str, Attr] | None = None, vjp: Callable | None = None,
@@ -102,6 +109,7 @@ class Op:
         self.rounds, self.autocast, self.in_place = rounds, autocast, in_place
         self.opaque, self.associative, self.placed, self.raises = opaque, associative, placed, raises
         self.differentiable = (vjp is not None or decompose is not None) if differentiable is None else differentiable
+        self.has_floats = not FLOAT_ATTRIBUTES.isdisjoint(attrs)
         if name in OPS:
             raise ValueError(f"op {name!r} is registered twice")
         OPS[name] = self
@@ -131,6 +139,40 @@ def op_named(name: str) -> Op:
         return OPS[name]
     except KeyError:
         raise ValueError(f"no op is named {name!r}") from None
+
+
+class SignedAttributes(tuple):
+    """Attributes with -0.0 among them. 0.0 == -0.0 would make nodes and programs equal that differ in a sign: these are
+    equal to no attributes but those with -0.0 in the same places, as they are in every key."""
+
+    __slots__ = ()
+
+    def _signs(self) -> list[int]:
+        return [at for at, x in enumerate(self) if is_negative_zero(x)]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SignedAttributes) and tuple.__eq__(self, other) and self._signs() == other._signs()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((tuple.__hash__(self), "signed"))
+
+
+def is_negative_zero(x: object) -> bool:
+    """Whether this is -0.0, which equals 0.0 and is another value."""
+    return isinstance(x, float) and x == 0 and math.copysign(1.0, x) < 0
+
+
+def told_apart(attrs: tuple) -> tuple:
+    """Attributes that are equal only to those that mean the same: `SignedAttributes` where one is -0.0, and one object
+    for all NaNs, which would be equal to no others."""
+    for x in attrs:
+        if isinstance(x, float) and (x == 0 or x != x):
+            attrs = tuple([math.nan if x.__class__ is float and x != x else x for x in attrs])
+            return SignedAttributes(attrs) if any(map(is_negative_zero, attrs)) else attrs
+    return attrs
 
 
 class Node:
@@ -309,6 +351,8 @@ next_node_number: Final = count(1).__next__
 
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
     """The node `op(inputs)` with these attributes: the existing one, unless it is a tensor's own, or a new one."""
+    if op.has_floats:
+        attrs = told_apart(attrs)
     key: tuple
     if (count := len(inputs)) == 1:  # a third of the time of a `map`, and most nodes have few operands
         a, = inputs
@@ -384,6 +428,8 @@ def make_apart(op: Op, inputs: tuple[Node, ...], attrs: tuple = (),
     operands: no equal node is looked for, and none will be found that is this one. Such a node is its tensor's own
     (`Node.shown`), so the table would hold it for nothing: half a microsecond to make and free one, and a third of the
     objects that Python's collector counts (`benchmarks/recording.py`)."""
+    if op.has_floats:
+        attrs = told_apart(attrs)
     type_key = ((op, attrs, inputs[0].type, inputs[1].type) if len(inputs) == 2 else
                 (op, attrs, inputs[0].type) if len(inputs) == 1 else (op, attrs, *[x.type for x in inputs]))
     result = _result_types.get(type_key)
@@ -435,7 +481,7 @@ def literal(value: bool | int | float) -> Node:
     >>> literal(2.0).type
     f64~[]
     """
-    if type(value) is float and value == 0 and str(value) == "-0.0":  # 0.0 == -0.0 would make them one node
+    if value.__class__ is float and is_negative_zero(value):
         return OPS["neg"](literal(0.0))
     if value != value:
         value = math.nan  # NaN differs from NaN, but this object is itself: one node

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from math import copysign
 from operator import attrgetter, call, getitem, is_, itemgetter
 from typing import Any
 
@@ -63,7 +64,6 @@ class Checks:
         self._slowly_absent: list[tuple[Any, frozenset[str]]] = []
         self._cells: list[tuple[Any, Any, str]] = []
         self._containers: list[tuple[Any, tuple, str]] = []
-        self._sets: list[tuple[Any, Any]] = []
         self._spans: list[tuple[Any, int]] = []
         self._kinds: list[tuple[Any, type]] = []
         self._slow_kinds: list[tuple[Any, type]] = []
@@ -119,7 +119,7 @@ class Checks:
         self._cells.append((cell, value, name))
 
     def container(self, value: Any, copy: Any, name: str = "") -> None:
-        """Check that a list or dictionary has these items in this order, or a set these elements."""
+        """Check that a list, dictionary or set has these items in this order, which a loop over a set follows, too."""
         if (id(value), APPENDED) in self._slots:  # nobody reads what is in a list that is only appended to
             return
         if self._slots and (left := self._slots_in(value, copy)) is not None:
@@ -127,9 +127,7 @@ class Checks:
         elif isinstance(value, dict):
             self._containers.append((value, tuple(copy), name))
             self._containers.append((value.values(), tuple(copy.values()), name))
-        elif isinstance(value, (set, frozenset)):
-            self._sets.append((value, frozenset(copy)))
-        elif isinstance(value, list):
+        elif isinstance(value, (list, set, frozenset)):
             self._containers.append((value, copy, name))
 
     def _slots_in(self, value: Any, copy: Any) -> Callable[[], bool] | None:
@@ -240,9 +238,6 @@ class Checks:
             return False
         if list(map(len, self._sized)) != self._lengths or not all(map(call, self._disjoint, self._absent_names)):
             return False
-        for now, before in self._sets:
-            if now != before:
-                return False
         for check in self._more:
             if not check():
                 return False
@@ -372,10 +367,26 @@ def _same_items(value: list[Any], copy: tuple, items: frozenset[int]) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether both are the same object, or equal plain values of one type (0.0 and -0.0 are two values)."""
-    return a is b or (type(a) is type(b) and (
-        (isinstance(a, SIMPLE) and (a == b or (a != a and b != b)) and (type(a) is not float or repr(a) == repr(b)))
-        or (type(a) is tuple and len(a) == len(b) and all(map(same, a, b)))))
+    """Whether both are the same object, or plain values of one type that no program tells apart: 0.0 and -0.0 are
+    equal and two values, as are empty ranges that begin elsewhere."""
+    kind = type(a)
+    if a is b or kind is not type(b):
+        return a is b
+    if kind is tuple:
+        return len(a) == len(b) and all(map(same, a, b))
+    if kind is slice or kind is range:
+        return all(map(same, _ends(a), _ends(b)))
+    return isinstance(a, SIMPLE) and (a == b or (a != a and b != b)) and _signs(a) == _signs(b)
+
+
+_ends = attrgetter("start", "stop", "step")
+
+
+def _signs(value: Any) -> tuple[float, ...]:
+    """The signs of a float and of the parts of a complex number, of zeros and classes that derive from these, too."""
+    if isinstance(value, float):
+        return (copysign(1.0, value),)
+    return (copysign(1.0, value.real), copysign(1.0, value.imag)) if isinstance(value, complex) else ()
 
 
 def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool) -> bool:

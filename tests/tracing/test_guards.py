@@ -422,7 +422,18 @@ def test_an_element_that_a_set_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     pair.same(ramp(2))
 
 
-@pytest.mark.parametrize("before, after", [(0.0, -0.0), (1, True), (1, 1.0), (0, False)])
+class Gain(float):
+    """A float of the user's."""
+
+
+EQUAL = [(0.0, -0.0), (1, True), (1, 1.0), (0, False), (np.float64(0.0), np.float64(-0.0)), (Gain(0.0), Gain(-0.0)),
+         (0j, -0j), (complex(0.0, 1.0), complex(-0.0, 1.0)), (np.float64(1.0), 1.0),
+         (np.float32(0.0), np.float32(-0.0)),
+         (range(0), range(1, 1)), (range(0, 5, 9), range(0, 1, 1)), (slice(0.0), slice(-0.0)), ((0.0, 1), (-0.0, 1))]
+"""Values that are equal, and that a program can tell apart."""
+
+
+@pytest.mark.parametrize("before, after", EQUAL)
 def test_equal_numbers_that_are_not_the_same(before: Any, after: Any) -> None:
     number = before
 
@@ -431,6 +442,36 @@ def test_equal_numbers_that_are_not_the_same(before: Any, after: Any) -> None:
     pair = Pair(f)
     pair.settle(ramp(2))
     number = after
+    pair.same(ramp(2))
+
+
+@pytest.mark.parametrize("before, after", [pair for pair in EQUAL if not isinstance(pair[0], slice)])
+def test_an_equal_element_of_a_set_that_is_not_the_same(before: Any, after: Any) -> None:
+    chosen = {before}
+
+    def f(x: Any) -> Any:
+        return x * 2 if repr(next(iter(chosen))) == repr(before) else x * 3
+    pair = Pair(f)
+    pair.settle(ramp(2))
+    chosen.clear()
+    chosen.add(after)
+    pair.same(ramp(2))
+
+
+def test_a_set_whose_elements_come_in_another_order() -> None:
+    chosen = {8, 0}
+    order = list(chosen)
+
+    def f(x: Any) -> Any:
+        for value in chosen:
+            x = x * 2 + value
+        return x
+    pair = Pair(f)
+    pair.settle(ramp(2))
+    chosen.clear()
+    for value in (0, 8) if order == [8, 0] else (8, 0):
+        chosen.add(value)
+    assert list(chosen) != order, "equal hashes modulo the table's size come in the order in which they were added"
     pair.same(ramp(2))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.codegen.cuda import lowerings
+from genesis.ir.node import is_negative_zero
 from genesis.ir.sym_int import SymInt, literal_value
 from genesis.ir.types import DType, float32, int32, int64, uint8
 from genesis.passes.fusion.index_map import Atom, Expr
@@ -15,12 +16,19 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
 
     >>> literal(0.5, float32), literal(0.5, float32, inline=True)
     ('tl.full((), 0.5, tl.float32)', '0.5')
+
+    Triton takes the number -0.0 for 0:
+
+    >>> literal(-0.0, float32)
+    '(tl.full((), 0.0, tl.float32) * -1.0)'
     """
     if isinstance(number, SymInt):  # an argument of the kernel
         text = str(number) if isinstance(number.value, int) else _quotient(number)
         return f"tl.full((), {text}, {lowerings.triton_type(dtype)})"
     if dtype.kind == "float":
         value = float(number)
+        if is_negative_zero(value):
+            return f"({literal(0.0, dtype)} * -1.0)"
         text = repr(value) if math.isfinite(value) else f'float("{value}")'
     else:
         text = repr(int(number) % 2**8 if dtype is uint8 else int(number))

@@ -20,7 +20,7 @@ from typing import Any, Final
 from genesis.codegen.cuda.build_kernel import Builder, NotFusable, deep_recursion
 from genesis.codegen.cuda.index_arithmetic import index_expression, known_comparison
 from genesis.codegen.cuda.kernel_ir import Apply, Column, Constant, Fold, Kernel, Load, Select, Statement, Store, Value
-from genesis.ir.node import Node
+from genesis.ir.node import Node, is_negative_zero
 from genesis.ir.ops.movement import pad, reshape
 from genesis.ir.ops.pointwise import cast, mul
 from genesis.ir.ops.splits import reduce_splits
@@ -286,7 +286,7 @@ class _Unrolled(Builder):
         if node.op is reshape:
             operand = node.inputs[0]
             return self.value(operand, _reshaped(point, node.shape, operand.shape), bounds)
-        if node.op is pad and node["value"] == 0:
+        if node.op is pad and node["value"] == 0 and not is_negative_zero(node["value"]):
             first, *_ = pieces(node, point)
             inside = self.piece(node, first, (*bounds, *first.bounds))
             loaded = self.makers.get(inside.name)

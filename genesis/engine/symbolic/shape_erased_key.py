@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from genesis.engine.state import MOST_PROGRAMS, Cache
 from genesis.ir.graph import Graph
-from genesis.ir.node import Op
+from genesis.ir.node import Op, SignedAttributes
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
 
@@ -78,7 +78,7 @@ def numbers_of(x: Part) -> Sequence[int]:
 
 def _plain(x: Part) -> bool:
     """Whether remembering it keeps no graph alive."""
-    return all(map(_plain, x)) if x.__class__ is tuple else x.__class__ is not Graph
+    return all(map(_plain, x)) if isinstance(x, tuple) else x.__class__ is not Graph
 
 
 def _part(x: Part, numbers: list[int]) -> Hashable:
@@ -87,7 +87,7 @@ def _part(x: Part, numbers: list[int]) -> Hashable:
     if kind is int or kind is SymInt:
         numbers.append(x)
         return "#"
-    if kind is tuple:
+    if kind is tuple or kind is SignedAttributes:
         return tuple([_part(y, numbers) for y in x])
     if kind is TensorType:
         numbers += x.shape

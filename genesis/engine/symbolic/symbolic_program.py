@@ -259,7 +259,7 @@ def concrete(graph: Graph, number: Callable[..., float] = value_of) -> Graph:
 
 def with_numbers(x: Any, number: Callable[..., float]) -> Any:
     """An attribute or a type with every symbolic size in it replaced by its `number`."""
-    if x.__class__ is tuple:
+    if isinstance(x, tuple):
         return tuple([with_numbers(y, number) for y in x])
     if isinstance(x, TensorType):
         return x.with_shape(with_numbers(x.shape, number)) if not x.weak else x

@@ -203,6 +203,6 @@ def first_numbers(captured: Captured) -> dict[Node, int]:
     total = 0
     for item in captured.key:
         starts.append(total)
-        if item.__class__ is tuple or item.__class__ is TensorType:
+        if isinstance(item, (tuple, TensorType)):
             total += len(numbers_of(item))
     return {node: starts[at + 1] for node, at in captured.op_at.items() if captured.key[at + 1] is node.attrs}
