@@ -29,7 +29,7 @@ def supports(node: Node) -> bool:
         return True
     if node.op.kind == "control":
         return node.op.name == "item"
-    return lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes) is not None
+    return _lowering_for(node) is not None
 
 
 def is_view(node: Node) -> bool:
@@ -61,8 +61,16 @@ def _uses_of(node: Node, operand: Node) -> int:
     return counted[operand]
 
 
+def _lowering_for(node: Node) -> Lowering | None:
+    """`lowering_for` a node; most rows ask for no types."""
+    found = LOWERINGS.get(node.op.name)
+    if found is None or found.supports is None:
+        return found
+    return lowering_for(node.op.name, tuple([x.type for x in node.inputs]), node.attributes)
+
+
 def _row(node: Node) -> Lowering:
-    found = lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes)
+    found = _lowering_for(node)
     assert found is not None, f"no CPU lowering for {node.op.name}"
     return found
 

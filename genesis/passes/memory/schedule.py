@@ -56,9 +56,10 @@ def lower_peak(schedule: Schedule) -> Schedule:
     lives = Lives(schedule)
     given = list(range(len(schedule.groups)))
     candidates = [given, lives.late(given), early := lives.early(), lives.late(early)]
-    best = min(candidates, key=lives.peak)
-    if lives.peak(best) > WORTH_REORDERING * lives.peak(given):
+    peaks = list(map(lives.peak, candidates))
+    if min(peaks) > WORTH_REORDERING * peaks[0]:
         return schedule
+    best = candidates[peaks.index(min(peaks))]
     return replace(schedule, groups=tuple(schedule.groups[i] for i in best))
 
 
