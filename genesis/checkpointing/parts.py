@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -61,12 +60,15 @@ def part_file(name: str, rank: int) -> str:
 def state_of(value: Any) -> Any:
     """An object's `state_dict()`, or itself where it has none, with a `Part` for each tensor that ranks have parts
     of."""
-    state = value.state_dict() if hasattr(value, "state_dict") else value
+    if isinstance(value, Optimizer):
+        state = value.local_state_dict()
+    else:
+        state = value.state_dict() if hasattr(value, "state_dict") else value
     own = _Layouts(value)
 
     def marked(x: Any, keys: Keys) -> Any:
         layout = own.of(keys, None) if getattr(x, "sharding", None) is None else x.sharding
-        return Part(x, layout) if layout is not None and own.is_part(x, layout) else x
+        return Part(x, layout) if layout is not None and isinstance(x, Tensor) and layout.is_part(x) else x
     return mapped(state, marked)
 
 
@@ -74,18 +76,13 @@ class _Layouts:
     """Where the tensors of an object's state are parts of whole ones: parameters, and an optimizer's state of them."""
 
     def __init__(self, value: Any):
-        self._names: dict[Any, Layout] = {}
         self._kind = type(value)
+        named: Sequence[tuple[Any, Any]] = []
         if isinstance(value, Module):
-            named: Sequence[tuple[Any, Any]] = list(value.named_parameters(remove_duplicate=False))
+            named = [(name, getattr(p, "sharding", None)) for name, p in value.named_parameters(remove_duplicate=False)]
         elif isinstance(value, Optimizer):
-            named = list(enumerate(chain.from_iterable(group["params"] for group in value.param_groups)))
-        else:
-            named = []
-        for key, parameter in named:
-            layout = getattr(parameter, "sharding", None)
-            if layout is not None:
-                self._names[key] = layout
+            named = list(enumerate(_state_layouts(value)))
+        self._names = {key: layout for key, layout in named if layout is not None}
 
     def of(self, keys: Keys, shape: tuple[int, ...] | None) -> Layout | None:
         """The layout of what is at a place of the state, where it is a part of a tensor of this shape (of any, if it is
@@ -98,22 +95,22 @@ class _Layouts:
             found = None
         return found if found is None or shape is None or found.shape == shape else None
 
-    def is_part(self, x: Any, layout: Layout) -> bool:
-        """Whether a tensor has the shape of this rank's part: an optimizer's state has other tensors beside."""
-        return isinstance(x, Tensor) and tuple(x.shape) == tuple(last - first for first, last in layout.region())
-
 
 def is_shared(value: Any) -> bool:
     """Whether several ranks have the parts of an object's state."""
     if isinstance(value, Module):
-        return any(_is_cut(p) for p in value.parameters())
+        return any(_is_cut(getattr(p, "sharding", None)) for p in value.parameters())
     if isinstance(value, Optimizer):
-        return any(_is_cut(p) for group in value.param_groups for p in group["params"])
-    return any(isinstance(x, Tensor) and _is_cut(x) for _, x in leaves(value))
+        return any(map(_is_cut, _state_layouts(value)))
+    return any(isinstance(x, Tensor) and _is_cut(getattr(x, "sharding", None)) for _, x in leaves(value))
 
 
-def _is_cut(x: Any) -> bool:
-    layout = getattr(x, "sharding", None)
+def _state_layouts(optimizer: Optimizer) -> list[Layout | None]:
+    """The layout of the state of each parameter, in the order of the groups."""
+    return [optimizer.state_layout(p) for group in optimizer.param_groups for p in group["params"]]
+
+
+def _is_cut(layout: Layout | None) -> bool:
     return layout is not None and layout.mesh.size() > 1
 
 
@@ -149,7 +146,9 @@ class Pieces:
         for file in files:
             stored = load(file, mmap=True)  # what is not needed here is not read
             for path, tensor in stored["tensors"].items():
-                self._found.setdefault(path, []).append((stored["starts"][path], tensor))
+                pieces, starts = self._found.setdefault(path, []), stored["starts"][path]
+                if all(found != starts for found, _ in pieces):  # groups that do not know each other each write all
+                    pieces.append((starts, tensor))
 
     def region(self, path: str, region: Region) -> Tensor:
         """These elements of a tensor, on the CPU.
@@ -164,13 +163,13 @@ class Pieces:
         shape = tuple(last - first for first, last in region)
         found, filled = np.empty(shape, pieces[0][1].numpy().dtype), 0
         for starts, tensor in pieces:
-            there: list[slice] = []
-            here: list[slice] = []
+            there: list[Any] = []
+            here: list[Any] = []
             for (first, last), start, size in zip(region, starts, tensor.shape, strict=True):
                 begin, end = max(first, start), max(first, start, min(last, start + size))
                 there.append(slice(begin - start, end - start))
                 here.append(slice(begin - first, end - first))
-            part = found[tuple(here)]
+            part = found[(*here, ...)]  # an array, without dimensions, too
             if part.size:
                 part[...] = tensor.numpy()[tuple(there)]
                 filled += part.size

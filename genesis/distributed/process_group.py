@@ -160,11 +160,23 @@ class ProcessGroup:
         Raises:
             RuntimeError, ValueError: as `record` does.
         """
+        results, order, following = self.upcoming(op, nodes, device, **attributes)
+        with no_grad():
+            assign_all([order], [following])
+        return results
+
+    def upcoming(self, op: Op, nodes: Sequence[Node], device: Device, **attributes: Any) -> tuple[
+            list[Node], Tensor, Node]:
+        """What the group's next collective on values gives, and the order with the content that it is to get: the
+        collective has its place once that is written, with other writes that belong to it.
+
+        Raises:
+            RuntimeError, ValueError: as `record` does.
+        """
         order = self._order_for(op, device)
         with no_grad():
             *results, following = self._emitted(op, nodes, order, attributes)
-            assign_all([order], [following])
-        return results
+        return results, order, following
 
     def _order_for(self, op: Op, home: Device) -> Tensor:
         self.check_backend(op.name, home)

@@ -78,8 +78,11 @@ MODULES = (
            r"elastic|launch|launcher|argparse_util|logging_handlers|c10d_logger|constants|utils|collective_utils|"
            r"remote_device|debug|flight_recorder", "distributed"),
     Absent("genesis.distributed.functional has collectives that gradients flow through", r"nn", "distributed"),
-    Absent("it is not there yet: genesis.distributed.fsdp.fully_shard shares out what optimizers keep",
-           r"pipelining|optim|autograd", "distributed"),
+    Absent("it is not there yet: genesis.distributed.fsdp.fully_shard shares out a model over ranks",
+           r"pipelining|autograd", "distributed"),
+    Absent("optimizers of genesis.optim are steps of the program; ZeroRedundancyOptimizer shares out their state",
+           r"functional_\w+|named_optimizer|optimizer|apply_optimizer_in_backward|post_localSGD_optimizer|utils",
+           "distributed.optim"),
     Absent("genesis.checkpointing saves runs; genesis.distributed.checkpoint.state_dict gathers what to save",
            r"api|default_planner|filesystem|format_utils|hf_storage|logger|metadata|optimizer|planner|planner_helpers|"
            r"resharding|staging|state_dict_(loader|saver)|stateful|logging_handlers|utils", "distributed.checkpoint"),
@@ -238,6 +241,9 @@ NAMES = (
            r"BackwardPrefetch|CPUOffload(Policy)?|OffloadPolicy|\w*StateDict(Config|Settings|Type)|OptimStateKeyType|"
            r"FullyShardedDataParallel|MixedPrecision|ShardingStrategy|DataParallelMeshDims|UnshardHandle|"
            r"share_comm_ctx", "distributed.fsdp"),
+    Absent("optimizers of genesis.optim are steps of the program; ZeroRedundancyOptimizer shares out their state",
+           r"DistributedOptimizer|PostLocalSGDOptimizer|apply_optimizer_in_backward|as_functional_optim|functional_\w+|"
+           r"named_optimizer|optimizer|post_localSGD_optimizer|utils", "distributed.optim"),
     Absent("ranks with fewer batches are DistributedDataParallel.join's", r"Join(Hook|able)?",
            "distributed.algorithms"),
     Absent("DistributedDataParallel.register_comm_hook takes the functions of default_hooks",

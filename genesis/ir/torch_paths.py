@@ -41,6 +41,7 @@ PATHS = (
     Path("cuda", r"nvtx", "profiler.nvtx"),
     Path("distributed", r"distributed_c10d|rendezvous", "distributed"),
     Path("distributed", r"device_mesh", "distributed.mesh distributed"),
+    Path("distributed.optim", r"zero_redundancy_optimizer", "distributed.optim"),
     Path("distributions", r"bernoulli|beta|binomial|categorical|cauchy|chi2|continuous_bernoulli|dirichlet|exponential|"
          r"fishersnedecor|gamma|generalized_pareto|geometric|gumbel|half_cauchy|half_normal|independent|inverse_gamma|"
          r"kumaraswamy|laplace|lkj_cholesky|log_normal|logistic_normal|lowrank_multivariate_normal|mixture_same_family|"

@@ -200,7 +200,7 @@ def _values(optimizer: Optimizer, number: Any, parameter: Tensor, group: Group, 
         if name not in given:
             raise _refused(optimizer, f"the state of parameter {number!r} has no {name!r}", [("parameter", parameter)])
         if isinstance(own, Tensor):
-            values[name] = _fitting(optimizer, number, name, own, given[name])
+            values[name] = _fitting(optimizer, parameter, number, name, own, given[name])
         elif isinstance(own, float):
             values[name] = _number(optimizer, number, name, given[name])
         else:
@@ -211,11 +211,12 @@ def _values(optimizer: Optimizer, number: Any, parameter: Tensor, group: Group, 
     return values
 
 
-def _fitting(optimizer: Optimizer, number: Any, name: str, own: Tensor, value: Any) -> Tensor:
+def _fitting(optimizer: Optimizer, parameter: Tensor, number: Any, name: str, own: Tensor, value: Any) -> Tensor:
     """A saved tensor as one of `own`'s type. Nothing is broadcast."""
     if not isinstance(value, Tensor):
         raise _refused(optimizer, f"{name!r} of parameter {number!r} is {_kind(value)}, not a tensor of Genesis",
                        [("expected", own)], error=TypeError)
+    value = optimizer.own_part(parameter, value)
     if value.shape != own.shape:
         raise _refused(optimizer, f"{name!r} of parameter {number!r} has shape {tuple(value.shape)}, "
                        f"expected {tuple(own.shape)}", [("saved", value), ("expected", own)])

@@ -240,6 +240,19 @@ class Optimizer:
         """
         take_over(self, state_dict)
 
+    def local_state_dict(self) -> dict[str, Any]:
+        """What this process has of the state, in the form of `state_dict()`: all of it, unless ranks share it out."""
+        return self.state_dict()
+
+    def state_layout(self, parameter: Tensor) -> Any:
+        """Which part of which tensor a parameter's state is on this rank (`genesis.distributed.tensor.Layout`); None:
+        the parameter is one of its own."""
+        return getattr(parameter, "sharding", None)
+
+    def own_part(self, parameter: Tensor, value: Tensor) -> Tensor:
+        """What of a saved tensor belongs to this process' state of a parameter."""
+        return value
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over attributes, of a copy or of a state that was loaded; for overriding."""
         self.__dict__.update(state)
@@ -313,6 +326,10 @@ class Optimizer:
         if running is not None:
             running.note_options(self.param_groups)
         return self._writes
+
+    def new_writes(self) -> Writes:
+        """Where the updates of a step that begins note what they write."""
+        return Writes(self._noted)
 
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)

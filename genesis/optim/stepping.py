@@ -12,7 +12,7 @@ from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.tensor import Tensor, gradients_of
 from genesis.optim import hooks
 from genesis.optim.groups import Group
-from genesis.optim.writes import Writes, layers_of
+from genesis.optim.writes import layers_of
 
 if TYPE_CHECKING:
     from genesis.optim.optimizer import Optimizer
@@ -58,7 +58,7 @@ def _begin(optimizer: Optimizer, parameter: Tensor, group: Group) -> None:
 
 def _update(optimizer: Optimizer) -> None:
     """Record the updates of all parameters, write all of them at once, and end the step."""
-    writes = Writes(optimizer._noted)
+    writes = optimizer.new_writes()
     try:
         with no_grad():
             optimizer._writes = writes

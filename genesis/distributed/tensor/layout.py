@@ -60,6 +60,10 @@ class Layout:
                 found[placement.dim] = start + first, start + last
         return found
 
+    def is_part(self, x: Any) -> bool:
+        """Whether a tensor has the shape of this rank's part."""
+        return tuple(x.shape) == tuple(last - first for first, last in self.region())
+
     def own(self, whole: Any) -> Any:
         """This rank's part of the whole tensor: a view."""
         return whole[tuple(slice(start, stop) for start, stop in self.region())] if self.shape else whole

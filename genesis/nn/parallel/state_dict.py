@@ -95,9 +95,10 @@ def get_optimizer_state_dict(model: Module, optimizers: Any, *, options: StateDi
     states: dict[str, Any] = {}
     for parameter, state in optimizers.state.items():
         made: dict[str, Any] = {}
+        layout = optimizers.state_layout(parameter)
         for key, x in state.items():
-            of_elements = isinstance(x, Tensor) and x.spec.shape == parameter.spec.shape
-            _put(made, key, x, getattr(parameter, "sharding", None) if of_elements else None, chosen)
+            of_elements = layout is not None and isinstance(x, Tensor) and layout.is_part(x)
+            _put(made, key, x, layout if of_elements else None, chosen)
         states[names[id(parameter)]] = made
     groups = [{**group, "params": [names[id(p)] for p in group["params"]]} for group in optimizers.param_groups]
     return {} if _left_to_the_first(chosen) else {"state": states, "param_groups": groups}
@@ -117,7 +118,7 @@ def set_optimizer_state_dict(model: Module, optimizers: Any, optim_state_dict: M
     states: dict[int, Any] = {}
     flat = {(name, key): x for name, state in optim_state_dict.get("state", {}).items() for key, x in state.items()}
     for (name, key), x in _items(flat, model, chosen):
-        layout = getattr(own[name], "sharding", None)
+        layout = optimizers.state_layout(own[name])
         whole = isinstance(x, Tensor) and layout is not None and tuple(x.shape) == layout.shape
         states.setdefault(numbers[id(own[name])], {})[key] = _part(name, x, layout, chosen) if whole else x
     groups = [{**group, "params": [numbers[id(own[name])] for name in group["params"]]}

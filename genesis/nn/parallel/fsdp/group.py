@@ -11,6 +11,7 @@ from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.process_group import ProcessGroup
 from genesis.distributed.run import new_group
 from genesis.distributed.tensor import Layout, Placement, Replicate, Shard
+from genesis.distributed.tensor.rows import chunk_rows, padded, rows_of
 from genesis.frontend.boundaries import Gradients
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import no_grad
@@ -19,7 +20,6 @@ from genesis.frontend.session import rebound
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.ir.ops import collectives as ops
-from genesis.ir.ops import movement
 from genesis.nn.modules.module import Module, changed
 from genesis.nn.parallel.fsdp.gathered import Gathered
 from genesis.nn.parallel.fsdp.policy import MixedPrecisionPolicy
@@ -165,31 +165,23 @@ class ParameterGroup:
                      for x, size in zip(self.parameters, self._sizes, strict=True)] if kept is None else [
                 read(x) for x in kept]
             wholes = ranks.next(ops.all_gather, parts, self.parameters[0].device, world=ranks.size())
-            return [_rows(whole, 0, size) for whole, size in zip(wholes, self._sizes, strict=True)]
+            return [rows_of(whole, 0, size) for whole, size in zip(wholes, self._sizes, strict=True)]
 
     def _dtype(self, x: Any) -> Any:
         wanted = self.policy.param_dtype
         return x.dtype if wanted is None or not x.dtype.is_floating_point else wanted
 
-    def _chunk(self, size: int) -> int:
-        """Rows of a part, with its padding, of so many rows."""
-        return -(-size // self._ranks.size())
-
     def _padded(self, node: Node, size: int, ranks: int = 1) -> Node:
-        missing = ranks * self._chunk(size) - node.shape[0]
-        if not missing:
-            return node
-        rest = (0,) * (len(node.shape) - 1)
-        return movement.pad(node, low=(0, *rest), high=(missing, *rest), value=0)
+        return padded(node, ranks * chunk_rows(size, self._ranks.size()))
 
     def _own_of_fewer(self, values: Sequence[Node]) -> list[Node]:
         """This rank's parts of whole parameters that fewer ranks have together."""
         assert self._fewer is not None
         found = []
         for value, size in zip(values, self._sizes, strict=True):
-            rows = self._chunk(size) * self._ranks.size() // self._fewer.size()
+            rows = chunk_rows(size, self._ranks.size()) * self._ranks.size() // self._fewer.size()
             whole = self._padded(value, size, self._ranks.size())
-            found.append(_rows(whole, self._fewer.rank() * rows, (self._fewer.rank() + 1) * rows))
+            found.append(rows_of(whole, self._fewer.rank() * rows, (self._fewer.rank() + 1) * rows))
         return found
 
     # Gradients
@@ -217,15 +209,8 @@ class ParameterGroup:
         parts = ranks.next(ops.reduce_scatter, nodes, home, world=ranks.size(), reduce=how)
         if self._replicas is not None:
             parts = self._replicas.next(ops.all_reduce, parts, home, reduce=how)
-        found = [wrap(cast(_rows(part, 0, x.shape[0]), x.dtype)) for part, (x, *_) in zip(parts, asked, strict=True)]
+        found = [wrap(cast(rows_of(part, 0, x.shape[0]), x.dtype)) for part, (x, *_) in zip(parts, asked, strict=True)]
         return found if self.divide_factor is None else [g / self.divide_factor for g in found]
-
-
-def _rows(node: Node, first: int, last: int) -> Node:
-    if (first, last) == (0, node.shape[0]):
-        return node
-    rest = node.shape[1:]
-    return movement.slice(node, starts=(first, *(0 for _ in rest)), stops=(last, *rest), steps=(1,) * len(node.shape))
 
 
 _cut: dict[tuple[str, int], Any] = {}
