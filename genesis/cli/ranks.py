@@ -1,6 +1,7 @@
 """The ranks of a training run: `genesis train CONFIG --mesh fsdp=2,tp=2`.
 
     dp=N      each rank has the whole model and some rows of a batch
+    zero1=N   so it does, and of what the optimizer keeps a part (ZeRO 1)
     fsdp=N    each has some rows, and a part of all parameters, which are gathered where they are used
     tp=N      ranks that have the same rows share heads, hidden units and the vocabulary
 
@@ -23,8 +24,11 @@ LAUNCHERS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 """Variables that a process has which a launcher has started as one of several."""
 
 
-DIMENSIONS: Final = ("dp", "fsdp", "tp")
+DIMENSIONS: Final = ("dp", "zero1", "fsdp", "tp")
 """Names of a mesh's dimensions, the slowest first: neighbours share the most."""
+
+SHARING: Final = DIMENSIONS[:-1]
+"""Those along which ranks have rows of their own."""
 
 Sizes = dict[str, int]
 """Name of a dimension → ranks along it: all of `DIMENSIONS`, 1 where it is not there."""
@@ -55,7 +59,12 @@ class Ranks:
 
     @property
     def saves(self) -> bool:
-        """Whether this process takes part in saving: all do where each has parts."""
+        """Whether this process takes part in saving a checkpoint: all do where each has parts of what it holds."""
+        return self.is_first or self.has_parts or self.sizes["zero1"] > 1
+
+    @property
+    def exports(self) -> bool:
+        """Whether it takes part in writing the model: all do where each has parts of that."""
         return self.is_first or self.has_parts
 
     @property
@@ -69,27 +78,37 @@ class Ranks:
         Raises:
             ValueError: the model or the optimizer cannot be shared out so.
         """
-        if not self.has_parts:
-            return
-        if optimizer != "adamw":
-            raise ValueError(f"optimizer.name = {optimizer!r} needs whole matrices, of which ranks of a mesh with fsdp "
-                             "or tp have parts: use \"adamw\", or --mesh dp=N")
+        if optimizer != "adamw" and (self.has_parts or self.sizes["zero1"] > 1):
+            raise ValueError(f"optimizer.name = {optimizer!r} needs whole matrices, of which ranks of a mesh with "
+                             "zero1, fsdp or tp step parts: use \"adamw\", or --mesh dp=N")
         if self.sizes["tp"] > 1:
             from genesis.distributed.tensor.parallel import parallelize_module
             parallelize_module(model, self.mesh["tp"], model.tp_plan(self.sizes["tp"]))
         if self.sizes["fsdp"] > 1:
             from genesis.distributed.fsdp import fully_shard
-            mesh = self.mesh["dp", "fsdp"] if self.sizes["dp"] > 1 else self.mesh["fsdp"]
+            mesh = self._along("dp", "fsdp")
             for layer in model.model.layers:
                 fully_shard(layer, mesh=mesh)
             fully_shard(model, mesh=mesh)
 
     def data_parallel(self, model: Any) -> Any:
         """What computes a model's results, so that gradients are the means of all ranks'."""
-        if self.sizes["dp"] == 1 or self.sizes["fsdp"] > 1:
+        if self.shares == 1 or self.sizes["fsdp"] > 1:
             return model
         from genesis.nn.parallel import DistributedDataParallel
-        return DistributedDataParallel(model, process_group=self.mesh.get_group("dp"))
+        mesh = self._along("dp", "zero1")
+        return DistributedDataParallel(model, device_mesh=mesh if mesh.ndim == 1 else mesh._flatten())
+
+    def optimizer(self, kind: Any, params: Any, **options: Any) -> Any:
+        """The optimizer of a class, whose state is shared out where the mesh says so."""
+        if self.sizes["zero1"] == 1:
+            return kind(params, **options)
+        from genesis.distributed.optim import ZeroRedundancyOptimizer
+        return ZeroRedundancyOptimizer(params, kind, device_mesh=self._along("dp", "zero1"), **options)
+
+    def _along(self, *names: str) -> Any:
+        """The slice of the mesh along those of these dimensions that have several ranks."""
+        return self.mesh[tuple(name for name in names if self.sizes[name] > 1)]
 
     @contextmanager
     def outside_of_forward(self, model: Any) -> Iterator[None]:
@@ -107,7 +126,9 @@ class Ranks:
         """This rank's rows of a batch."""
         if self.shares == 1:
             return rows
-        place = self.mesh.get_local_rank("dp") * self.sizes["fsdp"] + self.mesh.get_local_rank("fsdp")
+        place = 0
+        for name in SHARING:
+            place = place * self.sizes[name] + self.mesh.get_local_rank(name)
         return rows.chunk(self.shares)[place]
 
     def total(self, x: Any) -> Any:
@@ -116,7 +137,7 @@ class Ranks:
             return x
         from genesis import distributed as dist
         found = x.detach().clone()
-        for name in ("dp", "fsdp"):
+        for name in SHARING:
             if self.sizes[name] > 1:
                 dist.all_reduce(found, group=self.mesh.get_group(name))
         return found
@@ -148,21 +169,24 @@ def sizes_of(mesh: str) -> Sizes:
         ValueError: it is none that a run can have.
 
     >>> sizes_of("fsdp=2,tp=4")
-    {'dp': 1, 'fsdp': 2, 'tp': 4}
+    {'dp': 1, 'zero1': 1, 'fsdp': 2, 'tp': 4}
     """
     found = dict.fromkeys(DIMENSIONS, 0)
     for part in mesh.split(","):
         name, _, size = (word.strip() for word in part.partition("="))
         if name not in found or found[name] or not size.isdecimal() or int(size) < 1:
             raise ValueError(f"--mesh {mesh!r} is not supported: dp=N trains on N ranks, each with the whole model, "
-                             "fsdp=N shards parameters, tp=N shares out layers; several are dp=2,fsdp=2,tp=2")
+                             "zero1=N shards what the optimizer keeps, fsdp=N parameters too, tp=N shares out layers; "
+                             "several are dp=2,fsdp=2,tp=2")
         found[name] = int(size)
+    if found["zero1"] > 1 and found["fsdp"] > 1:
+        raise ValueError(f"--mesh {mesh!r}: fsdp=N shards what the optimizer keeps, too: zero1=N or fsdp=N")
     return {name: size or 1 for name, size in found.items()}
 
 
 def shares_of(sizes: Sizes) -> int:
     """How many shares a batch has."""
-    return sizes["dp"] * sizes["fsdp"]
+    return prod(sizes[name] for name in SHARING)
 
 
 def check_rows(batch: int, sizes: Sizes) -> None:

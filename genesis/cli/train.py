@@ -60,8 +60,9 @@ HELP = "train a language model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("config", type=Path, help="a TOML file; see above")
-    parser.add_argument("--mesh", help="dp=N or fsdp=N: N ranks, which share the rows of a batch; tp=N: which share "
-                        "layers; or several, as fsdp=2,tp=2")
+    parser.add_argument("--mesh", help="dp=N, zero1=N or fsdp=N: N ranks, which share the rows of a batch, with zero1 "
+                        "what the optimizer keeps, with fsdp parameters, too; tp=N: which share layers; or several, as "
+                        "fsdp=2,tp=2")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -278,7 +279,7 @@ def trained(run: Run) -> Ending:
         manager.wait()
     if step < config.steps:
         return Ending(128 + stopping, f"stopped behind step {step} of {config.steps}: the same command goes on")
-    folder = run.save() if run.ranks.saves else None
+    folder = run.save() if run.ranks.exports else None
     return Ending(0, f"{config.steps} steps are done; the model is in {folder}" if first else "")
 
 
@@ -292,7 +293,7 @@ def state_of(run: Run) -> dict[str, Any]:
     import genesis
     config = run.config
     parts = {"model": run.trained, "loader": run.batches}
-    for name, optimizer in build_optimizers(run.model, config.optimizer).items():
+    for name, optimizer in build_optimizers(run.model, config.optimizer, run.ranks).items():
         parts[name] = optimizer
         parts[name.replace("optimizer", "scheduler")] = genesis.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate(step, config.steps, config.schedule))
@@ -301,7 +302,7 @@ def state_of(run: Run) -> dict[str, Any]:
     return parts
 
 
-def build_optimizers(model: CausalLM, config: OptimizerConfig) -> dict[str, Any]:
+def build_optimizers(model: CausalLM, config: OptimizerConfig, here: ranks.Ranks = ranks.ALONE) -> dict[str, Any]:
     """AdamW, which shrinks matrices only; beside it Muon for the matrices of the blocks, if it is wanted."""
     from genesis import optim
     inside = [p for p in model.model.layers.parameters() if p.ndim == 2 and p.requires_grad]
@@ -309,8 +310,8 @@ def build_optimizers(model: CausalLM, config: OptimizerConfig) -> dict[str, Any]
     others = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in inside)]
     groups = [{"params": [p for p in others if p.ndim >= 2], "weight_decay": config.weight_decay},
               {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0}]
-    found: dict[str, Any] = {"optimizer": optim.AdamW([group for group in groups if group["params"]], lr=config.lr,
-                                                      betas=config.betas, eps=config.eps)}
+    found: dict[str, Any] = {"optimizer": here.optimizer(
+        optim.AdamW, [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, eps=config.eps)}
     if inside:
         found["matrix_optimizer"] = optim.Muon(inside, lr=config.matrix_lr, momentum=config.momentum,
                                                weight_decay=config.weight_decay)

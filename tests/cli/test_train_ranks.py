@@ -71,7 +71,7 @@ def test_two_ranks_learn_what_one_process_does(alone: Path, tmp_path: Path) -> N
 
 
 def test_meshes_that_no_run_can_have_are_refused(tmp_path: Path) -> None:
-    for wrong in ("dp", "dp=0", "pp=2", "dp=2,dp=2", "fsdp=2,tp"):
+    for wrong in ("dp", "dp=0", "pp=2", "dp=2,dp=2", "fsdp=2,tp", "zero1=2,fsdp=2"):
         with pytest.raises(ValueError, match="--mesh"):
             sizes_of(wrong)
     done = run("-m", "genesis", "train", str(written(tmp_path, "odd", batch=3)), "--mesh", "dp=2")
@@ -88,8 +88,9 @@ def compared(here: Path, alone: Path) -> None:
 
 
 @pytest.mark.parametrize("meshes", [
-    ["fsdp=2", ""], pytest.param(["fsdp=2,tp=2", "fsdp=2"], marks=pytest.mark.sweep),
-    pytest.param(["dp=2,tp=2", "dp=2,fsdp=2", ""], marks=pytest.mark.sweep)])
+    ["fsdp=2", ""], ["zero1=2", "dp=2"], pytest.param(["fsdp=2,tp=2", "fsdp=2"], marks=pytest.mark.sweep),
+    pytest.param(["dp=2,tp=2", "dp=2,fsdp=2", ""], marks=pytest.mark.sweep),
+    pytest.param(["zero1=2,tp=2", "dp=2,zero1=2", "fsdp=2"], marks=pytest.mark.sweep)])
 def test_a_run_goes_on_with_another_mesh(meshes: list[str], alone: Path, tmp_path: Path) -> None:
     """Each mesh trains two steps, the last one to the end; all write parts, and read those of others."""
     for number, mesh in enumerate(meshes, 1):
@@ -97,15 +98,16 @@ def test_a_run_goes_on_with_another_mesh(meshes: list[str], alone: Path, tmp_pat
         done = run("-m", "genesis", "train", str(config), *(["--mesh", mesh] if mesh else []))
         assert done.returncode == 0, done.stderr
         assert number == 1 or f"going on behind step {2 * number - 2} of " in done.stdout
-        if mesh:
-            newest = max((tmp_path / "parts" / "checkpoints").iterdir())
-            assert (newest / "model.part-00001.safetensors").is_file()
+        newest = max((tmp_path / "parts" / "checkpoints").iterdir())
+        assert (newest / "model.part-00001.safetensors").is_file() == ("fsdp" in mesh or "tp" in mesh)
+        assert (newest / "optimizer.part-00001.safetensors").is_file() == (mesh not in ("", "dp=2"))
     compared(tmp_path / "parts", alone)
 
 
 def test_an_optimizer_of_whole_matrices_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"optimizer\.name = 'muon' needs whole matrices"):
-        Ranks(0, 2, sizes_of("fsdp=2")).share_out(None, "muon")
+    for mesh in ("fsdp=2", "zero1=2", "tp=2"):
+        with pytest.raises(ValueError, match=r"optimizer\.name = 'muon' needs whole matrices"):
+            Ranks(0, 2, sizes_of(mesh)).share_out(None, "muon")
 
 
 KILLED = """

@@ -10,6 +10,7 @@ import genesis
 from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.distributed.fsdp import fully_shard
+from genesis.distributed.optim import ZeroRedundancyOptimizer
 from genesis.engine.backends import FakeCUDABackend
 from genesis.ir.ops.collectives import order_type
 from genesis.ir.place import Place
@@ -322,3 +323,40 @@ def test_a_sum_of_booleans_is_whether_any_is_true() -> None:
             x = places(dtype, 4)
             ((called, _, _, _, _, how, *_),) = Told().of(Collective(op, "group0", x, x, reduce), 256, 0, 256, 0)
             assert (called, how) == (name, nccl.REDUCTIONS[expected])
+
+
+def shared_steps(rank: int, size: int, device: str, how: str) -> tuple[list[float], Any, list[float]]:
+    """Losses, the last plan and the weights of AdamW whose state is "shared" by the ranks or "whole" on each."""
+    genesis.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 7)).to(device)
+    group = dist.new_group([0, 1])  # as above
+    model = DistributedDataParallel(layers, bucket_cap_mb=0.0003, process_group=group)
+    optimizer: Any = ZeroRedundancyOptimizer(layers.parameters(), genesis.optim.AdamW, group, lr=0.01)
+    if how == "whole":
+        optimizer = genesis.optim.AdamW(layers.parameters(), lr=0.01)
+    losses, plan = [], None
+    for i in range(3):
+        optimizer.zero_grad()
+        with genesis.autocast(device, dtype=genesis.bfloat16):
+            loss = (model(genesis.full((2, 8), float(rank + i) / 4, device=device)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        plan = engine.last_plan()
+        losses.append(loss.item())
+    return losses, plan, [x for p in layers.parameters() for x in p.flatten().tolist()]
+
+
+def shared_on_a_gpu(rank: int, size: int) -> dict[str, Any]:
+    StagedTransport.capturable = True
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
+        losses, plan, weights = shared_steps(rank, size, "cuda", "shared")
+        expected, _, whole = shared_steps(rank, size, "cuda", "whole")
+    names = [step.op for step in plan.plan.steps if type(step).__name__ == "Collective"]
+    return {"losses": losses, "expected": expected, "weights": weights, "whole": whole, "collectives": names}
+
+
+def test_a_state_that_ranks_share_out_is_stepped_and_gathered_in_the_steps_one_plan(two: Ranks) -> None:
+    """With low-precision copies of the weights, which are made of what was gathered."""
+    for found in two(shared_on_a_gpu):
+        assert found["losses"] == found["expected"] and found["weights"] == found["whole"]
+        assert found["collectives"] == ["all_reduce", "all_reduce", "all_gather"]

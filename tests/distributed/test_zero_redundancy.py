@@ -152,6 +152,12 @@ def train(rank: int, size: int, how: str, state: str, steps: int) -> Any:
     return {"losses": losses, "plans": plans, "weights": numbers(listed), "kept": kept, "hits": hits}
 
 
+def test_losses_over_fifty_steps_are_those_of_one_process(two: Ranks) -> None:
+    first, second = two(train, "plain", "shared", 50)
+    assert first["losses"] == second["losses"] and first["weights"] == second["weights"]
+    assert first["losses"] == pytest.approx(train(0, 1, "plain", "whole", 50)["losses"], rel=REASSOCIATED)
+
+
 @pytest.mark.parametrize("how", ["plain", "compiled", "scaled", "accumulated", "autocast"])
 def test_clipping_scaling_schedules_and_compiled_steps_see_any_optimizer(two: Ranks, how: str) -> None:
     steps = 12 if how == "compiled" else 6
