@@ -13,7 +13,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
-from genesis.engine.capture import NUMBERED
+from genesis.engine.capture import NUMBERED, constants
 from genesis.engine.failures import misplaced_in, without_frames
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.preparation import prepare
@@ -120,13 +120,14 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
         return False
     engine_state.ran += 1
     engine_state.last = compiled
-    varies = bool(reading.memories or reading.numbers)  # a constant's memory may be the plan's own
+    # A constant's memory may be the plan's own, and its node is that of the graphs that have it: no leaf.
+    constant = () if len(reading.outputs) == 1 and reading.memories else constants(reading.places)
     if saved:
         nodes = list(reading.places)
         for place, memory in zip(saved, results[len(reading.outputs):], strict=True):
             found.usage.keep(nodes[place], memory)  # type: ignore[union-attr]  # what it saves, it has
     for output, node, memory in zip(reading.outputs, reading.contents, results, strict=not saved):
-        _settle(output, node, Cell(memory), varies, found.usage)
+        _settle(output, node, Cell(memory), node not in constant, found.usage)
     if reading.past:
         from genesis.engine.histories import end_histories
         end_histories(reading.past)

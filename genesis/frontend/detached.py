@@ -56,6 +56,14 @@ class Detached:
         _refuse()
         return make(control.overwritten, (history, content))
 
+    def keep(self, history: Node) -> None:
+        """Gradients flow through what the tensor shows as through this node, of the whole storage's type."""
+        _refuse()
+        self.history = history
+        reference = weakref.ref(self)
+        state.histories[id(reference)] = reference
+        state.tracked_writes += 1
+
     def replace(self, storage: Storage, written: Node, content: Node | None, writes: int,
                 later: list[Storage] | None) -> bool:
         """Write to the storage through the detached tensor: `Storage.replace`, and the history is that of the write.
@@ -69,13 +77,9 @@ class Detached:
                 before = before.inputs[0]
             value = make(control.overwritten, (before, value))
         if mode.enabled and written.needs_grad:
-            _refuse()
             if history is None:
                 session.rebound()
-            self.history = written
-            reference = weakref.ref(self)
-            state.histories[id(reference)] = reference
-            state.tracked_writes += 1
+            self.keep(written)
         if storage.replace(value, content, writes, later):
             return True
         self.history = history

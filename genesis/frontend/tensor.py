@@ -12,16 +12,26 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import session
 from genesis.frontend.at_once import Change, at_once, attributes, changes
 from genesis.frontend.detached import Detached, note_detached
-from genesis.frontend.grad_mode import mode, no_grad
+from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
+from genesis.frontend.layouts import forget
 from genesis.frontend.patches import WatchedClass
-from genesis.frontend.recording import TensorBase, leaf_numbers, misplaced, over, set_tensor_class, showing
+from genesis.frontend.recording import (
+    TensorBase,
+    leaf_numbers,
+    misplaced,
+    over,
+    read,
+    set_tensor_class,
+    showing,
+)
 from genesis.frontend.state import state
 from genesis.frontend.tensor_methods import TensorMethods
 from genesis.frontend.view_geometry import strides_in
 from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure, kind_of, not_a_tensor
-from genesis.ir.ops import leaves
+from genesis.ir.node import Node, make
+from genesis.ir.ops import leaves, pointwise
 from genesis.ir.sym_int import RUNNING, as_seen
 from genesis.ir.types import Device, DType
 
@@ -328,11 +338,37 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
 
 def data_changes(tensor: Tensor, value: Tensor) -> list[Change]:
-    """The changes that `tensor.data = value` makes. What the tensor shows has to be held meanwhile."""
+    """The changes that `tensor.data = value` makes. What the tensor shows has to be held meanwhile.
+
+    Raises:
+        RuntimeError: gradients flow through the tensor, and cannot through the value.
+    """
+    if (wanted := tensor.requires_grad) and not value.spec.dtype.is_floating_point:
+        raise failure("data", "data set to a tensor that requires gradients must be floating point or complex dtype",
+                      [("tensor", tensor), ("data", value)], hint="detach() it first")
     found = showing(tensor, value)
     if tensor.leaf is None:  # the value's history is not taken over
-        found.append((setattr, tensor, "detached", Detached()))
+        detached = Detached()
+        if wanted:
+            detached.keep(_history_over(tensor, value))
+        found.append((setattr, tensor, "detached", detached))
     return found
+
+
+def _history_over(tensor: Tensor, value: Tensor) -> Node:
+    """The history of a computed tensor, as that of the whole memory that the value shows."""
+    if tensor.spec.shape != value.spec.shape or tensor.spec.device is not value.spec.device:
+        raise failure("data", "the data of a tensor that was computed with gradients keep their shape and device",
+                      [("tensor", tensor), ("data", value)], hint="detach() it first, or bind the name anew")
+    with enable_grad():
+        node = read(tensor)
+    forget()  # no operand of the next result
+    if value.spec.dtype is not tensor.spec.dtype:
+        node = make(pointwise.cast, (node,), (value.spec.dtype,))
+    if value.part is None:
+        return node
+    whole = value.storage.type
+    return value.part.write(leaves.full(whole.shape, 0, whole.dtype, whole.device), node)
 
 
 def gradients_of(tensors: Sequence[Tensor]) -> list[Any]:

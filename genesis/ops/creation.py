@@ -138,7 +138,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     array = _array(data, dtype)
     kind = dtype_of_numpy(array.dtype)
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
-        dtype = _dtype_of(data, kind.kind) if isinstance(data, (list, tuple)) else default_dtype(kind.kind)
+        dtype = dtype_of_nested(data, kind.kind) if isinstance(data, (list, tuple)) else default_dtype(kind.kind)
     if dtype is not None and dtype is not kind:
         array = _converted(array, dtype, checked=not isinstance(data, (np.ndarray, np.generic)))
     return finish(from_host(array, place), requires_grad)
@@ -198,7 +198,7 @@ def _array(data: Any, dtype: DType | None) -> Any:
         raise failure("tensor", f"cannot make a tensor of {type(data).__name__}: {error}", error=type(error)) from None
 
 
-def _dtype_of(data: Any, kind: str) -> DType:
+def dtype_of_nested(data: Any, kind: str) -> DType:
     """The dtype of nested sequences: tensors and numpy's scalars and arrays have theirs, numbers the default one of
     their kind.
 

@@ -36,3 +36,26 @@ def test_a_loop_that_reads_its_values(reads: tuple[int, ...]) -> None:
     expected = gradient(torch, ())
     for before in ((0, 1), reads, reads):
         assert gradient(genesis, before) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_constant_that_was_read_beside_others_stays_what_it_is_in_captured_calls() -> None:
+    """Its node is the one that the captured call's graph has: as the leaf of a memory, nothing could compute that."""
+    def constant() -> Any:
+        return genesis.zeros(2, 3, dtype=genesis.float64).float()
+
+    def called(x: Any) -> Any:
+        return x * 2, constant()
+    compiled = genesis.compile(called)
+    x = genesis.ones(2, 3)
+    for _ in range(3):
+        for found in compiled(x):
+            found.tolist()
+    for _ in range(3):
+        memory = genesis.ones(2, 3)
+        genesis.eval(memory)
+        read = constant()
+        (read * memory).tolist()  # the second time by the plan of the first
+        (read + memory).tolist()  # what is read from memory becomes a leaf
+    for given in (x, x * 1, genesis.ones(2, 3)):
+        doubled, zeros = compiled(given)
+        assert doubled.tolist() == [[2] * 3] * 2 and zeros.tolist() == [[0] * 3] * 2

@@ -114,6 +114,103 @@ def data_takes_no_history_over(T, nn, optim, np):
     return marks(x, x * 2)
 
 
+@program
+def data_of_a_computed_tensor_keep_its_history(T, nn, optim, np):
+    """As people project activations: the values are other ones, gradients flow as if they were the old ones."""
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    h = w * 3
+    h.data = h.data.clamp(max=4)
+    found = marks(h, h[:1])
+    (h * h * w).sum().backward()
+    return found, w.grad
+
+
+@program
+def data_in_a_loop(T, nn, optim, np):
+    w = h = T.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for _ in range(4):
+        h = h * 1.5
+        h.data = h.data.clamp(max=2)
+    h.prod().backward()
+    return h.detach(), w.grad
+
+
+@program
+def data_that_are_a_part_of_another_tensor(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    z = T.arange(12.0).reshape(3, 4)
+    h = w * 3
+    h.data = z[:, 1]
+    h.mul_(w)
+    h[:2] *= 2
+    found = marks(h), h.stride(), z.clone(), z.requires_grad
+    (h * h).sum().backward()
+    return found, w.grad
+
+
+@program
+def data_of_another_order_and_dtype(T, nn, optim, np):
+    w = T.ones(2, 3, requires_grad=True)
+    h = w * 3
+    h.data = T.arange(6.0, dtype=T.float64).reshape(3, 2).t()
+    (h * h).sum().backward()
+    return marks(h), h.dtype == T.float64, w.grad, w.grad.dtype == T.float32
+
+
+@program
+def data_of_a_view(T, nn, optim, np):
+    w = T.ones(3, requires_grad=True)
+    h = w * 3
+    v = h[:2]
+    v.data = T.zeros(2)
+    (v.sum() + h.sum()).backward()
+    return v.detach(), h.detach(), w.grad
+
+
+@program
+def data_under_no_grad(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    h = w.exp()
+    with T.no_grad():
+        h.data = T.ones(2)
+        found = marks(h, h * 2)
+    (h * w).sum().backward()
+    return found, w.grad
+
+
+@program
+def data_are_exchanged(T, nn, optim, np):
+    w = T.ones(3, requires_grad=True)
+    a, b = w * 2, w * 3
+    a.data, b.data = b.data, a.data
+    (a * a + b).sum().backward()
+    return a.detach(), b.detach(), w.grad
+
+
+@program
+def data_of_a_tensor_with_a_hook(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    h = w * 3
+    seen = []
+    h.retain_grad()
+    h.register_hook(lambda g: seen.append(g.clone()))
+    h.data = T.ones(2)
+    (h * h).sum().backward()
+    return seen, h.grad, w.grad
+
+
+@program
+def data_that_gradients_cannot_flow_through(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    h = w * 3
+    plain = T.zeros(2)
+    plain.data = T.tensor([True, False])
+    layer = nn.Linear(2, 2)
+    return [refused(lambda x=x, value=value: setattr(x, "data", value)) for x in (w, h)
+            for value in (T.ones(2, dtype=T.int64), T.tensor([True, False]))], marks(w, h, plain), refused(
+                lambda: layer._apply(lambda x: x.long())), layer.weight.dtype == T.float32
+
+
 def _computed(T):
     w = T.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     return w, w * 3

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from copy import copy
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.default_dtypes import get_default_dtype
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.tensor import Tensor
-from genesis.ops.creation import as_tensor
+from genesis.ir.types import dtype_of_numpy, promote_types
+from genesis.ops.creation import as_tensor, dtype_of_nested
 from genesis.ops.parts import stack
 
 if TYPE_CHECKING:
@@ -58,15 +60,21 @@ def stacked(batch: Sequence[Any], learnt: bool = False) -> Any:
     import numpy as np
     first = batch[0]
     if isinstance(first, Tensor):
+        for at, sample in enumerate(batch):
+            if not isinstance(sample, Tensor):
+                raise TypeError(f"default_collate: expected Tensor as element {at} of the batch, but got "
+                                f"{type(sample).__name__}")
         if learnt and any(tensor.requires_grad for tensor in batch):
             return stack(list(batch))
         return _stack([_elements(tensor) for tensor in batch])
     if isinstance(first, np.ndarray):
         if first.dtype.kind in "SUO":
             raise TypeError(f"default_collate: cannot stack arrays of dtype {first.dtype}")
-        return _stack(batch)
+        return _stack([np.asarray(sample) for sample in batch])
     if isinstance(first, np.generic):
-        return np.array(batch)
+        numbers = np.array(batch)
+        return numbers if len(set(map(type, batch))) == 1 else (  # as torch.as_tensor has a list of them
+            numbers.astype(dtype_of_nested(batch, dtype_of_numpy(numbers.dtype).kind).numpy))
     if isinstance(first, float):
         return np.array(batch, np.float64)
     if isinstance(first, (bool, int)):  # as torch.tensor of the numbers, so that floats among them are of its default
@@ -106,7 +114,11 @@ def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
     if len(shapes) > 1:
         raise RuntimeError(f"default_collate: samples have different shapes: {', '.join(map(str, sorted(shapes)))}; "
                            "give a collate_fn that pads them")
-    return np.stack(arrays)
+    kinds = {array.dtype for array in arrays}
+    if len(kinds) == 1:
+        return np.stack(arrays)
+    wanted = reduce(promote_types, map(dtype_of_numpy, kinds)).numpy  # numpy makes float64 of int64 and float32
+    return np.stack([array.astype(wanted) for array in arrays])
 
 
 def mapped(data: Any, function: Callable[[Any], Any]) -> Any:

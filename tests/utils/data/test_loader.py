@@ -621,6 +621,36 @@ def test_samples_that_cannot_be_stacked() -> None:
         list(GD.DataLoader([[1], [2, 3]], 2))
     with pytest.raises(TypeError, match="found object"):
         list(GD.DataLoader([object(), object()], 2))
+    for other in (3, None, np.ones(2)):
+        with pytest.raises(TypeError, match="expected Tensor as element 1 of the batch"):
+            list(GD.DataLoader([genesis.ones(2), other], 2))
+
+
+def _vector(library: Any, dtype: str) -> Any:
+    return library.ones(2, dtype=getattr(library, dtype))
+
+
+def _array(library: Any, dtype: str) -> Any:
+    return np.ones(2, dtype)
+
+
+def _scalar(library: Any, dtype: str) -> Any:
+    return getattr(np, dtype)(1)
+
+
+@pytest.mark.parametrize("make", [_vector, _array, _scalar])
+@pytest.mark.parametrize("of", ["int64 float32", "float32 int64", "float16 float32", "int32 float16", "uint8 int8",
+                                "float64 float32"])
+def test_samples_of_several_dtypes_promote_as_tensors_do(of: str, make: Callable[..., Any]) -> None:
+    """numpy makes float64 of int64 and float32."""
+    wanted, found = (module.default_collate([make(library, name) for name in of.split()])
+                     for library, module in ((torch, TD), (genesis, GD)))
+    assert str(found.dtype).split(".")[1] == str(wanted.dtype).split(".")[1] and found.tolist() == wanted.tolist()
+
+
+def test_a_number_beside_one_of_numpys_is_of_its_dtype() -> None:
+    assert GD.default_collate([np.float32(1), 2.5]).dtype is genesis.float32
+    assert GD.default_collate([np.int32(1), 2]).dtype is genesis.int64  # as torch.as_tensor of the list
 
 
 def test_an_interrupt_at_any_line_of_the_loader_leaves_a_place_that_the_pass_had() -> None:
