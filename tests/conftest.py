@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import inspect
 import itertools
 import os
 import sys
@@ -18,6 +19,7 @@ from zlib import crc32
 import pytest
 
 from tests.pretended_gpu import pretend
+from tests.sweeping import leave_to_the_sweep
 
 os.environ.setdefault("GENESIS_PLAN_CACHE", "0")  # a test is to see what it made, not what an earlier run left
 # The tests have a process for each processor: threads of torch's, there and in programs that tests start, would wait
@@ -70,6 +72,17 @@ def in_part(name: str, part: tuple[int, int]) -> bool:
     """
     number, count = part
     return crc32(name.encode()) % count == number - 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(obj: object) -> Generator[None, Any, Any]:
+    """Leave cases to the sweep that a test's mark does (`tests/sweeping.py`)."""
+    made = yield
+    if inspect.isfunction(obj):
+        for mark in getattr(obj, "pytestmark", ()):
+            if mark.name == "by_default":
+                leave_to_the_sweep(made, mark.args)
+    return made
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import genesis
 from genesis.cli import train
+from genesis.cli.main import main
 from genesis.cli.ranks import Ranks, sizes_of
 from genesis.models.data import write_tokens
 from genesis.models.text import byte_tokenizer, write_byte_tokenizer
@@ -56,8 +57,7 @@ def numbers(out: Path, key: str) -> list[float]:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of one process."""
     folder = tmp_path_factory.mktemp("alone")
-    done = run("-m", "genesis", "train", str(written(folder, "alone")))
-    assert done.returncode == 0, done.stderr
+    assert main(["train", str(written(folder, "alone"))]) == 0
     return folder / "alone"
 
 
@@ -91,13 +91,20 @@ def compared(here: Path, alone: Path) -> None:
     ["fsdp=2", ""], ["zero1=2", "dp=2"], pytest.param(["fsdp=2,tp=2", "fsdp=2"], marks=pytest.mark.sweep),
     pytest.param(["dp=2,tp=2", "dp=2,fsdp=2", ""], marks=pytest.mark.sweep),
     pytest.param(["zero1=2,tp=2", "dp=2,zero1=2", "fsdp=2"], marks=pytest.mark.sweep)])
-def test_a_run_goes_on_with_another_mesh(meshes: list[str], alone: Path, tmp_path: Path) -> None:
-    """Each mesh trains two steps, the last one to the end; all write parts, and read those of others."""
+def test_a_run_goes_on_with_another_mesh(meshes: list[str], alone: Path, tmp_path: Path,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    """Each mesh trains two steps, the last one to the end; all write parts, and read those of others. Without a mesh
+    the run is this process."""
     for number, mesh in enumerate(meshes, 1):
         config = written(tmp_path, "parts", steps=6 if number == len(meshes) else 2 * number)
-        done = run("-m", "genesis", "train", str(config), *(["--mesh", mesh] if mesh else []))
-        assert done.returncode == 0, done.stderr
-        assert number == 1 or f"going on behind step {2 * number - 2} of " in done.stdout
+        if mesh:
+            done = run("-m", "genesis", "train", str(config), "--mesh", mesh)
+            assert done.returncode == 0, done.stderr
+            told = done.stdout
+        else:
+            assert main(["train", str(config)]) == 0
+            told = capsys.readouterr().out
+        assert number == 1 or f"going on behind step {2 * number - 2} of " in told
         newest = max((tmp_path / "parts" / "checkpoints").iterdir())
         assert (newest / "model.part-00001.safetensors").is_file() == ("fsdp" in mesh or "tp" in mesh)
         assert (newest / "optimizer.part-00001.safetensors").is_file() == (mesh not in ("", "dp=2"))

@@ -22,6 +22,7 @@ from genesis.frontend.state import state
 from genesis.ir.walk import needed, walk
 from genesis.models.gpt import GPT, GPTConfig
 from tests.short_limits import short_limits
+from tests.sweeping import by_default
 
 NODES, BYTES, TURNS = 128, 1 << 16, 300
 
@@ -472,6 +473,7 @@ def test_a_failure_at_a_cut_is_raised_there() -> None:
         bad.tolist()
 
 
+@by_default("12")
 @pytest.mark.parametrize("layers", [12, 32])
 def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:

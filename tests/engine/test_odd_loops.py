@@ -21,6 +21,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.walk import walk
 from tests.short_limits import short_limits
+from tests.sweeping import by_default
 
 TURNS = 600
 
@@ -133,6 +134,7 @@ def target(lib: Any, n: int) -> Any:
     return h
 
 
+@by_default("target-8")
 @pytest.mark.parametrize(("loop", "most"), [(cleared, 12), (target, 8)])
 @pytest.mark.usefixtures("limited")
 def test_odd_turns_take_as_many_plans_for_twice_the_turns(loop: Callable[[Any, int], Any], most: int,
@@ -279,6 +281,7 @@ def test_turns_that_come_again_after_many_take_three_plans(loop: Callable[[Any, 
     assert compiled(plans) <= 3
 
 
+@by_default("2", "5")
 @pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("bodies", [2, 3, 5])
 def test_bodies_chosen_by_chance_take_a_plan_each(bodies: int, plans: list[Any]) -> None:

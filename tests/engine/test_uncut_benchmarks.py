@@ -14,6 +14,7 @@ import pytest
 import genesis
 from genesis import engine
 from tests.engine.test_limits import Cuts
+from tests.sweeping import by_default
 
 BENCHMARKS: Final = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -57,6 +58,7 @@ def is_one_plan(step: Callable[[], Any], cuts: Cuts, plans: int = 1) -> None:
     assert cuts.made == 0 and len(cuts.plans) - before <= plans
 
 
+@by_default("vit-b", "moe", "gpt2-b1", "mlp")
 @pytest.mark.parametrize("name", LAYERS)
 def test_steps_of_whole_models(benchmark: Callable[[str], ModuleType], cuts: Cuts, name: str) -> None:
     model_steps = benchmark("model_steps")

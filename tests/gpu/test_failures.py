@@ -15,6 +15,7 @@ from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.cuda.memory_blocks import FreeList
 from genesis.runtime.cuda.memory_pool import MemoryPool, pool_of
 from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.sweeping import by_default
 
 from .compare import array, numbers
 
@@ -140,6 +141,7 @@ def test_out_of_memory_at_every_allocation_of_a_step(host_cuda, monkeypatch):
         assert failed or done
 
 
+@by_default("0", "3")
 @pytest.mark.parametrize("done", [0, 1, 3])
 def test_out_of_memory_in_a_compiled_step(host_cuda, monkeypatch, done):
     """Outputs that are held make a replay allocate; when it cannot, neither tensors nor step counts move on."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
+from tests.sweeping import by_default
 
 from .compare import check, check_gradients, integers, launches, numbers
 
@@ -84,6 +85,7 @@ def test_embedding(cuda):
     check_gradients(lambda w, i: [embedding(i, w), embedding(i[0], w).sum(0)], numbers(5, 3), INDEX)
 
 
+@by_default("gpu-*", "host-False")
 @pytest.mark.parametrize("skewed", [False, True])
 def test_embedding_of_many_tokens(cuda, skewed):
     """Of which some row may have most: whole shares of its positions are added up by other programs."""

@@ -13,6 +13,7 @@ from genesis import func, nn
 from genesis.ir.node import _table as interned
 from tests.gpu.compare import check, check_gradients, integers, numbers, parts, same
 from tests.gpu.conftest import forget_plans
+from tests.sweeping import by_default
 
 
 @pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2, "padding": 1}, {"groups": 2, "dilation": 2}])
@@ -46,6 +47,7 @@ def test_the_gradient_of_a_gradient_of_a_convolution(cuda) -> None:
     check(program, numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), tolerance=1e-4)
 
 
+@by_default("gpu-*", "host-both ways-*")
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}], ids=["forwards", "both ways"])
 def test_recurrent_layers(cuda, kind: str, options: dict[str, Any]) -> None:
@@ -109,6 +111,7 @@ MASKS = {"keep": numbers(40, 50, seed=3) > -0.5, "keep keys": numbers(2, 1, 1, 5
          "add": numbers(40, 50, seed=3)}
 
 
+@by_default("gpu-*", "host-float32-add", "host-bfloat16-keep*")
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_attention_with_masks_and_shared_heads(cuda, name: str, dtype: str) -> None:

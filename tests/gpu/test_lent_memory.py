@@ -11,6 +11,7 @@ from genesis import engine, nn
 from genesis.passes.memory import plan_memory
 from genesis.passes.memory.arena import ALIGNMENT
 from genesis.runtime.plan_edges import places_of
+from tests.sweeping import by_default
 
 from .compare import array, numbers
 
@@ -48,6 +49,7 @@ def trained(compiled: bool) -> tuple[list[Any], set[int], set[int]]:
     return [*found, *(array(x) for x in held if x is not None)], arenas, lent
 
 
+@by_default("gpu-*", "host-compiled")
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "recorded"])
 def test_lending_changes_no_bit_and_takes_less_memory(cuda: Any, compiled: bool,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:

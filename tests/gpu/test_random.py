@@ -7,6 +7,7 @@ import pytest
 
 import genesis
 from genesis.nn import functional as F
+from tests.sweeping import by_default
 
 from .compare import array, same
 
@@ -19,6 +20,7 @@ def draws(device: str) -> list:
             genesis.rand(2, 2, dtype=genesis.bfloat16, device=device), genesis.rand((), device=device)]
 
 
+@by_default("gpu-*", "host-fused-False-0", "host-fused-True-1*", "host-unfused-False-1*", "host-unfused-True-0")
 @pytest.mark.parametrize("seed", [0, 1234567890123456789])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_same_bits(cuda, fuse, seed, compiled):

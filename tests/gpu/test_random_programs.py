@@ -117,12 +117,12 @@ def agree(cuda: CudaUnderTest, seeds: range) -> None:
 
 
 def test_a_few_programs(cuda: CudaUnderTest) -> None:
-    agree(cuda, range(24 if cuda.real else 8))
+    agree(cuda, range(24 if cuda.real else 5))
 
 
 @pytest.mark.sweep
 def test_some_programs_more(cuda: CudaUnderTest) -> None:
-    agree(cuda, range(8, 24))
+    agree(cuda, range(5, 24))
 
 
 @pytest.mark.sweep

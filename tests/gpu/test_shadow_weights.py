@@ -18,7 +18,7 @@ from genesis.runtime.cuda import executor
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.shadow_executor import ShadowWeightsExecutor
 from genesis.runtime.plan_edges import places_of
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, sweep_but
 
 from .compare import array
 
@@ -88,6 +88,7 @@ def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@by_default("gpu-*", "host-True")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_casts_no_weight(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     kept = train(True, compiled=compiled)
@@ -145,6 +146,7 @@ def test_whoever_else_uses_the_weights(cuda: Any, between: Between, compiled: bo
     assert train(True, between, compiled) == train(False, between, compiled)
 
 
+@by_default("gpu-*", "host-True")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_only_writes_make_copies_anew(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     train(True, evaluate, compiled)
@@ -154,6 +156,7 @@ def test_only_writes_make_copies_anew(cuda: Any, refreshes: list[int], compiled:
     assert refreshes.count(2) == 2, "once at first, once after the write"
 
 
+@by_default("gpu-*", "host-True")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_plans_of_all_batch_sizes_share_the_copies(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     rows = (4, 7, 4, 4, 7)

@@ -11,6 +11,7 @@ import genesis
 from genesis import engine
 from genesis.nn import functional as F
 from tests.gpu.compare import check, check_gradients, numbers
+from tests.sweeping import by_default
 
 
 def joined() -> int:
@@ -40,6 +41,7 @@ def test_the_gradient_of_packed_projections(cuda: Any, split: str) -> None:
     assert joined() == 1
 
 
+@by_default("gpu-*", "host-view-64-1-True")
 @pytest.mark.parametrize(("split", "head", "shared", "causal"), [
     ("view", 64, 1, True), ("split", 80, 17, False)])
 def test_the_gradient_of_packed_heads_that_are_streamed(cuda: Any, split: str, head: int, shared: int,

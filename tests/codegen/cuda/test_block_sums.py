@@ -24,7 +24,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_source
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, sweep_but
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +95,7 @@ TABLES = [((300, 3), 0, 700, "float32", True), ((2, 90, 70), 1, 600, "float32", 
 """(table, axis, positions, dtype, whether the base is a constant)."""
 
 
+@by_default("alike-*", "one row-*", "few rows-*", "Zipf-*")
 @pytest.mark.parametrize(("kind", "table"), sweep_but(
     lambda kind, table: (list(INDICES).index(kind) - TABLES.index(table)) % len(TABLES) < 1, INDICES, TABLES))
 def test_any_index_gives_the_same_bits_each_time(table: tuple[tuple[int, ...], int, int, str, bool],
@@ -124,6 +125,7 @@ def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Cal
     assert [f"setp.ne.b32 %wanted{k}, {operand}, 0;" in assembly for k, operand in enumerate(wanted)] == [True] * vector
 
 
+@by_default("shape0-*", "shape1-*", "shape4-*")
 @pytest.mark.parametrize(("shape", "count", "dtype", "constant"), [
     ((18, 40), 300, "float32", False), ((17, 500), 600, "bfloat16", True), ((70, 90), 520, "float32", True),
     ((140, 33), 300, "float16", False), ((16, 3), 260, "float64", False)])
@@ -187,6 +189,7 @@ def test_programs_for_shares_leave_all_flags_0() -> None:
     assert exchanged and not any(x.any() for x in exchanged)
 
 
+@by_default("shape3-30000-float32")
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((20_000, 32), 500_000, "bfloat16"), pytest.param((3, 4096), 20_000, "float32", marks=pytest.mark.slow),
     pytest.param((120_000, 1), 200_000, "float64", marks=pytest.mark.slow), ((150_000, 32), 30_000, "float32"),

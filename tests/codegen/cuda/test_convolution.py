@@ -18,7 +18,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import an_input, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
-from tests.sweeping import sweep_but
+from tests.sweeping import each_value, sweep_but
 
 TOLERANCE = {bfloat16: 1e-2, float16: 1.5e-3, float32: 2e-6, float64: 1e-13, int64: 0}
 """One rounding of the result (bfloat16: 2^-8), relative to the largest value, and sums in another order."""
@@ -78,6 +78,7 @@ def close(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
     assert error <= tolerance * max(want.abs().max().item(), 1e-3), error
 
 
+@each_value
 @pytest.mark.parametrize("dtype", [bfloat16, float32])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_convolution_and_its_gradients(case, dtype) -> None:

@@ -35,7 +35,7 @@ from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import inputs, some
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
 from tests.codegen.cuda.test_product_lines import product
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, each_value, sweep_but
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
@@ -90,6 +90,7 @@ def test_blocks_take_turns_in_shared_memory(layout: str, depth: int, made: list[
     assert made[-1].constexprs["STAGES"] <= depth // 16 + 2
 
 
+@each_value
 @pytest.mark.parametrize("tile", MORE_TILES["ieee"], ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_tile(tile: Tile, layout: str, made: list[KernelSource]) -> None:
@@ -162,6 +163,7 @@ SHAPES = [(4096, 4096, 4096, 21), (4001, 4099, 4097, 21), (256, 512, 384, 4), (1
 """(rows, depth, columns, multiply-adds for each read)."""
 
 
+@by_default("shape10-tn", "shape15-tt")
 @pytest.mark.parametrize(("shape", "layout"), sweep_but(
     lambda shape, layout: SHAPES.index(shape) == list(LAYOUTS).index(layout), SHAPES, LAYOUTS))
 def test_machine_code(shape: tuple[int, int, int, int], layout: str, tmp_path: Path) -> None:
@@ -183,6 +185,7 @@ SPILLED = 0 if triton.__version__.startswith("3.6.") else 28
 """Bytes that a thread may keep outside of registers: Triton 3.9 does so with one of the candidates, of 128 × 64."""
 
 
+@by_default("32x32x32 *", "128x128x16 *")
 @pytest.mark.parametrize("tile", sweep_but(
     lambda tile: (tile.i, tile.j) in ((64, 128), (32, 32), (128, 128)), MORE_TILES["ieee"]), ids=lambda x: x.name)
 def test_every_tile_has_registers(tile: Tile, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, torch_dtype
 from tests.codegen.cuda.programs import an_input
 from tests.codegen.cuda.run_interpreted import run_schedule
+from tests.sweeping import each_value
 
 ULPS = 1.0
 """What is promised: half for the rounding to the dtype, the rest for the formula."""
@@ -42,6 +43,7 @@ def ulps(got: torch.Tensor, want: torch.Tensor) -> float:
     return float(error[~torch.isnan(error)].max())
 
 
+@each_value
 @pytest.mark.parametrize("dtype", [bfloat16, float16])
 @pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "erf", "reciprocal", "ndtr"])
 def test_every_value_is_within_one_ulp(name: str, dtype) -> None:

@@ -20,6 +20,7 @@ from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Group
 from tests.codegen.cuda.programs import an_input
+from tests.sweeping import by_default, each_value
 
 DEEP, WIDE = (4096, 3072), (768, 3072)
 
@@ -39,6 +40,7 @@ def remarks(ptx: str, folder: Path) -> str:
     return done.stdout + done.stderr
 
 
+@by_default("NT")
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 def test_products_are_not_serialized(layout: str, tmp_path: Path) -> None:
     def operand(position: int, shape: tuple[int, int], transposed: bool) -> tuple[Node, Node]:
@@ -52,6 +54,7 @@ def test_products_are_not_serialized(layout: str, tmp_path: Path) -> None:
     assert "serialized" not in said, said
 
 
+@each_value
 @pytest.mark.parametrize("name", ["floor", "ceil", "expm1", "log1p", "sin", "log2", "exp2"])
 @pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
 def test_numbers_below_the_normal_range_are_not_flushed(name: str, dtype: DType) -> None:

@@ -17,6 +17,7 @@ from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from tests.codegen.cuda.programs import an_input, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
 from tests.codegen.cuda.test_attention import TOLERANCE, close, compiled, stack_bytes
+from tests.sweeping import each_value
 
 MASKS: dict[str, tuple[tuple[int, ...], DType]] = {
     # name → shape to be broadcast to (2, 2, queries, keys) of (40, 70), dtype
@@ -102,6 +103,7 @@ def test_the_most_negative_number_is_no_infinity() -> None:
     assert all(torch.isfinite(x).all() for x in found)
 
 
+@each_value
 @pytest.mark.parametrize(("heads", "shared", "masked", "dtype"), [*itertools.product(
     [1, 2], [1, 2, 3], [True], [bfloat16, float16]), (2, 2, True, float32)])
 def test_shared_heads(heads: int, shared: int, masked: bool, dtype: DType) -> None:

@@ -12,6 +12,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32, float64, int64, uint8
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.programs import GPU, an_input, check, inputs
+from tests.sweeping import each_value
 
 PACKED = "row_near ="
 
@@ -27,6 +28,7 @@ def text(operands: tuple[Node, ...], result: Node) -> str:
     return kernel.source
 
 
+@each_value
 @pytest.mark.parametrize(("shape", "other"), [
     ((5, 3, 7, 7), (1, 3, 1, 1)), ((41, 5, 9), (41, 5, 1)), ((3, 4, 5, 2, 24), (3, 4, 1, 2, 1)),
     ((64, 8, 17), (1, 8, 1)), ((300, 50), (300, 1)), ((2, 1, 3, 11), (2, 1, 1, 1)), ((31, 23), (1, 23)),

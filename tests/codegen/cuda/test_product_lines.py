@@ -18,7 +18,7 @@ from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.operand_view import operand_view
 from tests.codegen.cuda.programs import an_input, check
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, sweep_but
 
 SIZES = (5, 16, 17, 24, 35, 36, 64, 70, 101, 136)
 
@@ -92,6 +92,7 @@ def test_a_narrow_operand_is_on_its_way_while_the_block_before_is_multiplied() -
     assert sum(at > max(stores) for at in loads) == len(loads) // 2
 
 
+@by_default("shape4-nn", "shape6-tn")
 @pytest.mark.parametrize(("shape", "layout"), sweep_but(
     lambda shape, layout: layout in (("nt", "tt") if shape[0] > 175 else ("nn", "tn")),
     [(2049, 129, 1051), (175, 129, 241)], ["nn", "nt", "tn", "tt"]))

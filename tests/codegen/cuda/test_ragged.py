@@ -17,6 +17,7 @@ from genesis.passes.pipeline import run_passes
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.programs import an_input, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.sweeping import by_default, each_value
 
 TOLERANCE = {bfloat16: 1e-2, float16: 1.5e-3, float32: 1e-5, float64: 1e-12}
 """One rounding of the result, and the order of the sums, relative to the largest value."""
@@ -51,6 +52,7 @@ def close(got: torch.Tensor, want: torch.Tensor, dtype: DType) -> None:
     assert (got.double() - want).abs().max().item() <= TOLERANCE[dtype] * max(want.abs().max().item(), 1.0)
 
 
+@each_value
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 @pytest.mark.parametrize("dtype", [bfloat16, float32, float64], ids=lambda x: x.name)
 def test_rows_and_sums(ends, dtype) -> None:
@@ -95,6 +97,7 @@ def test_what_is_done_to_each_element_is_done_in_the_same_kernel(rows) -> None:
     close(found, sums(data[0], data[3], ends), bfloat16)
 
 
+@by_default("bfloat16")
 @pytest.mark.parametrize("dtype", [bfloat16, float16, float32], ids=lambda x: x.name)
 def test_kernels_compile(dtype) -> None:
     from genesis.codegen.cuda.emit import emit

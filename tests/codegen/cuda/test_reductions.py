@@ -23,11 +23,13 @@ from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import GPU, an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
+from tests.sweeping import each_value
 
 AXES = [((7,), (0,)), ((3, 5), (1,)), ((3, 5), (0,)), ((3, 5), (0, 1)), ((2, 3, 5), (0, 2)), ((2, 3, 5), (1,)),
         ((1, 5, 1), (0, 2)), ((4, 1), (1,)), ((1, 1), (0, 1)), ((3, 5), ())]
 
 
+@each_value
 @pytest.mark.parametrize(("shape", "axes"), AXES)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "uint8", "bool"])
@@ -180,6 +182,7 @@ def test_a_result_of_another_row_is_never_read() -> None:
     assert any("another row" in refusal.why for refusal in schedule.missed)
 
 
+@each_value
 @pytest.mark.parametrize("program", [_softmax, _norm, _entropy])
 @pytest.mark.parametrize("shape", [(64, 768), (64, 50257)])
 def test_kernels_compile_for_hopper(program, shape) -> None:

@@ -11,7 +11,7 @@ from genesis import engine
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import MODELS
 from genesis.codegen.cuda.templates import row_digits
-from genesis.codegen.cuda.worker import compile_kernel
+from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
@@ -22,7 +22,7 @@ from genesis.passes.pipeline import run_passes
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.programs import an_input
 from tests.codegen.cuda.run_interpreted import run_schedule
-from tests.codegen.cuda.test_machine_code import ptx_of, remarks
+from tests.codegen.cuda.test_machine_code import remarks
 from tests.codegen.cuda.test_sorting import compiled, same, sorts, tied
 from tests.gpu.compare import check, numbers
 from tests.sweeping import sweep_but
@@ -135,11 +135,11 @@ def test_words_stay_in_registers(length: int, dtype: str, spilled: int, tmp_path
     x = an_input(0, (400, length), dtype_named(dtype))
     group, = compiled([x], sorting.sort(x, axis=1)).groups
     kernel = emit(group)
-    said = remarks(ptx_of(kernel), tmp_path)
+    made = compiled_by_triton(kernel.key_parts(), 90)
+    said = remarks(made.asm["ptx"], tmp_path)
     assert int(said.split(" bytes spill stores")[0].split()[-1]) <= spilled
-    image = compile_kernel(kernel.key_parts(), 90)
     threads = 32 * kernel.num_warps
-    together = min(MODELS["h200"].shared_memory // image["shared_bytes"], 65536 // (64 * threads))
+    together = min(MODELS["h200"].shared_memory // (made.metadata.shared + kernel.shared), 65536 // (64 * threads))
     assert together * threads == 1024
 
 

@@ -23,6 +23,7 @@ from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import TOLERANCE, an_input, some
 from tests.codegen.cuda.run_interpreted import empty, run_source
+from tests.sweeping import by_default
 
 FEW = replace(H200, multiprocessors=1)
 """A GPU that two programs keep busy: a few hundred rows are many for it."""
@@ -140,6 +141,7 @@ def ptx_of(program: Program, columns: int, dtype: DType) -> str:
     return compiled_by_triton(emit(group).key_parts(), 90).asm["ptx"]
 
 
+@by_default("softmax-51", "extremes-27", "gradient-85")
 @pytest.mark.parametrize(("program", "columns"), [
     (softmax, 51), (norm, 51), (extremes, 27), (gradient, 85), (norm, 101)],
     ids=called)

@@ -20,7 +20,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import an_input, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, sweep_but
 
 DTYPES = ["float32", "bfloat16", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
@@ -97,6 +97,7 @@ def test_columns_of_any_length(shape: tuple[int, ...], axis: int, dtype: str) ->
         "sort_columns"]
 
 
+@by_default("column0-1000", "column8-64")
 @pytest.mark.parametrize(("column", "inner"), sweep_but(
     lambda column, inner: (column[1], inner) in ((4, 1000), (32, 7), (27, 64)),
     [("float32", 4), ("float32", 32), ("bfloat16", 27)], [1000, 7, 64]))
@@ -156,6 +157,7 @@ def test_views_and_casts_before_a_sort_cost_no_kernel() -> None:
     assert torch.equal(values, torch.sort(data.int(), dim=0, stable=True).values)
 
 
+@by_default("1000-0-int32-")
 @pytest.mark.parametrize(("length", "k", "cast", "literals"), sweep_but(
     lambda length, k, cast, literals: (length, k, cast, literals) in (
         (994, 0, "", "T"), (1001, 50, "", None), (1000, 0, "int32", "")),

@@ -31,6 +31,7 @@ from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.machine_code import inner_loops
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import empty, run_schedule, run_source
+from tests.sweeping import by_default, each_value
 
 
 def reduced(node: Node, data: torch.Tensor) -> np.ndarray:
@@ -44,6 +45,7 @@ def reduced(node: Node, data: torch.Tensor) -> np.ndarray:
     return found
 
 
+@each_value
 @pytest.mark.parametrize(("shape", "axes", "splits", "multiple"), [
     ((37, 5), (0,), 4, 1), ((37, 5), (0,), 40, 1), ((6, 70), (1,), 3, 16), ((4, 5, 6), (0, 1, 2), 3, 16),
     ((4, 5, 6), (0, 2), 7, 1), ((4, 5, 6), (1,), 2, 1), ((9,), (0,), 2, 4), ((9, 13), (0, 1), 3, 16),
@@ -134,6 +136,7 @@ def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks 
     torch.testing.assert_close(memory[graph.outputs[0]], row * some(g))
 
 
+@by_default("128-True", "1024-False")
 @pytest.mark.parametrize(("columns", "alone"), [(128, True), (96, True), (256, True), (1024, False)])
 def test_rows_that_a_warp_has_alone_need_no_barrier_in_a_round(columns: int, alone: bool) -> None:
     """Their values are loaded to registers, and sums over rows stay there until the end."""

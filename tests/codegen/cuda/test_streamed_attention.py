@@ -31,6 +31,7 @@ from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import TOLERANCE, close, compiled
 from tests.engine.symbolic.idle import counting
+from tests.sweeping import by_default, each_value
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small attention is streamed."""
@@ -94,6 +95,7 @@ def test_forward(q: tuple[int, ...], k: tuple[int, ...], dtype: DType, causal: b
     close(found["y"].reshape(q), wanted(*data, causal, scale)[0], TOLERANCE[dtype])
 
 
+@each_value
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("q", "k", "dtype"), CASES)
 def test_groups_of_warps_that_wait_for_each_other(q: tuple[int, ...], k: tuple[int, ...], dtype: DType,
@@ -230,6 +232,7 @@ def test_masks_and_odd_places_are_not_streamed() -> None:
     assert "cannot read q" in (why(sdpa(q, k, k, causal=False, scale=0.125), (wide, k)) or "")
 
 
+@by_default("64-True-4096")
 @pytest.mark.parametrize(("head", "causal", "queries"), [
     (64, True, 4096), (256, True, 1000),
     *(pytest.param(*case, marks=pytest.mark.sweep)

@@ -27,6 +27,7 @@ from tests.codegen.cuda.machine_code import inner_loops
 from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import TOLERANCE, close, compiled, stack_bytes
+from tests.sweeping import each_value
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy."""
@@ -91,6 +92,7 @@ CASES = [
 ]
 
 
+@each_value
 @pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("q", "k", "dtype"), CASES)

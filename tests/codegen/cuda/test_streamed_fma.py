@@ -28,7 +28,7 @@ from tests.codegen.cuda.programs import inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, empty, run_source
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
 from tests.codegen.cuda.test_product_lines import product
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, each_value, sweep_but
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 FEW = replace(H200, multiprocessors=5)
@@ -66,6 +66,7 @@ def one_product(rows: int, depth: int, columns: int, layout: str) -> Program:
     return program
 
 
+@each_value
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("form", FMA_FORMS, ids=lambda x: x.name)
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(264, 200, 520), (260, 1028, 264), (700, 68, 264)])
@@ -91,6 +92,7 @@ def test_what_is_done_to_a_product(form: Form) -> None:
     assert check(form, with_bias).name.startswith("streamed_matmul_add")
 
 
+@by_default("*-nt")
 @pytest.mark.parametrize(("form", "layout"), sweep_but(
     lambda form, layout: layout == ("tn" if form.shared else "nt"), FMA_FORMS, LAYOUTS),
     ids=lambda x: getattr(x, "name", x))

@@ -33,7 +33,7 @@ from tests.codegen.cuda.programs import TOLERANCE, inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import stack_bytes
 from tests.codegen.cuda.test_machine_code import ptx_of
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, each_value, sweep_but
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that two tiles keep busy, so that small products are streamed."""
@@ -104,6 +104,7 @@ def test_other_gpus_and_dtypes_have_none() -> None:
     assert emit(fuse(Graph((a, b), (matmul(a, b),))).groups[0], SMALL).name == "matmul"
 
 
+@by_default("True")
 @pytest.mark.parametrize("turned", [False, True])
 def test_it_compiles_for_hopper(turned: bool) -> None:
     a, b = inputs((4096, 4096), (4096, 4096), dtype=bfloat16)
@@ -121,6 +122,7 @@ EPILOGUES = {
 }
 
 
+@by_default("residual")
 @pytest.mark.parametrize("name", sweep_but(lambda name: name in ("residual", "compared"), EPILOGUES))
 def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     x, w, bias, other = inputs((1024, 512), (2048, 512), (2048,), (1024, 2048), dtype=bfloat16)
@@ -129,6 +131,7 @@ def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     assert kernel.name.startswith("streamed_matmul") and kernel.plain and compile_cubin(kernel)
 
 
+@by_default("size5-tanh-True")
 @pytest.mark.parametrize(("size", "approximate", "beside"), sweep_but(
     lambda size, approximate, beside: (size[0] > 768) is (approximate == "tanh") and beside,
     [(768, 3072), (4096, 14336)], ["tanh", "none"], [False, True]))
@@ -208,6 +211,7 @@ def check_sums(operands: tuple[Node, ...], outputs: tuple[Node, ...],
     return kernel
 
 
+@each_value
 @pytest.mark.parametrize("shape", [(264, 136, 400), (384, 64, 384), (260, 72, 520)], ids=str)
 @pytest.mark.parametrize("name", ["large", "turns", "small and shared"])
 def test_the_columns_of_tiles_are_summed(only_form: Callable[[Form], None], name: str,
@@ -243,6 +247,7 @@ def test_other_sums_are_no_part_of_a_products_kernel() -> None:
     assert len(fuse(decomposed(Graph(operands, (dx, sums))), gpu=smaller).groups) == 2
 
 
+@by_default("turns-True")
 @pytest.mark.parametrize(("name", "short"), sweep_but(
     lambda name, short: (name, short) in (("large", False), ("turns", True), ("shared", False)), FORMS, [False, True]))
 def test_a_gelu_s_gradient_and_its_sums_spill_no_registers(only_form: Callable[[Form], None], name: str,
@@ -310,6 +315,7 @@ def test_a_line_that_is_missing_is_seen(streamed_by_threads: Callable[..., None]
     pytest.fail("nothing was seen")
 
 
+@by_default("large", "turns")
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_compiles_for_hopper(only_form: Callable[[Form], None], name: str) -> None:
     only_form(FORMS[name])
@@ -325,6 +331,7 @@ def at_odd_places(columns: int, gelu: bool = False) -> tuple[tuple[Node, ...], t
     return (x, w, bias), (p.gelu(y), y) if gelu else (y,)
 
 
+@by_default("large-397")
 @pytest.mark.parametrize(("name", "columns"), sweep_but(
     lambda name, columns: (name, columns) in (("large", 397), ("turns", 398), ("shared", 396)), FORMS, [397, 398, 396]))
 def test_rows_at_odd_places_are_stored_along_the_rows(only_form: Callable[[Form], None], name: str,
@@ -343,6 +350,7 @@ def test_rows_at_odd_places_are_stored_along_the_rows(only_form: Callable[[Form]
     assert kernel.name == "streamed_matmul_add" and width in stores and "convert_layout(part, by_rows)" in kernel.source
 
 
+@by_default("large-True")
 @pytest.mark.parametrize(("name", "gelu"), sweep_but(
     lambda name, gelu: (name, gelu) in (("large", True), ("shared", False)), FORMS, [False, True]))
 def test_what_stores_along_the_rows_has_room(only_form: Callable[[Form], None], name: str, gelu: bool) -> None:

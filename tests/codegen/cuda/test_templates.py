@@ -16,6 +16,7 @@ from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, torch_dtype
 from tests.codegen.cuda.programs import GPU, an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.sweeping import by_default, each_value
 
 SIZES = [((), 5, 7, 3), ((), 33, 40, 17), ((2, 3), 4, 5, 6), ((), 1, 1, 1), ((2,), 0, 3, 4), ((2,), 3, 0, 4),
          ((), 70, 3, 70)]
@@ -69,6 +70,7 @@ def test_a_broadcast_batch_is_not_copied() -> None:
     assert kinds(check([x, weight], matmul(x, movement.expand(weight, shape=(3, 5, 6))))) == ["matmul"]
 
 
+@by_default("dtype1", "dtype2", "dtype3")
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float64, int64, int32])
 def test_matmul_compiles_for_hopper(dtype) -> None:
     a, b = inputs((1024, 768), (768, 768), dtype=dtype)
@@ -103,6 +105,7 @@ ROWS = [((7, 5), 0, (4,)), ((3, 7, 5), 1, (2, 3)), ((3, 7), 1, (6,)), ((7,), 0, 
 ELEMENTS = [((7, 5), 0, (4, 3)), ((3, 7, 5), 1, (3, 9, 2)), ((3, 7), 1, (3, 1)), ((7,), 0, (9,)), ((7, 5), 0, (0, 5))]
 
 
+@each_value
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 @pytest.mark.parametrize(("name", "shape", "axis", "where"),
                          [(name, *case) for name in ("index_add", "index_copy") for case in ROWS]

@@ -23,6 +23,7 @@ from genesis.passes.fusion.index_map import ZERO, offset, scale, variable
 from genesis.passes.graph.canonicalize import canonicalize
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.programs import GPU, an_input, check, inputs
+from tests.sweeping import each_value
 
 HOW = {"window": (3, 3), "stride": (2, 2), "padding": (1, 1), "include_pad": True, "divisor": 0}
 
@@ -87,6 +88,7 @@ def test_windows_without_overlap_have_one() -> None:
     assert source.count("tl.load(in0") == 1 and "mask=x_mask, " in source and "RBLOCK" not in source
 
 
+@each_value
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(64, 32, 56, 56), (3, 32, 13, 11), (8, 16, 4, 500)])
 def test_lanes_run_along_results_and_nothing_goes_through_shared_memory(shape: tuple[int, ...], dtype: DType) -> None:

@@ -26,6 +26,7 @@ from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.programs import an_input, check, some
 from tests.gpu.compare import array, numbers
+from tests.sweeping import each_value
 
 DOWN = "x_down = tl.minimum("
 
@@ -52,6 +53,7 @@ def kernel_of(x: Node, y: Node) -> KernelSource:
     return emit(group)
 
 
+@each_value
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
 @pytest.mark.parametrize(("shape", "window", "stride", "padding"), [
@@ -105,6 +107,7 @@ def test_shared_rows_are_loaded_once() -> None:
     assert compiled.asm["ptx"].count("ld.global.b16") <= 18 * kernel.constexprs["XBLOCK"] // 4
 
 
+@each_value
 @pytest.mark.parametrize("dtype", [float32, bfloat16, float64], ids=str)
 @pytest.mark.parametrize("columns", [112, 104])
 def test_lanes_go_along_rows(columns: int, dtype: DType) -> None:

@@ -14,6 +14,7 @@ from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.engine.symbolic.idle import counting
 from tests.gpu.compare import array, numbers
+from tests.sweeping import by_default
 
 
 def last_kernel(plan: Any) -> str:
@@ -44,6 +45,7 @@ def test_a_square_has_its_row_in_the_text_until_it_is_seen_to_change() -> None:
     assert "r_size" in second
 
 
+@by_default("8192", "16384")
 @pytest.mark.parametrize("length", [8192, 16384, 65536])
 def test_a_row_that_fills_its_blocks_has_no_mask(length: int) -> None:
     assert "r_mask" not in texts(softmax, (2048, 3072), (2048, length))[1]
@@ -80,6 +82,7 @@ def broadcast(x: Any) -> Any:
     return F.gelu(x * x[0] + x[:, :1]) * 2, F.log_softmax(x, -1).amin(-1)
 
 
+@by_default("bfloat16-softmax", "bfloat16-broadcast")
 @pytest.mark.parametrize("program", [softmax, norm, broadcast], ids=lambda program: program.__name__)
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.sweep), "bfloat16"])
 def test_values_whatever_came_before(program: Any, dtype: str) -> None:
