@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.frontend.recording import TensorBase
 from genesis.ir.node import NUMBER_TYPES, Node, unique
 from genesis.ir.ops import leaves
+from genesis.ir.size_class import LEAST
 from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.sym_int import RUNNING, SymInt, as_size, terms_of, value_at, value_of
 from genesis.runtime.contexts import Context, leaving
@@ -50,14 +51,20 @@ class NumberTrace(Context):
 
     Args:
         sizes: the trace of the sizes among them.
+        positions: whether a number that is taken for a position or a size becomes a symbol of the sizes' trace; if not,
+            its value is asked for.
 
     Attributes:
+        positions: symbol → the number that was taken for a position or a size, in the order in which they were met. A
+            symbol's value is the number's and `LEAST`, so that 0 and 1 are positions like others.
         guards: each a formula, and its value in the run at hand, or `SAME_CLASS`, in the order in which the code came
             to them: what it asks first may keep it from computing what does not end (`2 ** n if n < 9 else 0`).
     """
 
-    def __init__(self, sizes: Trace):
+    def __init__(self, sizes: Trace, positions: bool = False):
         self.sizes = sizes
+        self.positions: dict[str, TracedNumber] = {}
+        self._takes_positions = positions
         self.guards: list[tuple[TracedNumber, Any]] = []
         self._known: dict[tuple[Any, ...], TracedNumber] = {}
 
@@ -80,10 +87,29 @@ class NumberTrace(Context):
         """A size as the program's code sees it."""
         return self._made((size,), size.value, size) if isinstance(size, SymInt) else size
 
-    @staticmethod
-    def size_of(x: Any) -> Any:
+    def size_of(self, x: Any) -> Any:
         """What a traced number is as a size; None for anything else."""
-        return x.size if type(x) is TracedNumber else None
+        if type(x) is not TracedNumber:
+            return None
+        if x.size is None and self._takes_positions and x.trace is self and self.running and (
+                x.value.__class__ is int and x.value >= 0 and _is_quick(x)):
+            name = f"p{len(self.positions)}"
+            self.positions[name] = x
+            x.size = self.sizes.add_symbol(name, x.value + LEAST) - LEAST
+        return x.size
+
+    def with_positions(self, values: Values) -> dict[str, Any] | None:
+        """The symbols of a call, those of positions too; None where one is negative there, or no int."""
+        found = dict(values)
+        for name, x in self.positions.items():
+            try:
+                number = _evaluated(x, found, {})
+            except (ArithmeticError, ValueError):
+                return None
+            if number.__class__ is not int or number < 0:
+                return None
+            found[name] = number + LEAST
+        return found
 
     @staticmethod
     def node_of(x: Any) -> Node | None:
@@ -219,6 +245,12 @@ def _evaluated(x: Any, values: Values, known: Evaluated) -> Any:
 def alike(a: Any, b: Any) -> bool:
     """Whether both are the same number of one class; 0.0 and -0.0 are two, nan is itself."""
     return a.__class__ is b.__class__ and (a == b if a.__class__ is not float else repr(a) == repr(b))
+
+
+def _is_quick(x: Any) -> bool:
+    """Whether a formula takes no longer for larger numbers: it is evaluated before the guards are."""
+    return type(x) is not TracedNumber or x.size is not None or len(x.formula) == 1 or (
+        x.formula[0] in _OF_SIZES and all(map(_is_quick, x.formula[1:])))
 
 
 def _is_size(x: Any) -> bool:

@@ -85,6 +85,11 @@ class Trace:
         """The symbols' values in the run at hand."""
         return {name: size.value for name, size in self._symbols.items()}
 
+    def add_symbol(self, name: str, value: int) -> SymInt:
+        """One more symbol, met while the run goes on."""
+        made = self._symbols[name] = self._symbol(name, value)
+        return made
+
     def symbol(self, name: str) -> SymInt:
         """The size with this name."""
         return self._symbols[name]

@@ -112,15 +112,29 @@ class _Calls:
         if len(self._samples) < 2 or self._tries >= _TRIES or len(self.templates) >= _TEMPLATES:
             return
         try:
-            symbols = Symbols([x for x, _ in self._samples])
-            self._tries += 1
+            if not self._take_over(capture, kept, function, positions=True):  # what an op refuses to do with a symbol
+                self._take_over(capture, kept, function, positions=False)  # it may do with a number
+        except NotReplayable as refusal:
+            self.refusal = str(refusal)
+
+    def _take_over(self, capture: Any, kept: Any, function: Callable[..., Any], positions: bool) -> bool:
+        """Make a template of the last call. False where that failed, and may not where no number is a position.
+
+        Raises:
+            NotReplayable: it failed otherwise.
+        """
+        symbols = Symbols([x for x, _ in self._samples], positions)
+        self._tries += 1
+        try:
             made = SymbolicCall(capture, kept, function, symbols)
             if not all(made.same_as(x, entry) for x, entry in self._samples):
                 raise NotReplayable("on stand-ins it makes another program")
-        except NotReplayable as refusal:
-            self.refusal = str(refusal)
-            return
+        except NotReplayable:
+            if symbols.trace.positions:
+                return False
+            raise
         self.templates.insert(0, made)
+        return True
 
 
 def _joined(arguments: Erased, slots_key: tuple[Any, ...]) -> Erased:

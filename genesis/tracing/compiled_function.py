@@ -84,10 +84,10 @@ class CompiledFunction(CompiledBase):
         try:
             key, tensors = signature(args, kwargs)
         except NotReplayable as refusal:
-            copied = self._views.of(args, kwargs)
+            copied = self._views.of(args, kwargs, always=self.fullgraph)
             if copied is None:
                 return self._plainly(str(refusal), args, kwargs)
-            if not copied.allowed:
+            if not copied.allowed and not self.fullgraph:  # a capture on copies tells what it refuses at once
                 with stance.inside():
                     return copied.watched(lambda: self.function(*args, **kwargs))
             key, tensors = copied.key, copied.tensors
@@ -98,7 +98,7 @@ class CompiledFunction(CompiledBase):
                 if entry.replay.ready(given) and entry.guards.hold():
                     self.hits += 1
                     return entry.replay.run(given)
-        if copied is not None and self._entries.get(key):
+        if copied is not None and self._entries.get(key) and not self.fullgraph:
             copied.watch_again()
             with stance.inside():
                 return copied.watched(lambda: self.function(*args, **kwargs))
@@ -133,6 +133,9 @@ class CompiledFunction(CompiledBase):
         if copied.kept() or not clean:
             self._entries.pop(copied.key, None)
             self._templates.forget(copied.key)
+            if self.fullgraph:
+                raise self._unsupported(self._located(
+                    "it returns or keeps an argument that is a view of other memory, or asks how it lies there"))
         return result
 
     def _plainly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -31,12 +31,13 @@ class Symbols:
 
     Args:
         samples: calls of one erased signature, of which the first is at hand.
+        positions: whether numbers may be positions and sizes of tensors (`NumberTrace`).
 
     Raises:
         NotReplayable: nothing of theirs can change.
     """
 
-    def __init__(self, samples: Sequence[Erased]):
+    def __init__(self, samples: Sequence[Erased], positions: bool = False):
         first = samples[0]
         self.size_names = _named("n", [x.sizes for x in samples])
         self.number_names = _named("m", [x.numbers for x in samples])
@@ -46,7 +47,7 @@ class Symbols:
             raise NotReplayable("a size of 0 or 1 has no others in its class")
         if not sizes and not any(self.number_names):
             raise NotReplayable("no size or number was seen to change")
-        self.trace = NumberTrace(Trace(True, **sizes))
+        self.trace = NumberTrace(Trace(True, **sizes), positions)
         self.sizes = [size if name is None else self.trace.sizes.symbol(name)
                       for size, name in zip(first.sizes, self.size_names, strict=True)]
         self.numbers = [value if name is None else self.trace.symbol(name, value)
@@ -57,7 +58,7 @@ class Symbols:
         sizes of one symbol differ."""
         found = _values(call.sizes, self.size_names, self._sizes)
         numbers = self.number_values(call) if found is not None else None
-        return None if found is None or numbers is None else found | numbers
+        return None if found is None or numbers is None else self.trace.with_positions(found | numbers)
 
     def number_values(self, call: Erased) -> dict[str, Any] | None:
         """`values` of the numbers alone."""

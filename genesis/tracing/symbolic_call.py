@@ -155,11 +155,15 @@ class SymbolicCall:
 
     def entry(self, call: Erased) -> Any:
         """The replay of a call; None where a guard does not hold."""
-        at = call.sizes, call.strides
+        positions = self._symbols.trace.positions
+        values = self._symbols.values(call) if positions else None
+        if positions and values is None:
+            return None
+        at = call.sizes, call.strides, tuple([values[name] for name in positions]) if values is not None else ()
         found = self._entries.get(at)
         if found is not None and not self._changing:
             return found if self._symbols.number_values(call) is not None else None
-        values = self._symbols.values(call)
+        values = self._symbols.values(call) if values is None else values
         if values is None or (found is None and not self._admits_sizes(call, values)):
             return None
         known = self._symbols.trace.evaluate(values)

@@ -182,13 +182,14 @@ class ViewCopies:
     def __init__(self) -> None:
         self.seen: dict[Any, int] = {}
 
-    def of(self, args: tuple, kwargs: dict[str, Any]) -> Copied | None:
-        """The arguments with copies; None where there is no view among them, or copies will not do."""
+    def of(self, args: tuple, kwargs: dict[str, Any], always: bool = False) -> Copied | None:
+        """The arguments with copies; None where none is a view, or copies will not do. `always`: also where
+        they did not before: a capture tells again what is in their way."""
         try:
             found = Copied(self, args, kwargs)
         except NotReplayable:
             return None
-        return found if found.originals and self.seen.get(found.kind) != REFUSED else None
+        return found if found.originals and (always or self.seen.get(found.kind) != REFUSED) else None
 
 
 def _show_memory(view: Any, strides: Sequence[int], memory: Storage | None) -> bool:

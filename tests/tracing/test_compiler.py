@@ -78,6 +78,36 @@ def test_fullgraph_raises_at_the_line_what_would_be_recorded() -> None:
         genesis.compile(takes, fullgraph=True)(ramp(1), object())
 
 
+def test_fullgraph_raises_at_the_first_call_with_a_view() -> None:
+    """Without it two calls with views run as they are, to see what they do to the memory of these."""
+    held: list[Any] = []
+
+    def draws(x: Any) -> Any:
+        return x * random.random()
+
+    def writes(x: Any) -> Any:
+        return x.add_(1) * 2
+
+    def returns(x: Any) -> Any:
+        return x
+
+    def keeps(x: Any) -> Any:
+        held.append(x)
+        return x * 2
+
+    def asks(x: Any) -> Any:
+        return x * x.stride()[0]
+    for function, why in ((draws, "random"), (writes, "it writes to"), (returns, "it returns or keeps"),
+                          (keeps, "it returns or keeps"), (asks, "how an argument")):
+        compiled, data = genesis.compile(function, fullgraph=True), ramp(4, 2)
+        for row in data[1:3], data[0], data.t()[1]:
+            with pytest.raises(RuntimeError, match=rf"(?s){why}.*test_compiler.py:\d+"):
+                compiled(row)
+    compiled = genesis.compile(double, fullgraph=True)
+    assert [compiled(row).tolist() for row in ramp(4, 2)] == [[2.0, 4.0], [6.0, 8.0], [10.0, 12.0], [14.0, 16.0]]
+    assert genesis.explain(compiled).captures == 1 and genesis.explain(compiled).hits == 3
+
+
 def test_fullgraph_of_what_is_captured_is_as_without() -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:
