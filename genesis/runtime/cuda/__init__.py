@@ -10,6 +10,6 @@ In: a `Plan`, memories and numbers. Out: outputs' memories.
 | `stream.py`, `stream_order.py`, `foreign.py` | streams, what waits for what, and other libraries' |
 | `kernel_cache.py`, `module.py`, `kernel_timer.py` | kernels on disk, on the GPU, and timed |
 | `device_checks.py` | errors that kernels note |
-| `page_locked.py`, `staged_copies.py`, `host_copies.py` | copies to and from the host, also beside the program |
+| `page_locked.py`, `host_copies.py` | copies to and from the host, also beside the program |
 | `nccl.py`, `collective_work.py`, `staged_transport.py` | collectives |
 """

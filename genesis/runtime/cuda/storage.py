@@ -13,7 +13,6 @@ from genesis.runtime.cuda.device_checks import raise_failed
 from genesis.runtime.cuda.memory_blocks import Block
 from genesis.runtime.cuda.memory_lanes import Lane
 from genesis.runtime.cuda.memory_pool import pool_of
-from genesis.runtime.cuda.staged_copies import STAGED, staged_copies
 from genesis.runtime.cuda.stream import Stream, current_stream, when_switching
 from genesis.runtime.cuda.stream_order import ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
@@ -148,10 +147,7 @@ class CUDAStorage:
             gpu, index = driver(), self.device.index
             gpu.use(index)
             with ordered(current_stream(index), writes=[self]) as stream:
-                if self.nbytes < STAGED:
-                    gpu.copy_to_device(self.ptr, address_of(source), self.nbytes, stream)
-                else:
-                    staged_copies(self.device).copy(self.ptr, source, stream)
+                gpu.copy_to_device(self.ptr, address_of(source), self.nbytes, stream)
 
     def copy_to_host(self, buffer: np.ndarray | Buffer) -> None:
         """Wait for the GPU, and write all of the memory into a writable buffer of the same size in bytes.
