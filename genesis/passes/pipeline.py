@@ -32,12 +32,14 @@ from genesis.passes.graph.reduce_in_order import reduce_in_order
 from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.save_recurrent import save_recurrent
 from genesis.passes.graph.save_statistics import save_statistics
+from genesis.passes.graph.scale_products import scale_products
 from genesis.passes.graph.snapshots import copy_while_updating
 from genesis.passes.graph.split_argmax import split_argmax
 from genesis.passes.graph.split_attention import split_attention
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
+from genesis.passes.graph.thin_products import thin_products
 from genesis.passes.graph.turn_operands import turn_operands
 from genesis.passes.graph.turn_products import turn_products
 from genesis.passes.graph.writes_apart import writes_apart
@@ -265,6 +267,10 @@ PASSES: tuple[Pass, ...] = (
          _writes_apart, optional=True),
     Pass("matrix_vector", "vectors_multiplied", "with products of one vector as reductions", on_graph(matrix_vector),
          optional=True),
+    Pass("scale_products", "products_scaled", "with numbers that multiply matrices behind products that are smaller",
+         on_graph(scale_products), optional=True),
+    Pass("thin_products", "thin_products_joined", "with products of one matrix by thin ones as one product",
+         on_graph(thin_products), optional=True),
     Pass("turn_products", "products_turned", "with products in the order of the results that they are",
          on_graph(turn_products), optional=True),
     Pass("turn_operands", "operands_turned", "with operands of float32 products as their kernels read them",
