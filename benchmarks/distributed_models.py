@@ -3,7 +3,7 @@ write together, and one whose parameters are sharded; torch beside.
 
 Parts, each in processes of their own, one a GPU:
   variants   ms a step of GPT-2 124M, 16 × 1024 a GPU, bf16, under DistributedDataParallel: bucket sizes, what NCCL may
-             take of a GPU, and without any reduction, which is what the rest of the step costs;
+             take of a GPU, without any reduction, which is what the rest of the step costs, and with ZeRO 1;
   plans      the same with and without what a bucket needs made first (`reduce_early`);
   timeline   when the kernels of rank 0's step run, and its reductions, as torch's profiler sees them;
   decode     tokens a second of the 8B shape, batch 1: on one GPU, and as parts on all (`parallelize_module`);
@@ -42,8 +42,9 @@ VARIANTS: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("buckets of 200 MiB", {}, 200), ("defaults again", {}, None), ("16 blocks", {"max_ctas": 16}, None),
     ("8 blocks", {"max_ctas": 8}, None), ("first", {"high": True}, None),
     ("first and 16 blocks", {"high": True, "max_ctas": 16}, None), ("4 blocks", {"max_ctas": 4}, None),
-    ("buckets of 10 MiB", {}, 10), ("32 blocks", {"min_ctas": 32, "max_ctas": 32}, None))
-"""(name, what NCCL may take, MiB of a bucket; None: as many as cost least, 0: gradients are not reduced)."""
+    ("buckets of 10 MiB", {}, 10), ("32 blocks", {"min_ctas": 32, "max_ctas": 32}, None), ("ZeRO 1", {}, None))
+"""(name, what NCCL may take, MiB of a bucket; None: as many as cost least, 0: gradients are not reduced). The ranks of
+ZeRO 1 share out what the optimizer keeps."""
 
 PLANS: Final = ("defaults", "in the order of results", "defaults again")
 """Variants of a plan (`_planned`): the second is made without the pass `reduce_early`."""
@@ -143,14 +144,16 @@ def _varied(args: argparse.Namespace, chosen: Sequence[tuple[str, dict[str, Any]
         options.config.min_ctas, options.config.max_ctas = nccl.get("min_ctas"), nccl.get("max_ctas")
         group = dist.new_group(pg_options=options)  # of its own, so that no plan of another variant is found
         wrapped = partial(nn.parallel.DistributedDataParallel, process_group=group, bucket_cap_mb=cap)
-        step = _compiled_step(wrapped if cap != 0 else lambda model: model)
+        step = _compiled_step(wrapped if cap != 0 else lambda model: model, group if name == "ZeRO 1" else None)
+        cuda.reset_peak_memory_stats()
         with _planned(name):
             losses = [step(*data[i % len(data)]).item() for i in range(6)]
             times = gpu_rounds(cuda, 6, args.steps // 2, lambda i, step=step: step(*data[i % len(data)]))
         ranks: list[Any] = [None] * size
         dist.all_gather_object(ranks, median(times))
         found[name] = {"ms": round(median(times), 3), "least": round(min(times), 3), "loss": losses[-1],
-                       "ranks": [round(ms, 2) for ms in ranks]}
+                       "ranks": [round(ms, 2) for ms in ranks],
+                       "peak_gib": round(cuda.max_memory_allocated() / 2**30, 2)}
         del step
     dist.destroy_process_group()
     return found
@@ -162,13 +165,16 @@ def _data(args: argparse.Namespace, rank: int) -> list[tuple[Any, Any]]:
             for x, y in batches(4, args.batch, CONTEXT, VOCAB, seed=rank)]
 
 
-def _compiled_step(wrapped: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A training step of GPT-2 124M, its model wrapped in something."""
+def _compiled_step(wrapped: Callable[[Any], Any], sharing: Any = None) -> Callable[..., Any]:
+    """A training step of GPT-2 124M, its model wrapped in something; a group may share out what the optimizer keeps."""
     import genesis
+    from genesis.distributed.optim import ZeroRedundancyOptimizer
     from genesis.models import GPT, GPTConfig
     genesis.manual_seed(0)
     model = wrapped(GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda"))
-    optimizer = genesis.optim.AdamW(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
+    made = genesis.optim.AdamW if sharing is None else partial(
+        ZeroRedundancyOptimizer, optimizer_class=genesis.optim.AdamW, process_group=sharing)
+    optimizer = made(model.parameters(), lr=LR, betas=BETAS, weight_decay=DECAY)
     return genesis.compile(step_of(genesis, model, optimizer))
 
 
