@@ -15,23 +15,26 @@ import os
 import sys
 from collections.abc import Iterable, Sized
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.config import config
 from genesis.engine.cuts import Cuts, Turns, position, returns_next, whole_turns
 from genesis.engine.interruption import left_behind
 from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
-from genesis.engine.unlike_turns import MOST_MISSES, UnlikeTurns
 from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.pending import NEVER, SHORT, live_pending
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage
-from genesis.ir.node import Node, set_numbers_apart
+from genesis.ir.node import Node
+from genesis.ir.numbers import set_numbers_apart
 from genesis.ir.ops import control, leaves
 from genesis.ir.source import PACKAGE
 from genesis.ir.walk import computed, needed
 from genesis.runtime.contexts import Attempt
+
+if TYPE_CHECKING:
+    from genesis.engine.unlike_turns import UnlikeTurns
 
 _WHOLE: Final = (PACKAGE + "optim" + os.sep, PACKAGE + "autograd" + os.sep)
 """Where what is recorded belongs together: the writes of a step, the gradients of a backward."""
@@ -157,6 +160,7 @@ def _note_unlike(after_odd: bool, alike: bool) -> None:
     """
     from genesis.engine.odd_turns import MOST_MISSES as MOST_ODD  # here: importing genesis records no loop
     from genesis.engine.odd_turns import OddTurns
+    from genesis.engine.unlike_turns import MOST_MISSES, UnlikeTurns
     cuts, unlike = engine_state.cuts, engine_state.cuts.unlike
     compiled = not cuts.alike
     if unlike is not None:
@@ -174,6 +178,7 @@ def _note_unlike(after_odd: bool, alike: bool) -> None:
 
 def _next_turn(storage: Storage, number: int, frame: FrameType, unlike: UnlikeTurns) -> int:
     """A turn of a loop whose long pieces are not alike begins: cut, before what is being recorded."""
+    from genesis.engine.unlike_turns import MOST_MISSES
     cuts, compiled = engine_state.cuts, engine_state.plans.compiled
     if _cut(storage, number, frame, before=True):
         unlike.misses = unlike.misses + 1 if engine_state.plans.compiled != compiled else 0
@@ -285,6 +290,7 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
     if found is None:
         return number + cuts.spacing
     cuts.spacing = whole_turns(cuts.spacing, found.period)
+    from genesis.engine.unlike_turns import UnlikeTurns
     cuts.unlike = None if found.alike else UnlikeTurns()
     return number + (cuts.spacing if found.alike else 1)
 

@@ -21,7 +21,8 @@ from genesis.frontend.at_once import Change, Expected, at_once, attributes, chan
 from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, overwriting
-from genesis.ir.node import Node, make, set_numbers_apart, unique
+from genesis.ir.node import Node, make, unique
+from genesis.ir.numbers import set_numbers_apart
 from genesis.ir.ops import control, leaves
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from genesis.engine.cuts import Cuts
 from genesis.frontend.state import lock
 from genesis.ir.memos import MEMOS, MemoFigures
-from genesis.ir.node import set_numbers_apart
+from genesis.ir.numbers import set_numbers_apart
 
 if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled

@@ -10,7 +10,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.detached import Detached
@@ -20,9 +20,10 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
 from genesis.frontend.views import VIEWS, View
 from genesis.ir.errors import Misfit, failure, is_foreign, not_a_tensor, not_an_operand
-from genesis.ir.node import Node, Op, make, make_apart, number, set_operand_class
-from genesis.ir.numbers import as_number
+from genesis.ir.node import Node, Op, make, make_apart
+from genesis.ir.numbers import as_number, number
 from genesis.ir.ops import control, recompute
+from genesis.ir.result_types import set_operand_class
 from genesis.ir.source import here, here_in
 from genesis.ir.types import DType, TensorType, not_a_dtype
 
@@ -60,6 +61,7 @@ class TensorBase:
 
 set_operand_class(TensorBase)
 _tensor_class: type[TensorBase] = TensorBase
+_new_tensor: Final = object.__new__
 
 
 def set_tensor_class(cls: type[TensorBase]) -> None:
@@ -225,7 +227,7 @@ def wrap(node: Node) -> Tensor:
         if node.shown or node.op in _READ_THROUGH:
             node = make(control.alias, (node,), (next(leaf_numbers),), node.source)
         node.shown = True
-    tensor = object.__new__(_tensor_class)
+    tensor = _new_tensor(_tensor_class)
     tensor.storage = storage_of(node)
     tensor.spec, tensor.part = kind, part
     tensor._grad = tensor.leaf = tensor.detached = None
@@ -262,7 +264,7 @@ def wrap_memory(memory: Any, type: TensorType) -> Tensor:
 
 def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     """A new tensor that shows a part of an existing storage."""
-    tensor = object.__new__(_tensor_class)
+    tensor = _new_tensor(_tensor_class)
     tensor.storage, tensor.spec, tensor.part = storage, type, part
     tensor._grad = tensor.leaf = tensor.detached = None
     tensor.is_view = False
@@ -271,7 +273,7 @@ def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
 
 def view_of(tensor: TensorBase, type: TensorType, part: View) -> Tensor:
     """A new tensor that is a view of another one: over the same storage, with its leaf."""
-    view = object.__new__(_tensor_class)
+    view = _new_tensor(_tensor_class)
     view.storage = storage = tensor.storage
     storage.viewed = True
     view.spec, view.part, view._grad, view.is_view = type, part, None, True

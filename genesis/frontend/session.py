@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.state import state
-from genesis.ir.node import Node, number, unique
+from genesis.ir.node import Node, unique
+from genesis.ir.numbers import number
 from genesis.ir.ops import leaves
 from genesis.ir.source import PACKAGE, here
 from genesis.runtime.contexts import Context, Switched, Temporary, leaving, profiled_by

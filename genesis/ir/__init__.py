@@ -4,8 +4,9 @@ In: nothing of Genesis. Out: what all other rooms speak of.
 
 | file | what it does |
 |---|---|
-| `types.py`, `node.py`, `graph.py`, `source.py` | types of values; ops and nodes; programs; the user's line of a node |
-| `ops/`, `opaque.py`, `numbers.py` | the registry; what fusion knows of an op with a kernel; ops on Python numbers |
+| `types.py`, `result_types.py` | types of values, and of an op's results |
+| `node.py`, `graph.py`, `source.py` | ops and nodes; programs; the user's line of a node |
+| `ops/`, `opaque.py`, `numbers.py` | the registry; what fusion knows of an op with a kernel; Python numbers |
 | `printer.py`, `parser.py`, `verify.py` | a program as text, and the rules that it keeps |
 | `walk.py`, `backward_reads.py`, `flops.py` | what a value needs, what a derivative reads, what an op takes |
 | `sym_int.py`, `polynomials.py`, `size_*.py` | sizes that change, and what is asked of them |
@@ -15,7 +16,8 @@ In: nothing of Genesis. Out: what all other rooms speak of.
 """
 
 from genesis.ir.graph import Graph, rewrite, topological
-from genesis.ir.node import OPS, Node, Op, literal, located, make, number, op_named
+from genesis.ir.node import OPS, Node, Op, literal, located, make, op_named
+from genesis.ir.numbers import number
 from genesis.ir.types import Device, DType, TensorType, tensor_type
 
 from genesis.ir import ops as _ops  # isort: skip  (registers every op)

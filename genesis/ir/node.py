@@ -16,21 +16,11 @@ from itertools import count
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from genesis.ir.memos import counted
 from genesis.ir.opaque import Opaque
+from genesis.ir.result_types import result_type
 from genesis.ir.source import Source, TextSource
-from genesis.ir.sym_int import RUNNING, as_seen, value_of
-from genesis.ir.types import (
-    DType,
-    TensorType,
-    bool_,
-    cpu,
-    float64,
-    forget_types_of,
-    has_size_of,
-    int64,
-    tensor_type,
-)
+from genesis.ir.sym_int import value_of
+from genesis.ir.types import DType, TensorType, bool_, cpu, float64, int64, tensor_type
 
 Types = TensorType | tuple[TensorType, ...]
 Autocast = Literal["low", "float32"]
@@ -41,7 +31,6 @@ if TYPE_CHECKING:
 
     from genesis.ir.graph import Graph
     from genesis.ir.ops.samples import Samples
-    from genesis.ir.size_trace import Trace
     from genesis.ir.types import Device
 
     Attr: TypeAlias = Number | str | DType | Device | TensorType | Graph | tuple["Attr", ...] | None
@@ -267,20 +256,6 @@ _table: dict[tuple, weakref.ref[Node]] = {}
 holds its operands, so no other node has their addresses. A key with the operands themselves would keep each of them
 from outside, and with it whatever its hooks and its boundary hold: a value made of it, too."""
 
-_result_types: dict[tuple, Types] = {}
-MOST_RESULT_TYPES: Final = 1 << 16
-"""Result types that are remembered, by op, attributes and operands' types; when there are more, all are dropped."""
-
-_placed_types: dict[int, int] = {}
-"""Hash of the key of a type of a placed op (`Op.placed`) → how often it was worked out."""
-
-OFTEN_PLACED: Final = 8
-"""Times that the type of a slice is worked out before it is remembered: a loop that goes along a tensor asks for that
-of each place a few times, and would fill the table with what never comes again, which Python's collector goes through
-(a quarter of the time of such a loop)."""
-
-counted("types of results", lambda: len(_result_types), 400, MOST_RESULT_TYPES + 1)
-
 _source: Source | TextSource | None = None
 
 
@@ -305,47 +280,21 @@ def forget_equal(nodes: Iterable[Node]) -> None:
             _table.pop(key, None)
 
 
-def forget_sizes_of(trace: Trace) -> None:
-    """Drop what the tables know of types with sizes of this trace, which is over; other threads' traces go on."""
-    trace.end()
-    forget_types_of(trace)
-    for key in list(_result_types):
-        if has_size_of(key[2:], trace):
-            _result_types.pop(key, None)
-
-
-_operand_class: type | None = None
-
-
-def set_operand_class(cls: type) -> None:
-    """Set the class of what stands for nodes outside, and is never an attribute; `frontend/recording.py` calls this."""
-    global _operand_class
-    _operand_class = cls
-
-
-def _is_operand(attrs: tuple) -> bool:
-    """Whether an attribute is, or holds, a tensor where a number should be. Asked when a type is worked out."""
-    for x in attrs:
-        if x.__class__ is tuple:
-            if _is_operand(x):
-                return True
-        elif x.__class__ is not int and _operand_class is not None and isinstance(x, _operand_class):
-            return True
-    return False
-
-
-def _comes_again(type_key: tuple) -> bool:
-    """Whether the type of a placed op was worked out often."""
-    if len(_placed_types) >= MOST_RESULT_TYPES >> 4:
-        _placed_types.clear()
-    place = hash(type_key)
-    found = _placed_types[place] = _placed_types.get(place, 0) + 1
-    return found >= OFTEN_PLACED
-
-
 _new_node = Node.__new__
 next_node_number: Final = count(1).__next__
 """Numbers of nodes, and of what is told apart by whether a node is older."""
+
+
+def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
+           source: Source | TextSource | None = None) -> Node:
+    """A node that is equal to no other, such as the leaf for a tensor's memory: the table does not know it."""
+    node = _new_node(Node)
+    node.op, node.inputs, node.attrs = op, inputs, attrs
+    node.type, node.source = result, source  # type: ignore[assignment]
+    node.buffer = node.hooks = node.boundary = None
+    node.needs_grad = node.shown = False
+    node.number = next_node_number()
+    return node
 
 
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
@@ -371,54 +320,17 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
             if source is not None and found.source is None:
                 found.source = source
             return found
-    type_key: tuple
-    result: Types | None
-    if count == 1:
-        if type(kind := a.type) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
-            type_key, result = (), op.infer(kind, *attrs)
-        else:
-            type_key = (op, attrs, kind)
-            result = _result_types.get(type_key)
-    else:
-        if count == 2:  # few operands need no list
-            type_key = (op, attrs, a.type, b.type)
-        elif count == 3:
-            type_key = (op, attrs, a.type, b.type, c.type)
-        else:
-            type_key = (op, attrs, *[x.type for x in inputs])
-        result = _result_types.get(type_key)
-    if result is None:
-        result = _infer(type_key)
-    node = _new_node(Node)
-    node.op, node.inputs, node.attrs = op, inputs, attrs
-    node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
-    node.buffer = node.hooks = node.boundary = None
-    node.needs_grad = node.shown = False
-    node.number = next_node_number()
+    result = result_type(op, inputs, attrs)
+    node = unique(op, inputs, attrs, result, source if source is not None else _source)
     if op.differentiable:
         for x in inputs:
             if x.needs_grad:
-                node.needs_grad = type(result) is tuple or result.dtype.kind == "float"  # type: ignore[union-attr]
+                node.needs_grad = _flows_through(result)
                 break
         else:
             node.needs_grad = op.name == "watch"
     _table[key] = weakref.ref(node, MethodType(_forget, key))
     return node
-
-
-def _infer(type_key: tuple) -> Types:
-    """The type of a result by (op, attributes, types of the operands), which is remembered: of a placed op, where it
-    comes often."""
-    op, attrs, *operands = type_key
-    if _is_operand(attrs):
-        raise TypeError(f"{op.name}: an attribute is a tensor, not a number")
-    if op.placed and not _comes_again(type_key):
-        return op.infer(*operands, *attrs)
-    if len(_result_types) > MOST_RESULT_TYPES:
-        _result_types.clear()
-    result: Types = op.infer(*operands, **dict(zip(op.attrs, attrs, strict=True)))
-    _result_types[type_key] = result
-    return result
 
 
 def make_apart(op: Op, inputs: tuple[Node, ...], attrs: tuple = (),
@@ -429,31 +341,26 @@ def make_apart(op: Op, inputs: tuple[Node, ...], attrs: tuple = (),
     objects that Python's collector counts (`benchmarks/recording.py`)."""
     if op.has_floats:
         attrs = told_apart(attrs)
-    type_key = ((op, attrs, inputs[0].type, inputs[1].type) if len(inputs) == 2 else
-                (op, attrs, inputs[0].type) if len(inputs) == 1 else (op, attrs, *[x.type for x in inputs]))
-    result = _result_types.get(type_key)
-    if result is None:
-        result = _infer(type_key)
-    node = _new_node(Node)
-    node.op, node.inputs, node.attrs = op, inputs, attrs
-    node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
-    node.buffer = node.hooks = node.boundary = None
-    node.shown = False
-    node.needs_grad = type(result) is tuple or result.dtype.kind == "float"  # type: ignore[union-attr]
-    node.number = next_node_number()
+    result = result_type(op, inputs, attrs)
+    node = unique(op, inputs, attrs, result, source if source is not None else _source)
+    node.needs_grad = _flows_through(result)
     return node
 
 
-def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
-           source: Source | TextSource | None = None) -> Node:
-    """A node that is equal to no other, such as the leaf for a tensor's memory."""
-    node = _new_node(Node)
-    node.op, node.inputs, node.attrs = op, inputs, attrs
-    node.type, node.source = result, source  # type: ignore[assignment]
-    node.buffer = node.hooks = node.boundary = None
-    node.needs_grad = node.shown = False
-    node.number = next_node_number()
-    return node
+def _flows_through(result: Types) -> bool:
+    """Whether a gradient flows through a result of this type that depends on what a gradient flows through."""
+    return type(result) is tuple or result.dtype.kind == "float"  # type: ignore[union-attr]
+
+
+def leaf(op: Op, attrs: tuple, kind: TensorType) -> Node:
+    """`make` of an op without operands, whose type is known: values that a program never had before are common among
+    numbers, and to work out the type of each would take longer than to make its node."""
+    entry = _table.get(key := (op, attrs))
+    found = entry() if entry is not None else None
+    if found is None:
+        found = unique(op, (), attrs, kind, _source)
+        _table[key] = weakref.ref(found, MethodType(_forget, key))
+    return found
 
 
 class located:
@@ -494,57 +401,8 @@ def literal(value: bool | int | float) -> Node:
         return OPS["neg"](literal(0.0))
     if value != value:
         value = math.nan  # NaN differs from NaN, but this object is itself: one node
-    return make(OPS["const"], (), (value, NUMBER_TYPES[type(value_of(value))]))
-
-
-_apart = False
-
-
-def set_numbers_apart(apart: bool) -> None:
-    """Whether equal numbers that are recorded from now on are two nodes. Then what is computed of each is computed
-    twice, and the turns of a loop are equal programs, whatever their numbers are."""
-    global _apart
-    _apart = apart
-
-
-LEAST_NUMBER: Final = -2**63
-"""The least integer that an op takes as a number: the least of int64."""
-MOST_NUMBER: Final = 2**64 - 1
-"""The largest: that of uint64."""
-
-
-def number(value: bool | int | float) -> Node:
-    """A number of the user's: an input of the plan, so that another value compiles nothing.
-
-    Raises OverflowError for an integer that no dtype holds: computing would fail, and with it what is computed beside.
-    """
-    kind = NUMBER_TYPES.get(type(value))
-    if kind is None:
-        traced = RUNNING[-1].node_of(as_seen(value)) if RUNNING else None  # type: ignore[arg-type]
-        return number(_plain(value)) if traced is None else traced
-    if value.__class__ is int and not LEAST_NUMBER <= value <= MOST_NUMBER:
-        from genesis.ir.errors import failure
-        raise failure("number", f"{value} is not in the range of any integer dtype", error=OverflowError,
-                      hint="a float holds it")
-    op, attrs = OPS["number"], (value, kind)
-    if value == 0 or _apart:  # signed zeros are equal keys, and must stay two values
-        return unique(op, (), attrs, kind)
-    entry = _table.get(key := (op, attrs))  # as in `make`, which would look for a type, too, and work it out: values
-    found = entry() if entry is not None else None  # that a program never had before are common
-    if found is None:
-        found = unique(op, (), attrs, kind, _source)
-        _table[key] = weakref.ref(found, MethodType(_forget, key))
-    return found
-
-
-def _plain(value: object) -> bool | int | float:
-    """The Python number of a numpy scalar, or of an object whose class derives from a number's."""
-    from genesis.ir.errors import not_an_operand
-    from genesis.ir.numbers import as_number
-    found = as_number(value)
-    if found is None:
-        raise not_an_operand(value)
-    return found
+    kind = NUMBER_TYPES[type(value_of(value))]
+    return leaf(OPS["const"], (value, kind), kind)
 
 
 def _arithmetic(name: str, a: Node | Number, b: Node | Number) -> Node:

@@ -1,8 +1,9 @@
-"""Pointwise ops on Python numbers: what a formula such as `lr * decay` is when a plan runs.
+"""Python numbers in a program: which there are, the node of one, and pointwise ops on them when a plan runs.
 
-An op's rule is in its entry (`number`); here is what holds for all of them, and the rules that are more than a line.
-Floats follow IEEE 754 (1 / 0 is inf, no exceptions), integers wrap to 64 bits as int64 does. `as_number` says what a
-number is in the first place: Python's, what derives from them (`enum.IntEnum`), and numpy's scalars.
+`as_number` says what a number is: Python's, what derives from them (`enum.IntEnum`), and numpy's scalars. `number` is
+the node of one that a user's op is given. The other functions are what a formula such as `lr * decay` is when a plan
+runs: an op's rule is in its entry (`Op.number`); here is what holds for all of them, and the rules that are more than a
+line. Floats follow IEEE 754 (1 / 0 is inf, no exceptions), integers wrap to 64 bits as int64 does.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from genesis.ir.node import NUMBER_TYPES, OPS, Node, Number, leaf, unique
+from genesis.ir.sym_int import RUNNING, as_seen
 from genesis.ir.types import DType, TensorType, float64, int64, tensor_type
 
 if TYPE_CHECKING:
     from genesis.ir.node import Attr, Op
-
-Number = bool | int | float
 
 PLAIN: Final = frozenset({bool, int, float})
 """The classes that a number of the program has."""
@@ -43,6 +44,49 @@ def as_number(x: object) -> Number | None:
     if isinstance(x, float):
         return float(x)
     return int(x) if isinstance(x, int) else None
+
+
+_apart = False
+
+
+def set_numbers_apart(apart: bool) -> None:
+    """Whether equal numbers that are recorded from now on are two nodes. Then what is computed of each is computed
+    twice, and the turns of a loop are equal programs, whatever their numbers are."""
+    global _apart
+    _apart = apart
+
+
+LEAST_NUMBER: Final = -2**63
+"""The least integer that an op takes as a number: the least of int64."""
+MOST_NUMBER: Final = 2**64 - 1
+"""The largest: that of uint64."""
+
+
+def number(value: bool | int | float) -> Node:
+    """A number of the user's: an input of the plan, so that another value compiles nothing.
+
+    Raises OverflowError for an integer that no dtype holds: computing would fail, and with it what is computed beside.
+    """
+    kind = NUMBER_TYPES.get(type(value))
+    if kind is None:
+        traced = RUNNING[-1].node_of(as_seen(value)) if RUNNING else None  # type: ignore[arg-type]
+        return number(_plain(value)) if traced is None else traced
+    if value.__class__ is int and not LEAST_NUMBER <= value <= MOST_NUMBER:
+        from genesis.ir.errors import failure
+        raise failure("number", f"{value} is not in the range of any integer dtype", error=OverflowError,
+                      hint="a float holds it")
+    if value == 0 or _apart:  # signed zeros are equal keys, and must stay two values
+        return unique(OPS["number"], (), (value, kind), kind)
+    return leaf(OPS["number"], (value, kind), kind)
+
+
+def _plain(value: object) -> bool | int | float:
+    """The Python number of a numpy scalar, or of an object whose class derives from a number's."""
+    from genesis.ir.errors import not_an_operand
+    found = as_number(value)
+    if found is None:
+        raise not_an_operand(value)
+    return found
 
 
 def fold_numbers(op: Op, *numbers: Number, **attributes: Attr) -> Number:

@@ -113,6 +113,7 @@ def is_internal(filename: str) -> bool:
 
 
 _new_source = object.__new__
+_frame = sys._getframe
 
 
 def here(inside: int = 0) -> Source | None:
@@ -121,9 +122,9 @@ def here(inside: int = 0) -> Source | None:
     `inside`: how many of the callers, the next ones, are Genesis' own for certain: to look at each takes 0.06 µs.
     """
     try:
-        frame = sys._getframe(1 + inside)
+        frame = _frame(1 + inside)
     except ValueError:  # C code has called one of these
-        frame = sys._getframe(1)
+        frame = _frame(1)
     while frame is not None:
         code = frame.f_code
         if not _internal[code.co_filename]:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.ir.errors import failure, not_an_operand
-from genesis.ir.node import number
-from genesis.ir.numbers import as_number
+from genesis.ir.numbers import as_number, number
 from genesis.ir.ops import arithmetic as a
 from genesis.ir.ops import bounds as b
 from genesis.ir.ops import floats as f

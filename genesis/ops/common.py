@@ -15,9 +15,9 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.memos import counted
-from genesis.ir.node import Node, Op, make, number
+from genesis.ir.node import Node, Op, make
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
-from genesis.ir.numbers import as_number
+from genesis.ir.numbers import as_number, number
 from genesis.ir.ops import composite, movement, pointwise
 from genesis.ir.ops.require_all import require_all
 from genesis.ir.sym_int import RUNNING, as_size
@@ -190,6 +190,17 @@ def _converted(op: str, values: Sequence[Any], floating: bool = False, dtype: DT
 
 def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -> tuple[Node, ...] | None:
     """The usual case, for speed: tensors of one type, and numbers of no higher category, need no conversion."""
+    if (count := len(values)) < 3 and isinstance(a := values[0], TensorBase):  # most: 0.2 µs less than what is below
+        spec = a.spec
+        kind = spec.dtype.kind
+        if count == 1:
+            return (read(a),) if not floating or kind == "float" else None
+        if isinstance(b := values[1], TensorBase):
+            return (read(a), read(b)) if b.spec is spec and (not floating or kind == "float") else None
+        rank = _RANKS.get(b.__class__)
+        if rank is None or (kind != "float" and (floating or rank > CATEGORIES[kind])):
+            return None
+        return read(a), number(b)
     shared = None
     highest = 0
     for value in values:
@@ -208,12 +219,6 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
     kind = shared.dtype.kind
     if kind != "float" and (floating or highest > CATEGORIES[kind]):
         return None
-    if (count := len(values)) == 1:
-        return read(values[0]),
-    if count == 2:  # 0.1 µs less than a list (`benchmarks/recording.py`)
-        a, b = values
-        first = read(a) if isinstance(a, TensorBase) else number(a)
-        return first, read(b) if isinstance(b, TensorBase) else number(b)
     return tuple([read(v) if isinstance(v, TensorBase) else number(v) for v in values])
 
 

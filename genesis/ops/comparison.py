@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
-from genesis.ir.node import broadcast_shapes, number
+from genesis.ir.node import broadcast_shapes
+from genesis.ir.numbers import number
 from genesis.ir.ops import composite
 from genesis.ir.ops import floats as f
 from genesis.ir.ops import pointwise as p

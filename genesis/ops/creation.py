@@ -12,8 +12,8 @@ from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_laid_out
 from genesis.frontend.writes import assign
 from genesis.ir.errors import failure
-from genesis.ir.node import make, number
-from genesis.ir.numbers import PLAIN
+from genesis.ir.node import make
+from genesis.ir.numbers import PLAIN, number
 from genesis.ir.ops import composite, leaves, movement
 from genesis.ir.types import (
     DTYPES,

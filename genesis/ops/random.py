@@ -14,7 +14,7 @@ from genesis.frontend.generator import Generator, draw_numbers
 from genesis.frontend.public_functions import bound
 from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
-from genesis.ir.node import number
+from genesis.ir.numbers import number
 from genesis.ir.ops import random as r
 from genesis.ir.suggest import did_you_mean
 from genesis.ir.types import DType, float32, float64, int64

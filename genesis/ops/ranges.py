@@ -10,8 +10,8 @@ from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, not_an_operand
-from genesis.ir.node import Node, make, number
-from genesis.ir.numbers import as_number
+from genesis.ir.node import Node, make
+from genesis.ir.numbers import as_number, number
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
-from genesis.ir.node import number
+from genesis.ir.numbers import number
 from genesis.ir.ops import arithmetic as a
 from genesis.ir.ops import bounds as b
 from genesis.ir.ops import floats as f

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.ir.errors import failure
-from genesis.ir.node import number
+from genesis.ir.numbers import number
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import special as s
 from genesis.ops.common import operands, pointwise_op, result_type

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.frontend.writes import update
 from genesis.ir.errors import failure
-from genesis.ir.node import number
+from genesis.ir.numbers import number
 from genesis.ir.ops.triangle import triangle
 from genesis.ops.out import into
 

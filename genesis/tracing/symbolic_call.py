@@ -32,7 +32,8 @@ from genesis.frontend.views import View
 from genesis.func.vectorize import on_stand_ins
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
-from genesis.ir.node import LEAST_NUMBER, MOST_NUMBER, forget_sizes_of
+from genesis.ir.numbers import LEAST_NUMBER, MOST_NUMBER
+from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.sym_int import SymInt, value_at
 from genesis.ir.types import TensorType, has_sym_int

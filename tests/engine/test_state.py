@@ -10,7 +10,7 @@ import pytest
 import genesis
 from genesis import engine
 from genesis.engine.state import STEP_BYTES, Cache, Plans, engine_state, plan_bytes
-from genesis.ir import node
+from genesis.ir import result_types
 from genesis.ir.memos import memo_figures
 from genesis.runtime.contexts import uncollected
 
@@ -112,7 +112,7 @@ def test_the_summary_of_memory_tells_what_is_remembered() -> None:
 
 
 def test_types_of_results_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "MOST_RESULT_TYPES", 1000)
+    monkeypatch.setattr(result_types, "MOST_RESULT_TYPES", 1000)
     x = genesis.zeros(3000)
     for i in range(1, 2000):
         (x[:i] + 1).exp()
@@ -122,7 +122,7 @@ def test_types_of_results_are_forgotten_when_there_are_many(monkeypatch: pytest.
 def test_types_of_places_that_come_a_few_times_are_not_kept() -> None:
     """A loop along a tensor would fill the table with what never comes again."""
     def of_places() -> int:
-        return sum(key[0].placed for key in node._result_types)
+        return sum(key[0].placed for key in result_types._result_types)
     x = genesis.zeros(3000)
     before = of_places()
     for _ in range(16):

@@ -9,7 +9,7 @@ import pytest
 
 import genesis
 from genesis.engine.plan_lookup import last_plan
-from genesis.ir import OPS, literal, make
+from genesis.ir import OPS, literal, make, number, numbers
 from genesis.ir import node as nodes
 from genesis.runtime.plan import Call
 
@@ -72,10 +72,10 @@ def test_equal_values_of_two_tensors_are_computed_once() -> None:
 
 
 def test_equal_numbers_are_one_node_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "_apart", False)  # an endless loop of a test before may have asked for it
-    first = nodes.number(0.8125)
-    assert nodes.number(0.8125) is first and first.type.weak and (first.op, first.attrs) in nodes._table
-    assert nodes.number(0.0) is not nodes.number(0.0)
+    monkeypatch.setattr(numbers, "_apart", False)  # an endless loop of a test before may have asked for it
+    first = number(0.8125)
+    assert number(0.8125) is first and first.type.weak and (first.op, first.attrs) in nodes._table
+    assert number(0.0) is not number(0.0)
     key = first.op, first.attrs
     del first
     assert key not in nodes._table

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import genesis
-from genesis.ir.node import forget_sizes_of
+from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import float32, tensor_type
 

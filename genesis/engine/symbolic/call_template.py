@@ -20,7 +20,7 @@ from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.symbolic_program import FixedSizes
 from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
-from genesis.ir.node import forget_sizes_of
+from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, TensorType, dtype_named, tensor_type

@@ -18,7 +18,7 @@ from genesis.engine.compilation import plan_of
 from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
-from genesis.ir.node import forget_sizes_of
+from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan

@@ -9,7 +9,8 @@ from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
-from genesis.ir.node import Node, make, number
+from genesis.ir.node import Node, make
+from genesis.ir.numbers import number
 from genesis.ir.ops import channel_norm as ir
 from genesis.ir.ops import control
 from genesis.ir.ops.arithmetic import add_scaled

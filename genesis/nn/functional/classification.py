@@ -10,7 +10,8 @@ from genesis.frontend.other_words import reduction_of
 from genesis.frontend.recording import read, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.node import Node, make, number
+from genesis.ir.node import Node, make
+from genesis.ir.numbers import number
 from genesis.ir.ops import composite, pointwise
 from genesis.ir.ops import reduction as reduction_ops
 from genesis.ir.source import here

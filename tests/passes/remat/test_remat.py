@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Device, DType, Graph, Node
-from genesis.ir.node import make, number
+from genesis.ir.node import make
+from genesis.ir.numbers import number
 from genesis.ir.ops import control, leaves, movement, reduction
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import random as r
