@@ -13,7 +13,7 @@ from genesis.ops.arithmetic import sign
 from genesis.ops.comparison import where
 from genesis.ops.creation import ones_like
 from genesis.ops.out import into
-from genesis.ops.shape import transpose
+from genesis.ops.shape import matrix_transposed, transpose
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -58,7 +58,8 @@ def resolve_neg(input: Tensor) -> Tensor:
 
 def adjoint(input: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged."""
-    return transpose(input, -2, -1)
+    require_tensors(input)
+    return matrix_transposed("adjoint", input)
 
 
 def isreal(input: Tensor) -> Tensor:
@@ -117,7 +118,7 @@ class RealMethods(TensorBase):
     @property
     def mH(self: Any) -> Any:
         """A view with the last two dimensions exchanged."""
-        return adjoint(self)
+        return matrix_transposed("mH", self)
 
     def conj_physical_(self: Any) -> Any:
         """Itself."""

@@ -253,6 +253,16 @@ def _with_one(kind: TensorType, part: View | None, dim: int) -> view_geometry.Sh
     return view_geometry.with_one(kind, part, axis_in("unsqueeze", dim, kind.ndim + 1))
 
 
+def matrix_transposed(name: str, x: Any) -> Tensor:
+    """The tensor with its matrices transposed: what `mT`, `mH` and `adjoint` give."""
+    ndim = x.spec.ndim
+    if ndim == 1:
+        raise failure(name, f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.",
+                      [("tensor", x)], hint="x.unsqueeze(0) is a row, x.unsqueeze(1) a column")
+    return transpose(x, -2, -1) if ndim else permute(x, ())
+
+
+
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
     if start_dim.__class__ is not int or end_dim.__class__ is not int:
@@ -382,5 +392,5 @@ class ShapeMethods(TensorBase):
 
     @property
     def mT(self: Any) -> Tensor:
-        """A view with the last two dimensions swapped."""
-        return transpose(self, -2, -1)
+        """A view with the last two dimensions swapped; of one element, with none."""
+        return matrix_transposed("mT", self)

@@ -59,6 +59,7 @@ class CompiledFunction(CompiledBase):
         self._lock = threading.RLock()
         unlocked_after_fork(self, "_lock")
         self.reset()
+        self.own_names = frozenset({*vars(self), "own_names"})
         functools.update_wrapper(self, function)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         _made.add(self)

@@ -50,6 +50,9 @@ _COPYING = frozenset({"copy", "deepcopy", "asdict", "astuple", "replace", "repr"
 _PLAIN = frozenset({bool, int, float, str, bytes, complex, type(None), list, dict, set, tuple, frozenset, range, slice})
 """Classes whose objects have no attributes of their own."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+_NAMING = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
+_OF_FUNCTIONS = _NAMING | {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__"}
+"""Attributes that each function has, which say how it is called, and what it is made of."""
 _RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate", "param_groups"})
 """Names by which a program looks at a schedule, or at the rates that it writes into the optimizer's groups."""
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__",
@@ -188,7 +191,9 @@ class Guards:
         elif isinstance(value, LRScheduler):
             self._scheduler(value, what)
         elif isinstance(value, CompiledBase):
-            self._stack.append((value.function, what))
+            function, own = self._world.of(value)
+            self._stack.append((function, what))
+            self._attributes(value, own, what, skip=value.own_names)
         elif isinstance(value, NATIVE):
             if isinstance(value, types.BuiltinFunctionType) and not is_pure(value):
                 self._impure(value, what)
@@ -222,6 +227,8 @@ class Guards:
             self._stack.extend((x, what) for x in copy)
             if isinstance(value, functools.partial):
                 self.checks.attributes(value, {"func": copy[0], "args": copy[1], "keywords": copy[2]})
+            if own_attributes(value):
+                self._attributes_beside(value, what)
         else:
             self._attributes(value, copy, what)
         if not is_library_module(type(value).__module__):
@@ -229,7 +236,8 @@ class Guards:
             self._stack.append((type(value), what))
 
     def _attributes_beside(self, value: Any, what: str) -> None:
-        """Guard the attributes of a number or a container of a class that derives from a plain one's."""
+        """Guard the attributes of a number or a container of a class that derives from a plain one's, and those of what
+        stands for a function."""
         inside = own_attributes(value)
         known = any(id(each) in self._seen for each in inside)
         if known or type(value) in _PLAIN or isinstance(value, (DType, Device)):
@@ -272,10 +280,14 @@ class Guards:
 
     def _function(self, function: types.FunctionType, what: str) -> None:
         code = function.__code__
-        if is_user_code(code) and code not in self.ran:
+        contents, defaults, keywords, own = self._world.of(function)
+        looked_at = self._names & _OF_FUNCTIONS
+        if looked_at and is_user_code(code):
+            self.checks.attributes(function, {name: getattr(function, name) for name in looked_at})
+        if is_user_code(code) and code not in self.ran and looked_at <= _NAMING:
+            self._attributes(function, own, what)  # it may be looked at all the same
             return
         self._functions.add(code)
-        contents, defaults, keywords, own = self._world.of(function)
         for cell, value, name in zip(function.__closure__ or (), contents, code.co_freevars, strict=True):
             self.checks.cell(cell, value, name)
             if (id(cell), None) not in self._given:
@@ -308,9 +320,14 @@ class Guards:
                 self.checks.length(vars(each), len(copy))
             below |= named.keys()
             self._stack.extend((x, f"the class attribute {name}") for name, x in named.items()
-                               if not ours or isinstance(x, types.FunctionType))
+                               if (not ours or isinstance(x, types.FunctionType)) and self._may_matter(name, x))
         if type(kind) is not type:
             self._stack.append((type(kind), what))
+
+    def _may_matter(self, name: str, value: Any) -> bool:
+        """Whether the code may look at what a class has under this name: at all but a function that did not run."""
+        return (self._computed or name in self._names or not isinstance(value, types.FunctionType)
+                or not is_user_code(value.__code__) or value.__code__ in self.ran)
 
     # Objects of the framework
 

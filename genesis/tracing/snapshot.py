@@ -31,6 +31,8 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 CACHED: Final = type(functools.lru_cache(int))
+_STAND_FOR = (functools.partial, CACHED)
+"""Classes of what stands for a function and consists of others, beside the attributes that it was given."""
 """What `functools.lru_cache` makes of a function."""
 MOST_KEPT: Final = 256
 """Results up to which a cache is compared: each costs a call's guards 0.05 µs."""
@@ -56,9 +58,15 @@ class Unsettled(NotReplayable):
 
 
 class CompiledBase:
-    """A compiled function, of which only the function matters here."""
+    """A compiled function, of which the function matters here, and the attributes that a program gave it.
+
+    Attributes:
+        function: what it calls.
+        own_names: names of the attributes that are not the program's.
+    """
 
     function: Any
+    own_names: frozenset[str]
 
 
 class Kept(tuple):
@@ -238,7 +246,7 @@ def content(value: Any) -> Any:
     if isinstance(value, types.MethodType):
         return (value.__self__, value.__func__)
     if isinstance(value, CompiledBase):
-        return (value.function,)
+        return (value.function, {name: x for name, x in vars(value).items() if name not in value.own_names})
     if isinstance(value, functools.cached_property):
         return (value.func,)
     if isinstance(value, functools.partial):
@@ -323,10 +331,10 @@ def parts(value: Any, copy: Any) -> Sequence[Any]:
 
 
 def own_attributes(value: Any) -> tuple[dict[str, Any], ...]:
-    """The dictionary of the attributes of a list, a dictionary, a number, ... whose class has such; () for a plain
-    one."""
+    """The dictionary of the attributes of a list, a dictionary, a number, ... whose class has such, or of what stands
+    for a function; () for a plain one."""
     inside = getattr(value, "__dict__", None)
-    return (inside,) if type(inside) is dict and isinstance(value, (*_CONTAINERS, dict, *SIMPLE)) else ()
+    return (inside,) if type(inside) is dict and isinstance(value, (*_CONTAINERS, dict, *SIMPLE, *_STAND_FOR)) else ()
 
 
 def _class_of(value: Any) -> tuple[type, ...]:

@@ -49,3 +49,15 @@ def test_coordinates_are_int64_as_sizes_are_beyond_small_integers() -> None:
     assert row.dtype is column.dtype is genesis.int64 and (row.item(), column.item()) == (0, 100)
     with pytest.raises(TypeError, match="integer dtype"):
         genesis.unravel_index(genesis.ones(2), (2, 3))
+
+
+@pytest.mark.parametrize("name", ["mT", "mH", "adjoint"])
+def test_a_matrix_transposed_of_one_element_and_of_a_vector(name: str) -> None:
+    def of(x):  # type: ignore[no-untyped-def]
+        found = getattr(x, name)
+        return found() if callable(found) else found
+    x = genesis.tensor(3.0)
+    of(x).mul_(2)
+    assert x.item() == 6 and of(x).shape == () and of(genesis.ones(4, 2, 3)).shape == (4, 3, 2)
+    with pytest.raises(RuntimeError, match="only supported on matrices or batches of matrices"):
+        of(genesis.ones(3))

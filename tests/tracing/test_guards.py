@@ -532,3 +532,80 @@ def test_what_a_dictionary_of_ones_own_counts_at_each_write() -> None:
         return x * held.writes
     fast = genesis.compile(step)
     assert [fast(genesis.ones(())).item() for _ in range(6)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def _scaled(x: Any) -> Any:
+    return x
+
+
+def _made_by(kind: str) -> Any:
+    """What stands for a function, which has attributes of its own."""
+    @functools.wraps(_scaled)
+    def function(x: Any) -> Any:
+        return x
+    if kind == "method":
+        return Options().apply.__func__
+    return {"function": function, "partial": functools.partial(_scaled), "cached": functools.lru_cache(_scaled),
+            "compiled": genesis.compile(function)}[kind]
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "partial", "cached", "compiled"])
+@pytest.mark.parametrize("called", [False, True])
+def test_attributes_of_functions(kind: str, called: bool) -> None:
+    """Of those that run, and of those that the code only looks at."""
+    held = _made_by(kind)
+    if kind in ("cached", "method") and called:
+        return  # a cache of tensors is not compared, and a method wants its object
+    held.scale = 2.0
+
+    def look(x: Any) -> Any:
+        return (held(x) if called else x) * held.scale * getattr(held, "other", 1.0)
+    compiled = genesis.compile(look)
+    x = ramp(3)
+    try:
+        for change, expected in ((None, 2), (lambda: setattr(held, "scale", 3.0), 3),
+                                 (lambda: setattr(held, "other", 5.0), 15), (lambda: delattr(held, "other"), 3),
+                                 (lambda: setattr(held, "scale", genesis.ones(3)), 1)):
+            if change is not None:
+                change()
+            for _ in range(3):
+                assert compiled(x).tolist() == (x * expected).tolist()
+        assert compiled.hits >= 4
+    finally:
+        vars(held).pop("scale", None)
+
+
+def test_attributes_that_a_call_sets_on_a_function() -> None:
+    def held() -> None:
+        pass
+    held.count = 0  # type: ignore[attr-defined]
+
+    def counts(x: Any) -> Any:
+        held.count += 1  # type: ignore[attr-defined]
+        return x * held.count  # type: ignore[attr-defined]
+    compiled = genesis.compile(counts)
+    for turn in range(1, 7):
+        assert compiled(genesis.ones(1)).item() == turn == held.count  # type: ignore[attr-defined]
+
+
+def test_what_a_function_that_does_not_run_is_made_of() -> None:
+    def maker(held: float) -> Any:
+        def made(x: Any, scale: float = 2.0, *, other: float = 3.0) -> Any:
+            return x * held
+        return made
+    made = maker(5.0)
+    reads = {"__defaults__": lambda x: x * made.__defaults__[0],
+             "__kwdefaults__": lambda x: x * made.__kwdefaults__["other"],
+             "__closure__": lambda x: x * made.__closure__[0].cell_contents,
+             "__code__": lambda x: x * made.__code__.co_argcount, "__name__": lambda x: x * len(made.__name__)}
+    changes = {"__defaults__": lambda: setattr(made, "__defaults__", (7.0,)),
+               "__kwdefaults__": lambda: made.__kwdefaults__.update(other=9.0),
+               "__closure__": lambda: setattr(made.__closure__[0], "cell_contents", 4.0),
+               "__code__": lambda: setattr(made, "__code__", maker(1.0).__code__.replace(co_argcount=1)),
+               "__name__": lambda: setattr(made, "__name__", "another")}
+    for name, read in reads.items():
+        compiled, x = genesis.compile(read), ramp(2)
+        for change in (lambda: None, changes[name]):
+            change()
+            for _ in range(3):
+                assert compiled(x).tolist() == read(x).tolist(), name
