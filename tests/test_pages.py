@@ -10,8 +10,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
+
+import genesis
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -84,6 +87,26 @@ def test_the_map_answers_by_path(question: str, names: dict[str, str]) -> None:
     for name, file in names.items():
         assert f"`{file}`" in QUESTIONS[question]
         assert name in (ROOT / "genesis" / file).read_text(encoding="utf-8")
+
+
+def test_a_node_is_made_where_the_map_says() -> None:
+    """The functions that `x + y` calls, in order: those that the first answer names are among them, in its order."""
+    x, y = genesis.ones(3), genesis.ones(3)
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append(f"{Path(frame.f_code.co_filename).as_posix()} {frame.f_code.co_name}")
+    sys.setprofile(note)
+    try:
+        x + y
+    finally:
+        sys.setprofile(None)
+    named = re.findall(r"`([\w/]+\.py)` \(`(\w+)`\)", QUESTIONS["does `x + y` become a node?"])
+    assert len(named) == 4
+    rest = iter(called)
+    for file, name in named:
+        assert any(found.endswith(f"/genesis/{file} {name}") for found in rest), f"{name} of {file} is not called there"
 
 
 # Adding an op: the page's code is the code

@@ -87,6 +87,7 @@ def _waits_until_none_is_left(tree: Path, seconds: float) -> bool:
     return not _left_in(tree)
 
 
+@pytest.mark.sweep
 def test_what_left_the_group_of_a_run_ends_by_its_processor_time(tree: Path) -> None:
     assert _verdicts(tree, 3, [LEAVES]) == {LEAVES: "killed"}
     assert len(_left_in(tree)) == 1

@@ -42,6 +42,7 @@ from genesis.runtime.cuda.driver import MappedMatrix, Pointer
 from genesis.runtime.fake_cuda import along_axis
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
+from genesis.runtime.fake_cuda.assignments import rewrite
 from genesis.runtime.fake_cuda.known_shapes import KnownShapes
 from genesis.runtime.fake_cuda.patches import Change, LanguagePatches, Patches, patch_attr
 from genesis.runtime.fake_cuda.shared_words import SharedWords
@@ -114,9 +115,9 @@ def load_source(source: str) -> ModuleType:
     tree = ast.parse(source)
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
-            interpreter.FunctionRewriter.ast_transformer.visit(function)
+            rewrite(function.body, interpreter.FunctionRewriter.ast_transformer)
     with interpreting():
-        exec(compile(ast.fix_missing_locations(tree), name, "exec"), vars(module))
+        exec(compile(tree, name, "exec"), vars(module))
     for made in vars(module).values():
         if isinstance(made, interpreter.InterpretedFunction):
             made.rewritten_fn[made.fn] = made.fn
