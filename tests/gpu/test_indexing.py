@@ -112,6 +112,28 @@ def test_rows_of_any_width_are_added_at_many_places(cuda, width, dtype):
     assert found.cpu().equal(genesis.tensor(want).to(table.dtype))
 
 
+@pytest.mark.parametrize("cuda", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64"])
+@pytest.mark.parametrize(("lines", "sums", "count"), [(9, 300, 500), (40, 8192, 8192), (5, 42_240, 30_000), (3, 1, 700),
+                                                      (2000, 990, 990)])
+def test_sums_of_long_lines(cuda, lines, sums, count, dtype):
+    """Several warps add, and meet at barriers: only on a GPU can one of them be early. Bits are the same each time."""
+    random = np.random.default_rng(count)
+    index = random.integers(0, sums, (lines, count))
+    index[:, ::3] = random.integers(0, sums, lines)[:, None]  # a third of a line in one sum
+    rows = random.integers(-8, 9, (lines, count))  # their sums are exact in any order
+    want = np.zeros((lines, sums), np.int64)
+    np.add.at(want, (np.arange(lines)[:, None], index), rows)
+    table = genesis.zeros(lines, sums, dtype=getattr(genesis, dtype), device="cuda")
+    source, at = genesis.tensor(rows, device="cuda"), genesis.tensor(index, device="cuda")
+    found = table.scatter_add(1, at, source.to(table.dtype))
+    assert found.cpu().equal(genesis.tensor(want).to(table.dtype))
+    if dtype == "float32":
+        fine = genesis.tensor(random.standard_normal((lines, count)).astype("float32"), device="cuda")
+        again = {table.scatter_add(1, at, fine + zero).cpu().numpy().tobytes() for zero in (0.0, -0.0, 0.0)}
+        assert len(again) == 1
+
+
 def test_an_embedding_of_few_tokens_is_one_kernel(cuda):
     check(lambda w, i: genesis.nn.functional.embedding(i, w) * 2 + 1, numbers(5, 3), INDEX)
     assert launches() == 1  # its elements check the index, which takes less than a launch

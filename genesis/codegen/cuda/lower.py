@@ -10,7 +10,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, letting_next_begin
-from genesis.codegen.cuda.templates.line_sums import sums_fit
+from genesis.codegen.cuda.templates.long_lines import sums_fit
 from genesis.codegen.cuda.templates.row_digits import in_one_program
 from genesis.codegen.cuda.templates.row_sums import looked_through
 from genesis.codegen.cuda.templates.scatter import ROWS, few_columns

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 
-LONGEST: Final = (6144, 16384)
+LONGEST: Final = 1 << 15
 """Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 12 to
-30 µs: of lines with more than `WHOLE_LINE` sums, and of shorter ones. A line's only warp takes its positions one after
-another, 128 in some 0.4 µs."""
+30 µs: a program takes 2048 of a line in some 1.4 µs (reckoned), one turn after another."""
 
 
 def _lines_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
@@ -48,10 +47,10 @@ def _lines(base: Node, index: Node, source: Node) -> Node:
     return reshape(found, shape=shape)
 
 
-def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
+def faster_by_block(lines: int, count: int, inner: int) -> bool:
     """Whether elements of lines of so many columns are rather added by blocks of all positions than line by line."""
     from genesis.ir.ops.block_rows import block_of
-    return most(count) > LONGEST[most(rows) <= WHOLE_LINE] and bool(block_of(lines * count * inner))
+    return most(count) > LONGEST and bool(block_of(lines * count * inner))
 
 
 def _by_block(base: Node, index: Node, source: Node) -> Node | None:
@@ -96,8 +95,8 @@ def _lines_or_columns_type(base: TensorType, index: TensorType, source: TensorTy
 
 def _lines_summed(base: Node, index: Node, source: Node) -> Node:
     """In memory: columns are moved to where lines are, which may fit a program, unless there are too many positions."""
-    lines, rows = base.type.shape[:2]
-    if faster_by_block(lines, rows, index.type.shape[1], prod(index.type.shape[2:])):
+    lines = base.type.shape[0]
+    if faster_by_block(lines, index.type.shape[1], prod(index.type.shape[2:])):
         found = _by_block(base, index, source)
         if found is not None:
             return found
@@ -127,12 +126,12 @@ lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose
                                       for n, rows, count, *inner in ((3, 5, 9), (2, 40, 70), (1, 1, 3), (2, 5, 9, 3))),
                                     kinds=NUMERIC, scale=8), reference=_reference_columns)
 
-FEW_LINES: Final = 256
-"""Lines up to which a warp for each leaves most of a GPU idle."""
+FEW_LINES: Final = 64
+"""Lines up to which a program for each leaves most of a GPU idle."""
 
-LONG_LINE: Final = 2048
-"""Minimum positions of a line that is cut in two: a warp takes 0.4 µs for 128, one after another (H200, 2026-11-28),
-and to add partial sums up takes 2.4 µs and their bytes."""
+LONG_LINE: Final = 8192
+"""Minimum positions of a line that is cut in two: a program takes some 6 µs for so many, and to add partial sums up
+takes 2.4 µs and their bytes."""
 
 WHOLE_LINE: Final = 8192
 """Maximum sums of a line that is cut into parts: a program has room for all of them."""
@@ -141,8 +140,8 @@ WHOLE_LINE: Final = 8192
 def parts_of_lines(lines: int, rows: int, count: int) -> int:
     """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
 
-    >>> parts_of_lines(128, 8192, 8192), parts_of_lines(3000, 1100, 1100), parts_of_lines(4, 8000, 12_000)
-    (4, 1, 8)
+    >>> parts_of_lines(16, 8192, 16_384), parts_of_lines(128, 8192, 16_384), parts_of_lines(4, 8000, 12_000)
+    (4, 1, 2)
     """
     parts = 1
     while (rows <= WHOLE_LINE and count >= LONG_LINE * parts and lines * parts <= FEW_LINES

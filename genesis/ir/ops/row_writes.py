@@ -86,12 +86,12 @@ that each position's are neighbours."""
 FEWEST_LINES: Final = 16
 """Minimum outer sizes for which narrow rows are moved together."""
 
-SHORT_LINE: Final = 1024
-"""Maximum positions where single elements are added up line by line as they lie: a line's warp takes 0.4 µs for
-128."""
+SHORT_LINE: Final = 1 << 14
+"""Maximum positions where single elements are added up line by line as they lie: a line's program takes some 1.4 µs for
+2048."""
 
-MOST_SUMS: Final = 8192
-"""Maximum sums of a line that is added up as it lies: a program has room for all."""
+MOST_SUMS: Final = 1 << 17
+"""Maximum sums of a line that is added up as it lies: up to eight programs have room for them."""
 
 WRITTEN_ANEW: Final = 48 << 20
 """Bytes of a table up to which all of it is written where a sixteenth of its rows may be hit: to read and to write it

@@ -168,7 +168,7 @@ def _checked_by_readers(graph: Graph) -> set[Node]:
                 summed.add(x)
             elif position == 1 and node.op in (take, gather):
                 times[x] = times.get(x, 0) + node.type.numel
-            elif node.op.kind == "movement" and node.type.numel == x.type.numel:
+            elif node.op.kind == "movement" and (node.type.numel == x.type.numel or node in summed):
                 times[x] = times.get(x, 0) + times.get(node, 0)
                 for those in (summed, refused):
                     if node in those:

@@ -47,6 +47,9 @@ class SharedWords:
         if what == "added":
             kind, count, slots = kind.split()
             return self._added(kind, int(count), int(slots), values)
+        if what == "least_first":
+            kind, count, slots, threads = kind.split()
+            return self._least_first(kind, int(count), int(slots), int(threads), values)
         if what == "listed":
             most, warps = map(int, kind.split())
             return self._listed(most, warps, *values)
@@ -105,6 +108,30 @@ class SharedWords:
                 raise IndexError("sums lie where the marks do")
             np.add.at(self._words(kind), at, value[here])
         return np.zeros(labels[0].shape, np.int32)
+
+    def _least_first(self, kind: str, count: int, slots: int, threads: int, operands: list[np.ndarray]) -> np.ndarray:
+        size, taken = np.dtype(_DTYPES[kind]).itemsize, threads << (count - 1).bit_length()
+        words, marks, number, thread = operands[count:count + 4]
+        label = np.stack([np.broadcast_to(x, thread.shape).reshape(-1) for x in operands[:count]])
+        value = np.stack([np.broadcast_to(x, thread.shape).reshape(-1) for x in operands[count + 4:]])
+        begin, word, following = (int(np.unique(x).item()) for x in (marks, words, number))
+        if thread.size != threads or np.unique(thread).size != threads:
+            raise RuntimeError(f"{thread.size} elements are not those of {threads} threads")
+        position = thread.reshape(-1) + threads * np.arange(count)[:, None]
+        slot = ((label >> (slots - 1).bit_length()) ^ label) & (slots - 1)
+        met, waits, half = self._words("s32").view(np.uint32)[begin // 4:begin // 4 + 2 * slots], label >= 0, 0
+        if met.size != 2 * slots or (met <= np.uint32((following + taken - 1) & 0xFFFFFFFF)).any():
+            raise RuntimeError("a slot has a number that is not above those to come")
+        while waits.any():
+            mine = np.asarray((following + position) & 0xFFFFFFFF, np.uint32)
+            np.minimum.at(met, half + slot[waits], mine[waits])
+            first = waits & (met[half + slot] == mine)
+            at = self._at(kind, word + label[first] * size)
+            if (at * size >= begin).any() or np.unique(at).size != at.size:
+                raise IndexError("sums lie where the slots do, or two elements add to one of them at once")
+            self._words(kind)[at] += value[first]
+            waits, half, following = waits & ~first, slots - half, following - taken
+        return np.full(thread.shape, following, np.int32)
 
     def _listed(self, most: int, warps: int, lists: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Elements are dealt to the warps one by one: on a GPU each has others, which no kernel may mind."""

@@ -9,6 +9,7 @@ import torch
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import group_sums, line_sums, long_sort, row_sums
+from genesis.codegen.cuda.templates import long_lines as several_warps
 from genesis.config import config
 from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, Op
@@ -145,7 +146,7 @@ LONG_LINES = [((3, 70), 1, (3, 50)), ((3, 9, 2), 1, (3, 50, 2)), ((40,), 0, (90,
 def test_elements_of_long_lines_are_rows_that_blocks_add(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
                                                          axis: int, where: tuple[int, ...], constant: bool) -> None:
     """Wherever the axis is, in three launches: sorting each line took fourteen."""
-    monkeypatch.setattr(long_lines, "LONGEST", (0, 0))
+    monkeypatch.setattr(long_lines, "LONGEST", 0)
     schedule = scheduled("scatter_add", shape, axis, where, "float32", constant)
     assert names(schedule)[-2:] == ["words_by_block", "block_sums"] and len(schedule.groups) == 3
     base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
@@ -155,10 +156,10 @@ def test_elements_of_long_lines_are_rows_that_blocks_add(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("shape", "axis", "where", "kernels"), [
-    ((16_500, 16), 0, (16_500, 16), 3), ((45_587,), 0, (8192,), 3), ((128, 8192), 1, (128, 8192), 2),
-    ((88, 42_240), 1, (88, 42_240), 1), ((1024, 300), 1, (1024, 300), 1)])
+    ((16_500, 16), 0, (16_500, 16), 5), ((45_587,), 0, (8192,), 1), ((128, 8192), 1, (128, 8192), 1),
+    ((88, 42_240), 1, (88, 42_240), 1), ((1024, 300), 1, (1024, 300), 1), ((2, 60_000), 1, (2, 60_000), 3)])
 def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: tuple[int, ...], kernels: int) -> None:
-    """Of 3.7 million positions, too many for blocks, a line is a few warps': its sorts were 26 launches."""
+    """Of 3.7 million positions, too many for blocks, a line is a few programs': its sorts were 26 launches."""
     assert len(scheduled("scatter_add", shape, axis, where, "float32").groups) == kernels
 
 
@@ -271,15 +272,15 @@ def test_what_is_not_finite_stays_in_its_row(op: Op) -> None:
     torch.testing.assert_close(found, torch.tensor([[nan, 1.0, nan, -0.5]]), equal_nan=True)
 
 
-@pytest.mark.parametrize(("rows", "count", "one"), [(90_000, 4096, True), (90_000, 4097, False),
+@pytest.mark.parametrize(("rows", "count", "one"), [(140_000, 4096, True), (140_000, 4097, False),
                                                     (1 << 20, 4096, False)])
 def test_lines_that_do_not_fit_a_program_are_sorted_in_memory(rows: int, count: int, one: bool) -> None:
     schedule = scheduled("scatter_add", (2, rows), 1, (2, count), "float32")
     assert ("lines_added" in names(schedule)) == one
 
 
-@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (74, 16384, True), (74, 16385, False),
-                                                    (81_920, 4096, True), (81_921, 4096, False)])
+@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (74, 32768, True), (74, 32769, False),
+                                                    (131_072, 4096, True), (131_073, 4096, False)])
 def test_sums_that_fit_the_shared_memory_are_made_there(rows: int, count: int, one: bool) -> None:
     assert ("lines_summed" in names(scheduled("scatter_add", (2, rows), 1, (2, count), "float32"))) == one
 
@@ -300,6 +301,71 @@ def test_sums_are_made_in_the_order_of_the_positions() -> None:
     assert torch.equal(found, want)
 
 
+LONG = [(2, 7, 900), (1, 300, 2500), (3, 5000, 385), (1, 3000, 4096), (2, 1, 700)]
+"""(lines, rows, positions) of lines that several warps take: in one turn and in more, with few sums and with many."""
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize(("line", "dtype"), sweep_but(
+    lambda line, dtype: dtype == "float32" or line == LONG[0], LONG,
+    ["float32", "bfloat16", "float16", "float64", "int8"]))
+def test_the_warps_of_a_program_add_in_the_order_of_the_positions(
+        monkeypatch: pytest.MonkeyPatch, line: tuple[int, int, int], dtype: str, share: bool) -> None:
+    """Of those that meet in one sum, or in a slot of several, the first adds: the host's own loop gives the same bits.
+    Also where each of several programs has a share of a line's sums."""
+    lines, rows, count = line
+    if share:
+        monkeypatch.setattr(several_warps, "SUMS_BYTES", max(rows // 3, 4) * (8 if dtype == "float64" else 4))
+    kind = getattr(torch, dtype)
+    base, index, added = (an_input(0, (lines, rows), dtype_named(dtype)), an_input(1, (lines, count), int64),
+                          an_input(2, (lines, count), dtype_named(dtype)))
+    onto = leaves.full((lines, rows), 0, base.dtype, GPU) if dtype == "bfloat16" else base
+    schedule = run_passes(Graph((base, index, added), (lines_summed(onto, index, added),)), backend_named("h200"))[1]
+    assert names(schedule) == ["lines_summed"]
+    kernel, = (emit(group) for group in schedule.groups)
+    assert kernel.num_warps > 1 and "g_least_first" in kernel.source
+    generator = torch.Generator().manual_seed(0)
+    where = torch.randint(0, rows, (lines, count), generator=generator)
+    where[:, count // 2:count // 2 + 40] = rows - 1  # many in a row
+    data = [torch.randn(lines, rows, generator=generator).mul(9).to(kind), where,
+            (torch.randn(lines, count, generator=generator) * torch.logspace(-2, 2, count)).to(kind)]
+    found, = run_schedule(schedule, data)
+    held = torch.int32 if dtype == "int8" else torch.float64 if dtype == "float64" else torch.float32
+    want = torch.zeros_like(data[0], dtype=held) if dtype == "bfloat16" else data[0].to(held)
+    for at in range(count):
+        want.scatter_add_(1, where[:, at:at + 1], data[2][:, at:at + 1].to(held))
+    assert torch.equal(found, want.to(kind))
+
+
+@pytest.mark.parametrize("architecture", [90, 120])
+@pytest.mark.parametrize(("rows", "count", "dtype"), [(200, 500, "float16"), (42_240, 42_240, "float32"),
+                                                      (9000, 5000, "float64")])
+def test_long_lines_compile(rows: int, count: int, dtype: str, architecture: int) -> None:
+    kernel, = (emit(group) for group in scheduled("scatter_add", (88, rows), 1, (88, count), dtype).groups)
+    assert kernel.name == "lines_summed" and compile_cubin(kernel, architecture)
+
+
+@pytest.mark.usefixtures("sorts")
+def test_an_index_of_all_lines_is_checked_where_they_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check by itself, of a thousand numbers, would be another launch."""
+    from genesis.codegen.cuda.templates import scatter
+    monkeypatch.setattr(scatter, "SHORT", 0)
+    base, index, source = an_input(0, (20, 50)), an_input(1, (600,), int64), an_input(2, (20, 600))
+    schedule = run_passes(Graph((base, index, source), (
+        indexing.index_add(base, checked(index, 50), source, axis=1),)), backend_named("h200"))[1]
+    group, = schedule.groups
+    kernel = emit(group)
+    assert kernel.name == "lines_summed"
+    where = torch.randint(0, 50, (600,), generator=torch.Generator().manual_seed(0))
+    word, found = torch.zeros(1, dtype=torch.int64), torch.full((20, 50), float("nan"))
+    data = {base: some(base), index: where, source: some(source), group.outputs[0]: found, literal(0): word,
+            next(x for x in kernel.args if isinstance(x, Node) and x.op is report):
+            torch.tensor([word.data_ptr(), 1000])}
+    run_source(kernel, data)
+    assert word.item() == 0
+    torch.testing.assert_close(found, data[base].index_add(1, where, data[source]), rtol=1e-5, atol=1e-5)
+
+
 COLUMNS = [(5, 9, 3, 1), (9, 20, 6, 2), (70, 64, 33, 1), (300, 7, 2, 3), (1, 40, 5, 1), (40, 129, 1, 2)]
 """(rows, positions, columns, outer)."""
 
@@ -313,7 +379,7 @@ def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, ca
                                              small: bool) -> None:
     """In the order of the positions, as one thread would: the host's own loop gives the same bits. Also where each of
     several programs has a share of a column's sums."""
-    monkeypatch.setattr(line_sums, "FEWEST_COLUMNS", 1)
+    monkeypatch.setattr(several_warps, "FEWEST_COLUMNS", 1)
     if small:
         monkeypatch.setattr(line_sums, "COLUMN_BYTES", 4 * 8 * 32 * (2 if dtype == "float64" else 1))
         monkeypatch.setattr(line_sums, "ROOM", 1024)
@@ -341,7 +407,7 @@ def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, ca
 @pytest.mark.parametrize("share", [False, True])
 def test_shares_of_lines_take_what_is_theirs(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
     if share:
-        monkeypatch.setattr(line_sums, "SUMS_BYTES", 64 * 4)
+        monkeypatch.setattr(several_warps, "SUMS_BYTES", 64 * 4)
     schedule = scheduled("scatter_add", (3, 300), 1, (3, 500), "float32")
     kernel, = (emit(group) for group in schedule.groups)
     assert kernel.name == "lines_summed" and kernel.grid[0] == (15 if share else 3)
@@ -352,7 +418,7 @@ def test_shares_of_lines_take_what_is_theirs(monkeypatch: pytest.MonkeyPatch, sh
 
 
 def test_columns_of_any_size_compile_and_are_checked_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_sums, "FEWEST_COLUMNS", 1)
+    monkeypatch.setattr(several_warps, "FEWEST_COLUMNS", 1)
     with Trace(A=2000, B=1200, C=2047) as trace:
         rows, columns, places = (trace.symbol(name) for name in "ABC")
         base, index, source = (an_input(0, (1, rows, columns)), an_input(1, (1, places, columns), int64),
@@ -372,7 +438,7 @@ def test_columns_with_many_sums_are_moved_to_where_lines_are() -> None:
 def test_what_is_moved_to_lines_is_read_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The base, the index and the source are moved by kernels of their own: a warp that followed the columns would read
     a sector of memory for each element."""
-    monkeypatch.setattr(line_sums, "FEWEST_COLUMNS", 64)
+    monkeypatch.setattr(several_warps, "FEWEST_COLUMNS", 64)
     schedule = scheduled("scatter_add", (2, 60, 33), 1, (2, 90, 33), "float32")
     assert names(schedule) == ["permute", "permute", "permute", "lines_summed", "permute"]
     base, index, source = schedule.graph.inputs
@@ -395,8 +461,8 @@ def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, d
 
 
 def test_lines_are_cut_into_parts_that_are_alike() -> None:
-    assert parts_of_lines(128, 8192, 8192) == 4
-    assert parts_of_lines(128, 8192, 8191) == parts_of_lines(3000, 1100, 8192) == 1
+    assert parts_of_lines(16, 8192, 16_384) == 4
+    assert parts_of_lines(16, 8192, 16_383) == parts_of_lines(3000, 1100, 16_384) == 1
     with Trace(A=8192, B=128) as trace:
         count, lines = trace.symbol("A"), trace.symbol("B")
         index, source = an_input(0, (lines, count), int64), an_input(1, (lines, count))
@@ -427,7 +493,7 @@ def test_short_rows_of_many_sizes_are_lines_or_moved_together(monkeypatch: pytes
 
 
 def test_a_long_columns_lines_are_moved_and_sorted() -> None:
-    found = names(scheduled("scatter_add", (90_000, 3), 0, (4000, 3), "float32"))
+    found = names(scheduled("scatter_add", (140_000, 3), 0, (4000, 3), "float32"))
     assert "lines_summed" not in found and "lines_added" in found
 
 
@@ -501,7 +567,7 @@ def test_an_index_that_is_a_result_is_checked_once() -> None:
     assert names(schedule) == ["in_range", "take"]
 
 
-@pytest.mark.parametrize(("count", "wrong"), [(40, 77), (300, -75), (300, 0)])
+@pytest.mark.parametrize(("count", "wrong"), [(40, 77), (300, -75), (300, 0), (500, 77), (2100, -75)])
 def test_an_index_outside_is_told_and_adds_nothing(count: int, wrong: int) -> None:
     base, index, source = an_input(0, (3, 74)), an_input(1, (3, count), int64), an_input(2, (3, count))
     schedule = run_passes(Graph((base, index, source), (lines_summed(base, checked(index, 74), source),)),

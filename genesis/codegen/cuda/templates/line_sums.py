@@ -1,4 +1,4 @@
-"""scatter_add, and gather's gradient: a warp adds the elements of lines up in shared memory.
+"""scatter_add, and gather's gradient: a warp adds the elements of short lines up in shared memory.
 
 A line's sums begin as the base's elements. The warp takes up to 128 positions at a time; of those that meet in one sum
 the first adds, then the second: sums are made in the order of the positions, as one thread would. So nothing is sorted,
@@ -12,7 +12,7 @@ what it reads and writes are pieces of rows. Of lines with more sums than a prog
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Final
 
@@ -31,14 +31,8 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import faster_by_block
 from genesis.ir.sym_int import SymInt, hint, most
-from genesis.ir.types import DType
 from genesis.passes.groups import Group
-
-FARTHEST: Final = 65536
-"""Maximum positions of a line, whose only warp takes them one after another, 128 in some 0.4 µs: what is left are sorts
-of all positions, some 25 launches."""
 
 ROOM: Final = 8192
 """Bytes of shared memory up to which a program takes several short lines: 28 programs are on a multiprocessor then."""
@@ -57,16 +51,8 @@ COLUMNS: Final = 4
 """Minimum columns side by side: their 64-bit indices are a sector of memory. Twice as many would leave half as many
 sums a program, and each of its index's positions is looked at by as many programs more."""
 
-FEWEST_COLUMNS: Final = 16
-"""Minimum columns side by side that are added up where they lie; fewer are moved to where lines are. With 4 to 8,
-pieces of 8 to 32 bytes, f32[4768, 512], bf16[9, 1024, 1000] and f16[2368, 1283] took 37, 85 and 136 µs on an H200 (in
-lines, before these had marks, 19, 44 and 79)."""
-
 COLUMN_BYTES: Final = 32 << 10
 """Bytes of shared memory for the sums of columns: so many are read and written beside another program's."""
-
-MOST_SHARES: Final = 8
-"""Maximum programs that share a line's sums: each looks at all of its positions."""
 
 MARKS: Final = (256, 512)
 """Slots of marks beside few sums, which leave room for many programs, and beside many."""
@@ -76,14 +62,14 @@ WIDE: Final = 512
 of rows, it is twice as many, and so of long lines, of which few are on a multiprocessor."""
 
 
-def _padded(rows: int) -> int:
+def padded_sums(rows: int) -> int:
     """Sums of a line, as far as a program's text may say: whole turns of a warp."""
     return power_of_two(rows) if isinstance(rows, SymInt) else -(-rows // 32) * 32
 
 
-def _lanes(rows: int, count: int, inner: int, size: int) -> int:
+def lanes_of(rows: int, count: int, inner: int, size: int) -> int:
     """Lanes of a warp that take a line's neighbours; the others take other lines."""
-    lanes, padded = min(power_of_two(count), 32), _padded(rows)
+    lanes, padded = min(power_of_two(count), 32), padded_sums(rows)
     if inner.__class__ is int and inner == 1:
         while lanes < 32 and 32 // lanes * padded * size > ROOM:
             lanes *= 2
@@ -93,37 +79,15 @@ def _lanes(rows: int, count: int, inner: int, size: int) -> int:
     return lanes
 
 
-def _share(rows: int, count: int, inner: int, size: int) -> int:
+def share_of(rows: int, count: int, inner: int, size: int) -> int:
     """Sums of a line that a program has."""
     if inner.__class__ is int and inner == 1:
-        return min(_padded(rows), SUMS_BYTES // size // 32 * 32)
-    return min(_padded(rows), COLUMN_BYTES // size // (32 // _lanes(rows, count, inner, size)) // 32 * 32)
+        return min(padded_sums(rows), SUMS_BYTES // size // 32 * 32)
+    return min(padded_sums(rows), COLUMN_BYTES // size // (32 // lanes_of(rows, count, inner, size)) // 32 * 32)
 
 
-def sums_fit(lines: int, rows: int, count: int, inner: int, dtype: DType) -> bool:
-    """Do the sums of a line of so many rows fit a few programs, and so many positions a warp's patience?
-
-    Args:
-        lines: of so many columns each, beside each other. Where all their positions are too many to be added by blocks,
-            a warp has more patience.
-    """
-    if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > FARTHEST:
-        return False
-    if faster_by_block(lines, rows, count, inner):
-        return False
-    in_lines = inner.__class__ is int and inner == 1
-    if not in_lines and 32 // _lanes(rows, count, inner, sum_kind(dtype)[2]) < FEWEST_COLUMNS:
-        return False
-    return most(rows) <= MOST_SHARES * _share(rows, count, inner, sum_kind(dtype)[2])
-
-
-def emit_line_sums(group: Group, node: Node) -> KernelSource:
-    """The kernel of a group with a lines_summed."""
-    return _LineSums(group, node).source()
-
-
-class _LineSums:
-    """One kernel.
+class LineSums:
+    """One kernel, whose programs have a warp each.
 
     Attributes:
         lanes, lines: of a warp, how many take a line's neighbours, and how many lines that makes side by side.
@@ -143,7 +107,7 @@ class _LineSums:
         self.columns = not (self.inner.__class__ is int and self.inner == 1)
         count = most(self.rows.length)
         sizes = self.length, self.rows.length, self.inner, self.size
-        self.lanes, self.share = _lanes(*sizes), _share(*sizes)
+        self.lanes, self.share = lanes_of(*sizes), share_of(*sizes)
         self.lines = 32 // self.lanes
         self.shares = 1 if most(self.length) <= self.share else -(-self.length // self.share)
         self.stride = self.share + 8 if self.columns and self.lines > 1 else self.share
@@ -232,9 +196,12 @@ class _LineSums:
                           f"inside = inside & (wanted >= row_0) & (wanted < row_0 + {self.share})",
                           "wanted = wanted - row_0"]),
                       f"label_{number} = tl.where({here} & inside, {self.place(at)} + wanted.to(tl.int32), -1)"]
-        operands = [*(f"label_{number}" for number in range(len(every))), "words", "marks",
-                    *(f"added_{each}" for each in every)]
-        return [*found, f"g_added_{self.kind}({', '.join(operands)})"]
+        return [*found, self.adding([f"label_{number}" for number in range(len(every))],
+                                    [f"added_{each}" for each in every])]
+
+    def adding(self, labels: Sequence[str], values: Sequence[str]) -> str:
+        """Add values to the sums of their labels."""
+        return f"g_added_{self.kind}({', '.join([*labels, 'words', 'marks', *values])})"
 
     def wrapped(self, row: str) -> list[str]:
         """The number of a sum, of which negative ones may count from the end."""

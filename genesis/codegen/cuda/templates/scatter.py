@@ -25,7 +25,7 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.block_sums import emit_block_sums
 from genesis.codegen.cuda.templates.block_words import emit_block_words
 from genesis.codegen.cuda.templates.group_sums import emit_group_parts, emit_group_sums
-from genesis.codegen.cuda.templates.line_sums import emit_line_sums
+from genesis.codegen.cuda.templates.long_lines import emit_line_sums
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.row_sums import emit_row_sums
 from genesis.ir.node import Node

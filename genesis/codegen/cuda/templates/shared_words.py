@@ -85,7 +85,7 @@ def {name}():
 '''
 
 
-_REGISTERS: Final = {"f32": "f", "f64": "d", "s32": "r", "s64": "l", "u16": "r"}
+REGISTER_LETTERS: Final = {"f32": "f", "f64": "d", "s32": "r", "s64": "l", "u16": "r"}
 """PTX type → the letter of its registers in a constraint; those of 16 bits are 32 in registers."""
 
 _TRITON: Final = {"f32": "tl.float32", "f64": "tl.float64", "s32": "tl.int32", "s64": "tl.int64", "u16": "tl.int32"}
@@ -105,11 +105,12 @@ def {signature}:
 '''
 
 
-def _text(lines: Iterable[str]) -> str:
+def assembly(lines: Iterable[str]) -> str:
+    """Instructions, a line each."""
     return "".join(f"\n        {line}" for line in lines)
 
 
-def _plus(kind: str) -> str:
+def plus_instruction(kind: str) -> str:
     """The instruction that adds values of a PTX type."""
     return f"add.rn.{kind}" if kind[0] == "f" else f"add.{kind}"
 
@@ -121,7 +122,7 @@ def put_helper(kind: str) -> str:
         .reg .pred %wanted;
         setp.ne.b32 %wanted, $3, 0;
         @%wanted st.shared.{kind} [$1], $2;
-        bar.warp.sync -1;""", f"r,{_REGISTERS[kind]},r", "place, value, wanted.to(tl.int32)")
+        bar.warp.sync -1;""", f"r,{REGISTER_LETTERS[kind]},r", "place, value, wanted.to(tl.int32)")
 
 
 def get_helper(kind: str) -> str:
@@ -132,7 +133,7 @@ def g_get_{kind}(place):
     """Read values from shared memory, which whoever wrote them has made seen."""
     return tl.inline_asm_elementwise("""{{ // shared get {kind}
         ld.shared.{kind} $0, [$1];
-        }}""", "={_REGISTERS[kind]},r", [place], dtype={_TRITON[kind]}, is_pure=False, pack=1)
+        }}""", "={REGISTER_LETTERS[kind]},r", [place], dtype={_TRITON[kind]}, is_pure=False, pack=1)
 '''
 
 
@@ -147,10 +148,10 @@ def plus_helper(kind: str, vector: int = 1) -> str:
     lines = [f".reg .pred %wanted<{vector}>;", f".reg .{kind} %sum<{vector}>;",
              *(f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;" for k in each),
              *(f"@%wanted{k} ld.shared.{kind} %sum{k}, [{places[k]}];" for k in each),
-             *(f"@%wanted{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+             *(f"@%wanted{k} {plus_instruction(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
              *(f"@%wanted{k} st.shared.{kind} [{places[k]}], %sum{k};" for k in each)]
-    constraints = ",".join(letter for letter in ("r", _REGISTERS[kind], "r") for _ in each)
-    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", _text(lines), constraints,
+    constraints = ",".join(letter for letter in ("r", REGISTER_LETTERS[kind], "r") for _ in each)
+    return _writer(f"g_plus_{kind}(place, value, wanted)", says, f"plus {kind}", assembly(lines), constraints,
                    "place, value, wanted.to(tl.int32)", vector)
 
 
@@ -181,16 +182,16 @@ def ended_helper(kind: str, vector: int, stride: int) -> str:
                                                f"selp.b32 %at{k}, {slots[k]}, {rows[k]}, %same;",
                                                f"mad.lo.s32 %at{k}, %at{k}, {stride}, {words[k]};")),
              *(f"ld.shared.{kind} %sum{k}, [%at{k}];" for k in each),
-             *(f"{_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+             *(f"{plus_instruction(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
              *(f"@%wanted{k} st.shared.{kind} [%at{k}], %sum{k};" for k in each),
              *(f"@%wanted{k} mov.{kind} ${k}, {zero};" for k in each)]
-    letter = _REGISTERS[kind]
+    letter = REGISTER_LETTERS[kind]
     constraints = ",".join([*[f"=&{letter}"] * vector, *["r"] * (4 * vector), *[letter] * vector, *["r"] * vector])
     return f'''
 @triton.jit
 def g_ended_{kind}(row, first, slot, words, value, wanted):
     """Add what is wanted to its row's sum, which no other thread has; what is left of the values."""
-    return tl.inline_asm_elementwise("""{{ // shared ended {kind} {stride}{_text(lines)}
+    return tl.inline_asm_elementwise("""{{ // shared ended {kind} {stride}{assembly(lines)}
     DONE:
         }}""", "{constraints}", [row, first, slot, words, value, wanted.to(tl.int32)], dtype={_TRITON[kind]},
         is_pure=False, pack={vector})
@@ -240,7 +241,7 @@ def listed_helper(most: int, warps: int) -> str:
              "setp.eq.s32 %first, %bits, 0;",
              "@%first st.shared.s32 [%list], %many;",
              "bar.warp.sync -1;"]
-    return _writer("g_listed(lists, value, wanted)", says, f"listed {most} {warps}", _text(lines) + "\n    DONE:",
+    return _writer("g_listed(lists, value, wanted)", says, f"listed {most} {warps}", assembly(lines) + "\n    DONE:",
                    ",".join(["r"] * 3 * LISTED), "lists, value, wanted.to(tl.int32)", LISTED)
 
 
@@ -289,7 +290,7 @@ def added_helper(kind: str, count: int, slots: int) -> str:
     turn = [
         *(f"setp.eq.s32 %now{k}, %rank{k}, %turn;" for k in each),
         *(f"@%now{k} ld.shared.{kind} %sum{k}, [%place{k}];" for k in each),
-        *(f"@%now{k} {_plus(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+        *(f"@%now{k} {plus_instruction(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
         *(f"@%now{k} st.shared.{kind} [%place{k}], %sum{k};" for k in each),
         "bar.warp.sync -1;",
         "setp.gt.s32 %again, %last, %turn;",
@@ -301,11 +302,11 @@ def added_helper(kind: str, count: int, slots: int) -> str:
         f".reg .b32 %slot<{count}>, %place<{count}>, %rank<{count}>, %mask<{width * count}>;",
         ".reg .b32 %zero, %below, %lane, %more, %last, %turn;",
         f".reg .{kind} %sum<{count}>;"]
-    text = _text((*registers, *lines)) + "\n    AGAIN:" + _text(turn)
+    text = assembly((*registers, *lines)) + "\n    AGAIN:" + assembly(turn)
     given = ", ".join((*(f"label_{k}" for k in each), "words", "marks", *(f"value_{k}" for k in each)))
     says = "Add values to the shared words of their labels, equal ones in the order of lanes' elements, then of lanes."
     return _writer(f"g_added_{kind}({given})", says, f"added {kind} {count} {slots}", text,
-                   ",".join((*("r" for _ in range(count + 2)), *(_REGISTERS[kind] for _ in each))), given)
+                   ",".join((*("r" for _ in range(count + 2)), *(REGISTER_LETTERS[kind] for _ in each))), given)
 
 
 def ranked_helper(bits: int) -> str:

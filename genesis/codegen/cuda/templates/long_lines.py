@@ -1,0 +1,236 @@
+"""scatter_add and index_add along long lines: the warps of a program add the elements of a line up in shared memory.
+
+A warp by itself (`line_sums.py`) takes 128 positions of a line in some 0.4 µs. Here a program of up to 16 warps takes
+2048 at a time, and those of them that meet in one sum find out who is first: each leaves its position's number in the
+slot of its sum, where the least one stays; after a barrier that one adds, and the others come again
+(`least_first_helper`). So sums are made in the order of the positions, as one thread would, and every bit
+is the same in each run.
+
+Lines with more sums than a program has room for are shared out: each program looks at all positions of its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from genesis.codegen.cuda.block_sizes import power_of_two
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
+from genesis.codegen.cuda.templates.operands import input_of
+from genesis.codegen.cuda.templates.shared_words import (
+    REGISTER_LETTERS,
+    assembly,
+    get_helper,
+    plus_instruction,
+    put_helper,
+    sum_kind,
+    words_helper,
+)
+from genesis.ir.node import Node
+from genesis.ir.ops.line_sums import faster_by_block
+from genesis.ir.sym_int import most
+from genesis.ir.types import DType
+from genesis.passes.groups import Group
+
+FARTHEST: Final = 1 << 17
+"""Maximum positions of a line: a program takes 2048 of them in 1 to 2 µs (reckoned), one turn after another. What is
+left are sorts of all positions, some 25 launches."""
+
+FEWEST_COLUMNS: Final = 16
+"""Minimum columns side by side that are added up where they lie; fewer are moved to where lines are. With 4 to 8,
+pieces of 8 to 32 bytes, f32[4768, 512], bf16[9, 1024, 1000] and f16[2368, 1283] took 37, 85 and 136 µs on an H200 (in
+lines, before these had marks, 19, 44 and 79)."""
+
+MOST_TURNS: Final = 128
+"""Maximum turns of a warp that has columns, 0.4 µs each; more positions are moved to where lines are."""
+
+MOST_SHARES: Final = 8
+"""Maximum programs that share a line's sums: each looks at all of its positions."""
+
+SEVERAL_WARPS: Final = 384
+"""Positions of a line above which several warps take it: one has three turns for so many."""
+
+MOST_WARPS: Final = 16
+"""Warps of a program, of which two are on a multiprocessor with 64 registers a thread. A barrier, of which each turn
+has some six, takes longer with more."""
+
+SUMS_BYTES: Final = 64 << 10
+"""Bytes of shared memory for a program's sums: with the slots two programs are on a Hopper's multiprocessor, and one
+on those of GPUs that have 99 KB."""
+
+REGISTERS: Final = 64
+"""Maximum registers of a thread, with which two programs of 16 warps are on a multiprocessor."""
+
+DECLARED: Final = 40 << 10
+"""Bytes of shared memory up to which a kernel declares its words; what Triton wants beside has to fit, too."""
+
+SUMS_OF_A_WARP: Final = 1024
+"""Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
+
+WIDE: Final = 4
+"""Sums that a thread reads or writes at a time, where they begin and end: 16 bytes of float32."""
+
+
+def takes_several_warps(count: int) -> bool:
+    """Is a line of so many positions for programs of several warps?"""
+    return most(count) > SEVERAL_WARPS
+
+
+def _share(rows: int, size: int) -> int:
+    """Sums of a line that a program of several warps has: as many as others, if they are shared out."""
+    padded, most_sums = padded_sums(rows), SUMS_BYTES // size
+    shares = -(-padded // most_sums)
+    return padded if shares == 1 else padded_sums(-(-padded // shares))
+
+
+def sums_fit(lines: int, rows: int, count: int, inner: int, dtype: DType) -> bool:
+    """Do the sums of a line of so many rows fit a few programs, and so many positions their patience?
+
+    Args:
+        lines: of so many columns each, beside each other.
+    """
+    if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > FARTHEST:
+        return False
+    if faster_by_block(lines, count, inner):
+        return False
+    size = sum_kind(dtype)[2]
+    if inner.__class__ is int and inner == 1 and takes_several_warps(count):
+        return most(rows) <= MOST_SHARES * _share(rows, size)
+    if not (inner.__class__ is int and inner == 1):
+        lanes = lanes_of(rows, count, inner, size)
+        if 32 // lanes < FEWEST_COLUMNS or most(count) > MOST_TURNS * lanes * LOADS:
+            return False
+    return most(rows) <= MOST_SHARES * share_of(rows, count, inner, size)
+
+
+def emit_line_sums(group: Group, node: Node) -> KernelSource:
+    """The kernel of a group with a lines_summed."""
+    lines = node.type.ndim == 2
+    return (_LongLines if lines and takes_several_warps(node.inputs[1].shape[1]) else LineSums)(group, node).source()
+
+
+class _LongLines(LineSums):
+    """One kernel, whose programs have a line each, or a share of one's sums.
+
+    Attributes:
+        warps, lanes: of a program, and its threads: a round of the line has an element for each.
+    """
+
+    def __init__(self, group: Group, node: Node):
+        super().__init__(group, node)
+        count = power_of_two(self.rows.length)
+        self.share, self.lines, self.beside, self.turns = _share(self.length, self.size), 1, 1, 1
+        self.warps = min(max(count // (32 * LOADS), power_of_two(self.share) // SUMS_OF_A_WARP, 1), MOST_WARPS)
+        self.lanes = 32 * self.warps
+        self.shares = 1 if most(self.length) <= self.share else -(-self.length // self.share)
+        self.stride = self.sums = self.share
+        self.rounds = min(-(-count // self.lanes), LOADS)
+        self.loops = most(self.rows.length) > self.rounds * self.lanes
+        self.blocks = self.rows.rows
+        self.slots = min(power_of_two(self.sums), power_of_two(self.rounds) * self.lanes)
+
+    def source(self) -> KernelSource:
+        """The finished kernel."""
+        line = "tl.program_id(0)" if self.whole else f"tl.program_id(0) // {self.shares}"
+        slots_at = -(-self.sums * self.size // 16) * 16
+        nbytes = slots_at + 8 * self.slots
+        beside = nbytes > DECLARED
+        # What lies behind Triton's shared memory is found by its name, which is known where Triton has some: a minimum.
+        least = "tl.min(thread, 1, keep_dims=True)" if beside else "0"
+        text = ["words = g_words()", f"slots = words + {slots_at}", "line = 0",
+                "thread = tl.arange(0, RBLOCK)[None, :]",
+                *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
+                *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
+                *self.of(0, self.rows.x_lines(line)),
+                *self.loaded("0"),
+                f"for first in tl.range(0, {2 * self.slots}, RBLOCK):",
+                f"    g_put_s32(slots + 4 * (first + thread), thread * 0 - 1, first + thread < {2 * self.slots})",
+                *self.begun(),
+                f"number = thread * 0 + ({least} - {2 * self.numbers})",
+                "tl.debug_barrier()",
+                *(self.looped() if self.loops else self.added("")),
+                "tl.debug_barrier()",
+                *self.ended()]
+        if self.check:
+            size, negative, report = self.check
+            text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
+        helpers = "\n".join((words_helper(nbytes, beside=beside),
+                             *(put_helper(each) for each in sorted({"s32", self.kind})), get_helper(self.kind),
+                             least_first_helper(self.kind, self.rounds, self.slots, self.lanes)))
+        inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
+        return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
+                                {"XBLOCK": 1, "RBLOCK": self.lanes, "WIDE": min(power_of_two(self.share),
+                                                                                WIDE * self.lanes)},
+                                self.blocks * self.shares, self.warps, helpers, inputs=inputs,
+                                shared=nbytes if beside else 0, registers=REGISTERS)
+
+    @property
+    def numbers(self) -> int:
+        """Of which a turn has one for each position."""
+        return power_of_two(self.rounds) * self.lanes
+
+    def adding(self, labels: Sequence[str], values: Sequence[str]) -> str:
+        """Add values to the sums of their labels, the least position first."""
+        return (f"number = g_least_first_{self.kind}({', '.join([*labels, 'words', 'slots', 'number', 'thread'])}, "
+                f"{', '.join(values)})")
+
+
+def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
+    """`g_least_first_{kind}(labels, words, slots, number, thread, values)`: add to words of this PTX type, of `count`
+    elements a thread; gives the number of the next call.
+
+    All threads of a program take part. An element's position is its thread's number, and behind that of all others for
+    a thread's next element. Those of one slot, a label folded to a power of two, leave their positions there, the least
+    of which stays. After a barrier that element adds, and is done. The others come again, under numbers that are less
+    than all before, so that nothing is cleared; in the other half of the slots, so that a warp that is ahead writes
+    over nothing that another still reads: a turn has one barrier, which also tells whether anybody is left. Equal
+    labels have one slot: they are added in the order of their positions.
+    """
+    each = range(count)
+    labels, values = [f"${1 + k}" for k in each], [f"${5 + count + k}" for k in each]
+    words, marks, number, thread = (f"${1 + count + k}" for k in range(4))
+    fold, taken = (slots - 1).bit_length(), threads << (count - 1).bit_length()
+    lines = [
+        f".reg .pred %waits<{count}>, %first<{count}>, %any;",
+        f".reg .b32 %slot<{count}>, %place<{count}>, %mine<{count}>, %least<{count}>, %other, %next;",
+        f".reg .{kind} %sum<{count}>;",
+        f"mov.b32 %next, {number};",
+        f"mov.b32 %other, {4 * slots};",
+        *(line for k in each for line in (
+            f"setp.ge.s32 %waits{k}, {labels[k]}, 0;",
+            f"shr.u32 %slot{k}, {labels[k]}, {fold};",
+            f"xor.b32 %slot{k}, %slot{k}, {labels[k]};",
+            f"and.b32 %slot{k}, %slot{k}, {slots - 1};",
+            f"mad.lo.s32 %slot{k}, %slot{k}, 4, {marks};",
+            f"mad.lo.s32 %place{k}, {labels[k]}, {8 if kind.endswith('64') else 4}, {words};",
+            f"add.s32 %mine{k}, {number}, {thread};",
+            *([f"add.s32 %mine{k}, %mine{k}, {k * threads};"] if k else [])))]
+    turn = [
+        *(f"@%waits{k} red.shared.min.u32 [%slot{k}], %mine{k};" for k in each),
+        "mov.pred %any, %waits0;",
+        *(f"or.pred %any, %any, %waits{k};" for k in each[1:]),
+        "bar.red.or.pred %any, 0, %any;",
+        "@!%any bra DONE;",
+        *(f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];" for k in each),
+        *(f"setp.eq.and.u32 %first{k}, %least{k}, %mine{k}, %waits{k};" for k in each),
+        *(f"@%first{k} ld.shared.{kind} %sum{k}, [%place{k}];" for k in each),
+        *(f"@%first{k} {plus_instruction(kind)} %sum{k}, %sum{k}, {values[k]};" for k in each),
+        *(f"@%first{k} st.shared.{kind} [%place{k}], %sum{k};" for k in each),
+        *(line for k in each for line in (f"xor.pred %waits{k}, %waits{k}, %first{k};",
+                                          f"add.s32 %slot{k}, %slot{k}, %other;",
+                                          f"sub.s32 %mine{k}, %mine{k}, {taken};")),
+        "neg.s32 %other, %other;",
+        f"sub.s32 %next, %next, {taken};",
+        "bra.uni AGAIN;"]
+    text = assembly(lines) + "\n    AGAIN:" + assembly(turn) + "\n    DONE:" + assembly(["mov.b32 $0, %next;"])
+    given = ", ".join((*(f"label_{k}" for k in each), "words", "slots", "number", "thread",
+                       *(f"value_{k}" for k in each)))
+    letters = ",".join((*("r" for _ in range(count + 4)), *(REGISTER_LETTERS[kind] for _ in each)))
+    return f'''
+@triton.jit
+def g_least_first_{kind}({given}):
+    """Add values to the shared words of their labels, equal ones in the order of their positions; the next number."""
+    return tl.inline_asm_elementwise("""{{ // shared least_first {kind} {count} {slots} {threads}{text}
+        }}""", "=r,{letters}", [{given}], dtype=tl.int32, is_pure=False, pack=1)
+'''
