@@ -134,8 +134,8 @@ class CudaExecutor:
 
 
 STEPS_WITHOUT_GRAPH: Final = 4
-"""Plans of at most so many steps are launched one by one: that takes the host no longer than a graph, and later work
-may start while the last of them ends, where a graph is waited for as a whole."""
+"""Plans of at most so many steps are launched one by one, unless some had better overlap: that takes the host no longer
+than a graph, and later work may start while the last of them ends, where a graph is waited for as a whole."""
 
 KEPT: Final = 1 << 20
 """Bytes of outputs from which on a plan that ran once gives them back when another one runs again."""
@@ -163,7 +163,7 @@ class _PlanOnStream:
         self._binding = True  # until memory is allocated and bound; also after a failure of that
         self._stamp: object = None  # the stamp of the `Memories` that have these addresses
         self._exchanged = EXCHANGE_BYTES if steps.exchanges else 0
-        self._without_graph = len(steps.steps) <= STEPS_WITHOUT_GRAPH
+        self._few = len(steps.steps) <= STEPS_WITHOUT_GRAPH
         self._order = order()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
@@ -206,7 +206,7 @@ class _PlanOnStream:
         if self._blocking:
             bound.launch_each(stream, self._blocking)
             return []
-        if bound.uses == 1 or self._without_graph or not bound.capturable:
+        if bound.uses == 1 or (self._few and not self._steps.overlapping) or not bound.capturable:
             return bound.launched_last(stream)
         return bound.graph_launch(stream)
 

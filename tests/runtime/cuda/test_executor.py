@@ -13,6 +13,7 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import bool_, tensor_type
+from genesis.runtime.cuda import bound_plan
 from genesis.runtime.cuda import executor as executor_cuda
 from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
@@ -28,6 +29,7 @@ from tests.runtime.kernels import (
     image,
     memory_of,
     place,
+    scaled_add,
     two_step_plan,
     update_plan,
     values_of,
@@ -74,6 +76,27 @@ def test_few_steps_are_started_one_by_one(host_driver, monkeypatch):
         run = partial(executor.run, [memory_of(X), memory_of(Y)], [2] * len(plan.numbers))
         found = calls_of(host_driver, lambda run=run: [run() for _ in range(3)])
         assert {name: found.get(name) for name in wanted} == wanted, found
+
+
+@pytest.mark.parametrize(("needed", "nbytes", "graph"),
+                         [(False, 2408, True), (False, 2409, False), (True, 2408, False)])
+def test_few_steps_that_may_run_at_once_are_a_graph_if_they_have_much_to_do(
+        host_driver, monkeypatch, needed, nbytes, graph):
+    """On a stream the second waits for all of the first. Each moves three vectors of 800 bytes and a number."""
+    monkeypatch.setattr(executor_cuda, "STEPS_WITHOUT_GRAPH", 4)
+    monkeypatch.setattr(bound_plan, "OVERLAPPED", nbytes)
+    plan = two_step_plan()
+    if not needed:  # the second reads what the first does
+        steps = (scaled_add(place("input", 0), place("input", 1), place("output", 0), 0),
+                 scaled_add(place("input", 1), place("input", 0), place("output", 1), 1))
+        plan = replace(plan, steps=tuple(replace(step, writes=step.args[3:4]) for step in steps))
+    executor = CudaExecutor(plan)
+    run = partial(executor.run, [memory_of(X), memory_of(Y)], [2, 3])
+    found = calls_of(host_driver, lambda: [run() for _ in range(3)])
+    assert found.get("launch_graph", 0) == (2 if graph else 0)
+    first, second = map(values_of, run())
+    assert np.array_equal(first, X + 2 * Y + 3 * X if needed else X + 2 * Y)
+    assert np.array_equal(second, X + 2 * Y if needed else Y + 3 * X)
 
 
 def test_arena_numbers_and_copies(host_driver):
