@@ -23,7 +23,7 @@ from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import twos
-from genesis.ir.sym_int import hint
+from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.graph.split_scans import COLUMNS
 from genesis.passes.groups import Group
@@ -332,7 +332,7 @@ def _blocks(rows: Rows, extent: int, types: Sequence[DType]) -> _Blocks:
 def _stretches(rows: Rows, blocks: _Blocks) -> int:
     """How many threads share a row of a block of columns, if a thread loads 16 bytes of neighbouring columns."""
     sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
-    aligned = twos(rows.inner)
+    aligned = twos(as_written(rows.inner))
     neighbours = min(16 // max(sizes, default=16) or 1, aligned, blocks.x)
     return max(1, min(32 * blocks.warps * neighbours // blocks.x, blocks.step))
 
