@@ -2,7 +2,8 @@
 
 A program makes one tile of C, a block of the inner dimension at a time. A multiprocessor that has one program waits for
 its loads; several take turns, until they wait for each other. The tile is the first of the kind's that half of the
-multiprocessors get one of, as in `codegen/cuda/templates/product_choice.py`; of "ieee" the one that takes least time.
+multiprocessors get one of, as in `codegen/cuda/templates/product_choice.py`. Products of float32 whose bits all count
+have a model of their own (`multiply_add_times.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from genesis.ir.size_divisors import divided_by
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.graph.memory_order import strides_of
+from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
@@ -26,7 +28,7 @@ TILE_ROWS: Final = 128
 """Rows of the tiles of a product that is followed by a sum of its rows, whatever form its kernel has
 (`codegen/cuda/templates/streamed_matmul.py`)."""
 
-BLOCK: Final = 64
+BLOCK: Final = SPLIT_UNIT
 """Elements of the inner dimension that the times of a block are about."""
 
 MEASURED_AT: Final = 4096
@@ -54,16 +56,11 @@ BLOCKS: Final[dict[str, tuple[Block, ...]]] = {
     "half": (Block(128, 256, 128 * 256, 0.70, 0.70), Block(128, 128, 128 * 128, 0.47, 0.47),
              Block(64, 64, 0, 0.22, 0.22)),
     "unaligned": (Block(128, 128, 128 * 128, 1.2, 1.2), Block(64, 64, 0, 0.7, 0.35)),
-    "ieee": (Block(128, 128, 0, 6.4, 5.8), Block(64, 128, 0, 3.3, 3.0), Block(128, 64, 0, 3.3, 3.0),
-             Block(64, 64, 0, 1.7, 1.55), Block(32, 128, 0, 1.75, 1.55), Block(128, 32, 0, 1.75, 1.55),
-             Block(32, 64, 0, 1.1, 1.05), Block(64, 32, 0, 1.1, 1.05), Block(32, 32, 0, 0.85, 0.75)),
     "rounded": (Block(128, 256, 128 * 256, 1.4, 1.4), Block(128, 128, 128 * 128, 0.94, 0.94),
                 Block(64, 64, 0, 0.44, 0.44)),
 }
 """Kind of operands → tiles, the largest first. Those of "half" were measured on an H200 (2026-11), "unaligned" and
-"rounded" are reckoned. So are those of "ieee", by a model of a multiprocessor that runs their loops' machine code: 128
-multiply-adds a cycle of 1.7 GHz, of which 0.8 are reached with 128 × 128, 0.75 with 64 × 64 and 0.4 with 32 × 32, whose
-threads read shared memory three times as often."""
+"rounded" are reckoned."""
 
 KINDS: Final = (float16, bfloat16, float32)
 """Dtypes of products that have a kind."""
@@ -88,12 +85,14 @@ def _is_unaligned(x: Node) -> bool:
 
 def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
     """Estimated microseconds of a product whose inner dimension is split into so many parts, without their sum."""
-    *batches, rows, columns = map(hint, product.type.shape)
-    depth, kind, batch = hint(product.inputs[0].type.shape[-1]), kind_of(product), prod(batches) * splits
-    blocks = split_length(depth, splits, BLOCK) // BLOCK
+    kind = kind_of(product)
     if kind == "ieee":
-        block = fastest_block(batch, rows, columns, gpu.multiprocessors)
-        return blocks * _of_one_block(block, batch, rows, columns, gpu.multiprocessors)
+        *every, high, wide = product.type.shape
+        return fastest_fma(prod(every), high, wide, product.inputs[0].type.shape[-1], gpu.multiprocessors,
+                           splits).microseconds
+    *batches, rows, columns = map(hint, product.type.shape)
+    depth, batch = hint(product.inputs[0].type.shape[-1]), prod(batches) * splits
+    blocks = split_length(depth, splits, BLOCK) // BLOCK
     enough = gpu.multiprocessors // 2
     tile = next(x for x in BLOCKS[kind] if rows * columns * batch >= x.least * enough)
     time = blocks * _of_one_block(tile, batch, rows, columns, gpu.multiprocessors)
@@ -103,11 +102,6 @@ def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
 def splits_of_tiles(rows: int) -> int:
     """How many tiles lie below each other in so many rows: with `TILE_ROWS` as their multiple, splits are these."""
     return -(-rows // TILE_ROWS)
-
-
-def fastest_block(batch: int, rows: int, columns: int, multiprocessors: int) -> Block:
-    """The tile of a product of float32, all bits: that which takes least time, of equals the largest."""
-    return min(BLOCKS["ieee"], key=lambda tile: _of_one_block(tile, batch, rows, columns, multiprocessors))
 
 
 def _of_one_block(tile: Block, batch: int, rows: int, columns: int, multiprocessors: int) -> float:

@@ -87,7 +87,7 @@ def test_small_products_over_a_long_inner_dimension_are_spread(shape: tuple[int,
     graph = Graph(operands, (node,))
     splits = splits_of(graph)
     assert splits > 1
-    assert _microseconds(node, splits, H200) <= GAIN * _microseconds(node, 1, H200)
+    assert _microseconds(node, splits, H200) <= (LONG_GAIN if dtype is float32 else GAIN) * _microseconds(node, 1, H200)
 
 
 def test_float32_products_with_all_bits_are_split_for_a_smaller_gain() -> None:

@@ -26,7 +26,8 @@ from genesis.config import config
 from genesis.ir.place import MOST_SHARING
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, bfloat16, float16, float32
-from genesis.passes.product_times import BLOCKS, MEASURED_AT, fastest_block
+from genesis.passes.multiply_add_times import AHEAD, FMA_TILES, blocks_ahead, fastest_fma
+from genesis.passes.product_times import MEASURED_AT
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
 """Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
@@ -46,24 +47,15 @@ ROUNDED_TILES: Rule = (
 )
 """Tiles of float32 products on tensor cores, whose operands are rounded."""
 
-FMA_WARPS: Final = 4
-"""Warps of a program of multiply-adds: of 128 × 128 a thread has 128 then, and a multiprocessor two programs."""
-
-FMA_STAGES: Final = 3
-"""Blocks of 32 that a program of multiply-adds has under way, with the one that it multiplies; twice as many of 16."""
-
 FMA_PROGRAMS: Final = 2
 """Programs of multiply-adds that a multiprocessor should have room for: one multiplies while the other waits for its
 block."""
 
-MOST_SHALLOW: Final = 128
-"""Most elements of the inner dimension of which the last ones decide how large its blocks are."""
-
 MORE_TILES: Final[Mapping[str, tuple[Tile, ...]]] = {
     "half": (Tile(128, 128, 64, 4, 3), Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 4, 4), Tile(64, 256, 64, 8, 3),
              Tile(64, 64, 128, 4, 3), Tile(32, 64, 128, 4, 4), Tile(64, 32, 128, 4, 4)),
-    "ieee": (*(Tile(x.rows, x.columns, 32, FMA_WARPS, FMA_STAGES) for x in BLOCKS["ieee"][1:]),
-             Tile(128, 128, 16, FMA_WARPS, 2 * FMA_STAGES), Tile(128, 128, 32, 8, 3), Tile(64, 64, 32, 2, 3)),
+    "ieee": (*(Tile(x.rows, x.columns, 32, x.warps, AHEAD // 32) for x in FMA_TILES[1:]),
+             Tile(128, 128, 16, 4, AHEAD // 16), Tile(128, 128, 32, 8, 3)),
     "tf32": (Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4), Tile(128, 128, 32, 4, 3), Tile(64, 64, 64, 4, 3)),
     "bf16x3": (Tile(64, 128, 32, 4, 4), Tile(128, 64, 32, 4, 4), Tile(128, 128, 32, 8, 2)),
 }
@@ -191,14 +183,13 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
 
 
 def _fma_tile(product: Product, gpu: GpuModel) -> Tile:
-    """The tile of a product of float32, all bits; blocks of 16 where those of 32 would sum up zeros instead, or would
-    not stay in registers."""
-    batch, rows, columns, depth = map(hint, (product.batch, product.rows, product.columns, product.depth))
-    block = fastest_block(batch, rows, columns, gpu.multiprocessors)
-    step = 16 if block.rows * block.columns >= 128 * 128 or (depth <= MOST_SHALLOW and -depth % 32 >= 16) else 32
-    room = gpu.shared_memory // FMA_PROGRAMS // ((block.rows + block.columns) * step * product.dtype.itemsize)
-    stages = min(FMA_STAGES * 32 // step, -(-depth // (product.splits * step)) + 1, room)
-    return Tile(block.rows, block.columns, step, FMA_WARPS, max(stages, 2))
+    """The tile of a product of float32, all bits."""
+    found = fastest_fma(product.batch // product.splits, product.rows, product.columns, product.depth,
+                        gpu.multiprocessors, product.splits)
+    tile, step = found.tile, found.step
+    room = gpu.shared_memory // FMA_PROGRAMS // ((tile.rows + tile.columns) * step * product.dtype.itemsize)
+    stages = min(blocks_ahead(step, -(-hint(product.depth) // (product.splits * step))), room)
+    return Tile(tile.rows, tile.columns, step, tile.warps, max(stages, 2))
 
 
 def _microseconds(tile: Tile, product: Product, gpu: GpuModel) -> float:
