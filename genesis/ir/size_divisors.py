@@ -54,6 +54,13 @@ def gcd(a: Size, b: Size) -> Size:
     ...     B = trace.symbol("B")
     ...     gcd(B * 96, 64), gcd((B - 1) * 6, B - 1) == B - 1
     (32, True)
+
+    It is positive, as that of numbers, though a size that is rounded up has terms below 0.
+
+    >>> with Trace(T=601) as trace:
+    ...     length = -(-trace.symbol("T") // 128) * 128
+    ...     gcd(length, length * 32) == length
+    True
     """
     symbolic = a if isinstance(a, SymInt) else b
     if not isinstance(symbolic, SymInt):
@@ -67,4 +74,6 @@ def gcd(a: Size, b: Size) -> Size:
     common = terms[0][0]
     for atoms, _ in terms[1:]:
         common = common_factors(common, atoms)
-    return symbolic.trace.make(((common, math.gcd(*(k for _, k in terms))),))
+    found = symbolic.trace.make(((common, math.gcd(*(k for _, k in terms))),))
+    most = symbolic.trace.range(found)[1]
+    return -found if most is not None and most <= 0 else found

@@ -15,6 +15,7 @@ from genesis.codegen.cuda.blocks import in_rows_of_vectors
 from genesis.codegen.cuda.column_blocks import turned
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import Kernel, Part, Reduce, Value
+from genesis.codegen.cuda.masked_lanes import largest_beside_places
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.row_edges import vector_of_rows
 
@@ -29,6 +30,7 @@ class Accumulators(Body):
     Attributes:
         online: sum of exponentials → the reduction to the largest that shares its loop.
         squares: sum of squared distances → the sum that shares its loop.
+        placed: place of the largest element → the reduction to the largest, which is known when its place is.
         exponentials: as `online`, of all loops.
         with_others: the names of what comes out of another reduction's accumulators.
         lanes: elements of a row that share a running maximum.
@@ -43,7 +45,9 @@ class Accumulators(Body):
         parts = [self.part_as_reduction(s) for s in kernel.statements if isinstance(s, Part)]
         self.squares |= beside_spreads(parts, "squares", "sum")
         self.online |= beside_spreads(parts, "exponentials", "max")
-        self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values())}
+        loops = [s for s in kernel.statements if isinstance(s, Reduce)] if blocks.looped and not kernel.splits else []
+        self.placed = largest_beside_places(loops)
+        self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values(), *self.placed.values())}
         self.vector = 0 if self.squares else vector_of_rows(kernel, blocks)
         of_rows = bool(kernel.space) and kernel.space[-1][1] == "r" and not kernel.r_leads
         in_vectors = of_rows and in_rows_of_vectors(kernel) and not turned(kernel)
@@ -132,7 +136,9 @@ class Accumulators(Body):
         """The lines that make one value a row of the accumulators."""
         name = s.out.name
         if s.position is not None:
-            return self.first_hit(s, f"{name}_all", f"{name}_at", "")
+            extreme = self.placed.get(name)
+            beside = [] if extreme is None else [f"{extreme.out.name} = {name}_best"]
+            return [*self.first_hit(s, f"{name}_all", f"{name}_at", ""), *beside]
         if name in self.with_others:
             return []
         if name in self.squares:

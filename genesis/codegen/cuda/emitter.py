@@ -32,6 +32,7 @@ from genesis.codegen.cuda.kernel_ir import (
     Store,
     Value,
 )
+from genesis.codegen.cuda.masked_lanes import MaskedLanes
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.statement_order import FULL_ROW, loads_first, stores_last
 from genesis.ir.sym_int import SymInt, literal_value
@@ -59,6 +60,7 @@ class Body(Addresses):
         vector: elements of a vector where rows begin anywhere and are read in vectors all the same (`row_edges.py`),
             else 0.
         source: the user's line that was printed last.
+        masked: what lanes hold where nothing is loaded.
     """
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
@@ -71,6 +73,7 @@ class Body(Addresses):
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
         self.vector = 0
         self.source = ""
+        self.masked = MaskedLanes()
 
     # The order of things
 
@@ -107,6 +110,8 @@ class Body(Addresses):
                 return [*self.comment(s.node.source), f"{s.out.name} = {self.apply(s)}"]
             case Select(out, bounds, inside, outside):
                 a, b = self.use(inside, out.dtype), self.use(outside, out.dtype)
+                if out.name in self.masked.settled:
+                    return [f"{out.name} = {a}"]
                 return [f"{out.name} = tl.where({self.conditions(bounds)}, {a}, {b})"]
             case Random(out, word, words, seed, draw, counter):
                 key = ", ".join(self.use(v, v.dtype) + ".to(tl.int64)" for v in (seed, draw))
@@ -152,7 +157,7 @@ class Body(Addresses):
         if self.vector and s.out.vars == "xr":
             lines = row_edges.load_lines(s.out.name, s.argument, self.blocks.looped)
             return [*lines, f"{s.out.name} = {s.out.name}{upcast}"] if upcast else lines
-        found = f"tl.load({pointer}{f', mask={masks}, other=0' if masks else ''}){upcast}"
+        found = f"tl.load({pointer}{f', mask={masks}, other={self.masked.other(s)}' if masks else ''}){upcast}"
         if same_in_vectors.same_in_vectors(self, s):
             return same_in_vectors.load_lines(self, s.out.name, found)
         return [f"{s.out.name} = {found}"]
@@ -291,7 +296,7 @@ class Body(Addresses):
         if s.operand.vars != "xr":
             value = f"tl.broadcast_to({value}, {self.shape('xr')})"
         mask = ("r_mask" if self.ragged_r else "") if mask is None else mask
-        if not mask:
+        if not mask or (mask == "r_mask" and self.masked.is_neutral(s)):
             return value
         return f"tl.where({mask}, {value}, tl.full((), {self.identity(s)}, {lowerings.triton_type(dtype)}))"
 

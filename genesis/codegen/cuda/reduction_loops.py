@@ -21,9 +21,11 @@ from genesis.codegen.cuda import lowerings
 from genesis.codegen.cuda.accumulators import Accumulators
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, room_for
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
+from genesis.codegen.cuda.masked_lanes import masked_lanes
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines
-from genesis.codegen.cuda.shifted import shift_of
+from genesis.codegen.cuda.same_in_vectors import same_in_vectors
+from genesis.codegen.cuda.shifted import is_shifted, shift_of
 from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
 from genesis.ir.size_divisors import is_multiple
@@ -70,6 +72,12 @@ class Program(Accumulators):
         if self.length is None and kernel.has_r and long:
             self.ragged_r = self.reaches_past(kernel.r_size)  # of symbolic sizes a guard: a plan has masks or has none
         self.ragged_r = self.ragged_r or self.vector > 0
+        if not blocks.across and not is_shifted(self.shift):
+            self.masked = masked_lanes(kernel, self._names_what_is_masked, self.ragged_r, blocks.num_stages < 2)
+
+    def _names_what_is_masked(self, s: Load) -> bool:
+        """Whether a load is one whose text says what it gives where its mask does not hold."""
+        return not (self.vector and s.out.vars == "xr") and not same_in_vectors(self, s)
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""
