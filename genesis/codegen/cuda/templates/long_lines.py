@@ -167,7 +167,7 @@ class _LongLines(LineSums):
 
     @property
     def numbers(self) -> int:
-        """Of which a turn has one for each position."""
+        """How many numbers a turn takes: one for each of its positions."""
         return power_of_two(self.rounds) * self.lanes
 
     def adding(self, labels: Sequence[str], values: Sequence[str]) -> str:
