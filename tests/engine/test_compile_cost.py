@@ -33,6 +33,9 @@ FOURFOLD = 8.0
 SIZES = 75, 300, 1200
 """Ops of the programs that are compared."""
 
+EITHER = pytest.mark.parametrize("sizes", [(150, 600), pytest.param(SIZES, marks=pytest.mark.sweep)], ids=str)
+"""By default two programs are compared: the largest takes three quarters of the time of all."""
+
 EVERYTHING = [chains.pointwise, chains.composites, chains.backward, chains.rows_written, chains.side_by_side,
               chains.readers, chains.training_step]
 
@@ -70,15 +73,17 @@ def assert_about_linear(measure: Callable[[int], float], sizes: tuple[int, ...])
 
 
 @pytest.mark.parametrize("make", EVERYTHING, ids=lambda make: make.__name__)
-def test_compiling_for_the_cpu(make: Make) -> None:
+@EITHER
+def test_compiling_for_the_cpu(make: Make, sizes: tuple[int, ...]) -> None:
     on_cpu(make(64))  # imports and first uses
-    assert_about_linear(lambda size: cost(lambda: on_cpu(make(size))), SIZES)
+    assert_about_linear(lambda size: cost(lambda: on_cpu(make(size))), sizes)
 
 
 @pytest.mark.parametrize("make", EVERYTHING, ids=lambda make: make.__name__)
-def test_compiling_for_cuda(make: Make) -> None:
+@EITHER
+def test_compiling_for_cuda(make: Make, sizes: tuple[int, ...]) -> None:
     for_cuda(make(64, CUDA))
-    assert_about_linear(lambda size: cost(lambda: for_cuda(make(size, CUDA))), SIZES)
+    assert_about_linear(lambda size: cost(lambda: for_cuda(make(size, CUDA))), sizes)
 
 
 def test_recording_and_capturing() -> None:

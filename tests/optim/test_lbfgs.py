@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import genesis
+from tests.sweeping import each_value
 
 FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], list[float]]] = {
     "a curved valley": (lambda T, w: (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2, [-1.2, 1.0]),
@@ -44,6 +45,7 @@ def run(T: Any, function: Callable[[Any, Any], Any], start: list[float], options
     return [*found, *w.tolist()]
 
 
+@each_value
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_steps_are_torchs(name: str, options: str) -> None:

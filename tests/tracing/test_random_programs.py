@@ -38,7 +38,7 @@ def test_a_seed_is_one_program() -> None:
 
 def test_a_difference_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checks, "hold", lambda self: True)  # a guard that nothing fails
-    found = FUZZER.sweep(range(10, 40))
+    found = FUZZER.sweep(range(10, 24))
     assert found.differ and all(len(each.splitlines()) < 80 for each in found.differ)
 
 

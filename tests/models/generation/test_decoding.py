@@ -16,7 +16,7 @@ from genesis.models.generation import GrowingCache, SlidingWindowCache, StaticCa
 from genesis.models.generation.decoding import Decoder
 from genesis.models.generation.sampling import Sampling
 from genesis.models.text import write_byte_tokenizer
-from tests.sweeping import sweep_but
+from tests.sweeping import each_value, sweep_but
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
              "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.3}
@@ -142,6 +142,7 @@ PAIRS = [("static", "window"), ("window", "static"), ("growing", "static"), ("st
 PROMPTS = [[[1, 2, 3]], [[1, 2, 3, 4, 5, 6, 7, 8, 9], [4, 5]]]
 
 
+@each_value
 @pytest.mark.parametrize(("rows", "kinds", "window"), sweep_but(
     lambda rows, kinds, window: (PROMPTS.index(rows) + PAIRS.index(kinds) + WINDOWS.index(window)) % 3 == 0,
     PROMPTS, PAIRS, WINDOWS))

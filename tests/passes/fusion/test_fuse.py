@@ -28,6 +28,7 @@ from genesis.passes.graph.split_reductions import split_reductions
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import run_schedule
+from tests.sweeping import each_value
 
 
 def test_a_pointwise_chain_with_several_outputs() -> None:
@@ -291,6 +292,7 @@ def test_in_place_is_allowed_only_where_each_element_is_read_where_it_is_written
     assert (other.outputs[0], y) not in other.in_place
 
 
+@each_value
 @pytest.mark.parametrize(("shape", "axes"), [((300000,), (0,)), ((65537, 8), (0,)), ((64, 4099), (0, 1)),
                                              ((2, 150001), (1,)), ((50, 16, 901), (0, 2))])
 @pytest.mark.parametrize("op", [r.sum, r.max])
