@@ -146,7 +146,7 @@ def test_whoever_else_uses_the_weights(cuda: Any, between: Between, compiled: bo
     assert train(True, between, compiled) == train(False, between, compiled)
 
 
-@by_default("gpu-*", "host-True")
+@by_default("gpu-*", "host-False")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_only_writes_make_copies_anew(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     train(True, evaluate, compiled)
