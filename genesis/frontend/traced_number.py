@@ -99,16 +99,16 @@ class NumberTrace(Context):
         return x.size
 
     def with_positions(self, values: Values) -> dict[str, Any] | None:
-        """The symbols of a call, those of positions too; None where one is negative there, or no int."""
+        """The symbols of a call, those of positions too; None where one is no int there."""
         found = dict(values)
         for name, x in self.positions.items():
             try:
                 number = _evaluated(x, found, {})
             except (ArithmeticError, ValueError):
                 return None
-            if number.__class__ is not int or number < 0:
+            if number.__class__ is not int:
                 return None
-            found[name] = number + LEAST
+            found[name] = number + LEAST  # of a negative one in no class of symbols
         return found
 
     @staticmethod
