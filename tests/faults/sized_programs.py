@@ -1,4 +1,5 @@
-"""Compiled calls of other lengths: the function runs once more on stand-ins, and replays are filled in for a length."""
+"""Compiled calls of other lengths, or at other positions: the function runs once more on stand-ins, and replays are
+filled in for a length, or a position."""
 
 from __future__ import annotations
 
@@ -120,7 +121,55 @@ class NoisyLengths(Case):
         yield from self.net.named_buffers()
 
 
+class Ring(nn.Module):
+    """A cache whose rows are written in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", genesis.linspace(0, 1, 12).view(4, 3).clone())
+
+    def write(self, x: Any, at: int) -> None:
+        self.rows[at % 4] = x * at
+
+    def read(self, x: Any) -> Any:
+        return (self.rows * x).sum(1)
+
+    def forward(self, x: Any, at: int) -> Any:
+        self.write(x, at)
+        return self.read(x)
+
+
+class Positions(Case):
+    """A compiled ring is called with four positions; faults are injected into this one of the calls."""
+
+    def __init__(self, target: int):
+        super().__init__()
+        ring = self.ring = Ring()
+        x = genesis.linspace(1, 2, 3).clone()
+        genesis.eval([x, ring.rows])
+        compiled = genesis.compile(ring)
+        for at in range(5, 9):
+            self.statements += [
+                Statement("ring.write(x, at)", lambda at=at: ring.write(x, at)),
+                Statement("y = ring.read(x)", lambda: {"y": ring.read(x)}, ("y",)),
+                Statement("value = y.tolist()", lambda: {"value": self.names["y"].tolist()}, ("value",))]
+        self.starts = [3 * i for i in range(5)]
+        self.target = (self.starts[target], self.starts[target + 1])
+        self._calls = [Statement("y = ring(x, at)", lambda at=at: {"y": compiled(x, at)}, ("y",)) for at in range(5, 9)]
+        self.whole = self._calls[0]
+
+    def units(self, first: int, last: int) -> list[Unit]:
+        return [unit if unit.statement is not self.whole else Unit(
+            unit.first, unit.last, self._calls[unit.first // 3 % len(self._calls)])
+            for unit in super().units(first, last)]
+
+    def kept(self) -> Iterator[tuple[str, Any]]:
+        yield from self.ring.named_buffers()
+
+
 PROGRAMS.update({
+    "second position": lambda device: Positions(1),  # the run on stand-ins
+    "third position": lambda device: Positions(2),  # a replay that is filled in
     "second length in training": lambda device: NoisyLengths((4, 4, 5, 6)),
     "third length in training": lambda device: NoisyLengths((4, 5, 6, 7)),
     "second length": lambda device: Lengths((4, 4, 5, 6)),  # the run on stand-ins
