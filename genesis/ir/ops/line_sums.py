@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import full, iota
-from genesis.ir.ops.movement import permute, reshape, take_range
+from genesis.ir.ops.movement import pad, permute, reshape, take_range
 from genesis.ir.ops.pointwise import cast, full_like, maximum, minimum
 from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
 from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_segments
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 
-LONGEST: Final = 1 << 15
-"""Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 12 to
-30 µs: a program takes 2048 of a line in some 1.4 µs (reckoned), one turn after another."""
+LONGEST: Final = 1 << 17
+"""Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 17 to
+30 µs: a program takes 2048 of a line in some 1.4 µs (reckoned), and positions of few lines are shared out."""
+
+MOST_SUMS: Final = 1 << 17
+"""Maximum sums of a line that is added up in shared memory: up to eight programs have room for them."""
 
 
 def _lines_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
@@ -110,7 +113,7 @@ def _lines_summed(base: Node, index: Node, source: Node) -> Node:
     onto = full(base.type.shape, 0, base.type.dtype, base.type.device) if added_last else base
     moved = [reshaped(permute(x, axes=(0, 2, 1)) if x.op.name != "const" else x, (outer * inner, x.type.shape[1]))
              for x in (onto, _narrowed(index, rows), source)]
-    found = permute(reshape(lines_summed(*moved), shape=(outer, inner, rows)), axes=(0, 2, 1))
+    found = permute(reshape(summed_in_parts(*moved), shape=(outer, inner, rows)), axes=(0, 2, 1))
     return base + found if added_last else found
 
 
@@ -146,26 +149,33 @@ lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose
                                       for n, rows, count, *inner in ((3, 5, 9), (2, 40, 70), (1, 1, 3), (2, 5, 9, 3))),
                                     kinds=NUMERIC, scale=8), reference=_reference_columns)
 
-FEW_LINES: Final = 64
-"""Lines up to which a program for each leaves most of a GPU idle."""
+SUMS_AT_ONCE: Final = 16384
+"""Sums of a line that a program has room for."""
 
-LONG_LINE: Final = 8192
-"""Minimum positions of a line that is cut in two: a program takes some 6 µs for so many, and to add partial sums up
-takes 2.4 µs and their bytes."""
+PROGRAMS: Final = 264
+"""Programs of long lines that an H200 runs at once: with fewer a line's positions are shared out."""
 
-WHOLE_LINE: Final = 8192
-"""Maximum sums of a line that is cut into parts: a program has room for all of them."""
+POSITION_US: Final = 1.4 / 2048
+"""Microseconds that a program takes for a position of its line (reckoned)."""
+
+LAUNCH_US: Final = 2.4
+"""Microseconds of the launch that adds partial sums up."""
+
+SUM_US: Final = 8 / 3e6
+"""Microseconds to write a partial sum and to read it: four bytes each, at 3 TB/s."""
 
 
 def parts_of_lines(lines: int, rows: int, count: int) -> int:
     """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
 
-    >>> parts_of_lines(16, 8192, 16_384), parts_of_lines(128, 8192, 16_384), parts_of_lines(4, 8000, 12_000)
-    (4, 1, 2)
+    >>> parts_of_lines(1, 100_000, 100_000), parts_of_lines(16, 16_500, 16_500), parts_of_lines(3000, 1100, 1100)
+    (16, 4, 1)
     """
-    parts = 1
-    while (rows <= WHOLE_LINE and count >= LONG_LINE * parts and lines * parts <= FEW_LINES
-           and count % (2 * parts) == 0):
+    programs, parts = lines * -(-rows // SUMS_AT_ONCE), 1
+    while 2 * parts * programs <= PROGRAMS:
+        saved, more = count / (2 * parts) * POSITION_US, parts * lines * rows * SUM_US
+        if saved <= more + (LAUNCH_US if parts == 1 else 0):
+            break
         parts *= 2
     return parts
 
@@ -175,14 +185,21 @@ def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
     if base.type.ndim != 2 or base.type.dtype.kind != "float":
         return lines_summed(base, index, source)
     (lines, rows), count = base.type.shape, index.type.shape[1]
-    parts = parts_of_lines(lines, rows, count)
+    parts = parts_of_lines(hint(lines), hint(rows), hint(count)) if most(rows) <= MOST_SUMS else 1
     if parts == 1:
         return lines_summed(base, index, source)
     total = base.type.dtype if base.type.dtype.itemsize >= 4 else float32
-    index, source = (reshape(x, shape=(lines * parts, count // parts)) for x in (index, cast(source, dtype=total)))
+    length = -(-count // parts)
+    index, source = (reshape(_filled(x, length * parts - count, nothing), shape=(lines * parts, length))
+                     for x, nothing in ((index, -1), (cast(source, dtype=total), 0)))
     found = lines_summed(full((lines * parts, rows), 0, total, base.type.device), index, source)
     found = reshape(found, shape=(lines, parts, rows))
     summed = cast(base, dtype=total)
     for part in range(parts):
         summed = summed + reshape(take_range(found, 1, part, part + 1), shape=(lines, rows))
     return cast(summed, dtype=base.type.dtype)
+
+
+def _filled(x: Node, more: int, value: int) -> Node:
+    """Lines with so many more positions, which add nothing."""
+    return x if more.__class__ is int and more == 0 else pad(x, low=(0, 0), high=(0, more), value=value)

@@ -11,7 +11,7 @@ from genesis.config import config
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.line_sums import lines_summed
+from genesis.ir.ops.line_sums import LONGEST, MOST_SUMS, summed_in_parts
 from genesis.ir.ops.movement import expand, permute, reshape
 from genesis.ir.ops.pointwise import eq, where_
 from genesis.ir.ops.samples import ANY, NUMERIC, case, cases, forward_only, integers, reals
@@ -87,11 +87,8 @@ FEWEST_LINES: Final = 16
 """Minimum outer sizes for which narrow rows are moved together."""
 
 SHORT_LINE: Final = 1 << 14
-"""Maximum positions where single elements are added up line by line as they lie: a line's program takes some 1.4 µs for
-2048."""
-
-MOST_SUMS: Final = 1 << 17
-"""Maximum sums of a line that is added up as it lies: up to eight programs have room for them."""
+"""Maximum positions where single elements of many lines are added up line by line as they lie: a line's program takes
+some 1.4 µs for 2048."""
 
 WRITTEN_ANEW: Final = 48 << 20
 """Bytes of a table up to which all of it is written where a sixteenth of its rows may be hit: to read and to write it
@@ -109,12 +106,14 @@ def _rows_summed(base: Node, index: Node, source: Node) -> Node:
     if any_order(base.type.dtype):
         return rows_added(base, source, index)
     (outer, rows, inner), count = base.type.shape, index.type.numel
-    if inner.__class__ is int and inner < NARROWEST and most(outer) >= FEWEST_LINES:
-        if inner == 1 and most(count) <= SHORT_LINE and most(rows) <= MOST_SUMS:
-            lines = (outer, count)
-            at = expand(reshape(index, shape=(1, count)), shape=lines)
-            return reshape(lines_summed(reshaped(base, (outer, rows)), at, reshape(source, shape=lines)),
-                           shape=base.type.shape)
+    many = most(outer) >= FEWEST_LINES
+    if inner.__class__ is int and inner == 1 and most(rows) <= MOST_SUMS and most(count) <= (
+            SHORT_LINE if many else LONGEST):
+        lines = (outer, count)
+        at = expand(reshape(index, shape=(1, count)), shape=lines)
+        return reshape(summed_in_parts(reshaped(base, (outer, rows)), at, reshape(source, shape=lines)),
+                       shape=base.type.shape)
+    if inner.__class__ is int and inner < NARROWEST and many:
         moved = [reshaped(permute(x, axes=(1, 0, 2)) if x.op.name != "const" else x,
                           (1, x.type.shape[1], outer * inner)) for x in (base, source)]
         if inner == 1 and fits_blocks(moved[0], index):  # the table stays where it lies

@@ -156,8 +156,9 @@ def test_elements_of_long_lines_are_rows_that_blocks_add(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("shape", "axis", "where", "kernels"), [
-    ((16_500, 16), 0, (16_500, 16), 4), ((45_587,), 0, (8192,), 1), ((128, 8192), 1, (128, 8192), 1),
-    ((88, 42_240), 1, (88, 42_240), 1), ((1024, 300), 1, (1024, 300), 1), ((2, 60_000), 1, (2, 60_000), 3)])
+    ((16_500, 16), 0, (16_500, 16), 4), ((45_587,), 0, (8192,), 2), ((128, 8192), 1, (128, 8192), 1),
+    ((88, 42_240), 1, (88, 42_240), 1), ((1024, 300), 1, (1024, 300), 1), ((2, 60_000), 1, (2, 60_000), 2),
+    ((99_991,), 0, (99_991,), 2)])
 def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: tuple[int, ...], kernels: int) -> None:
     """Of 3.7 million positions, too many for blocks, a line is a few programs': its sorts were 26 launches."""
     assert len(scheduled("scatter_add", shape, axis, where, "float32").groups) == kernels
@@ -279,7 +280,7 @@ def test_lines_that_do_not_fit_a_program_are_sorted_in_memory(rows: int, count: 
     assert ("lines_added" in names(schedule)) == one
 
 
-@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (74, 32768, True), (74, 32769, False),
+@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (74, 131_072, True),
                                                     (131_072, 4096, True), (131_073, 4096, False)])
 def test_sums_that_fit_the_shared_memory_are_made_there(rows: int, count: int, one: bool) -> None:
     assert ("lines_summed" in names(scheduled("scatter_add", (2, rows), 1, (2, count), "float32"))) == one
@@ -469,13 +470,16 @@ def test_numbers_outside_stay_outside_where_they_are_narrowed(monkeypatch: pytes
     torch.testing.assert_close(found, data[0].scatter_add(1, where, kept), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "constant"), [("float32", False), ("bfloat16", True), ("float16", False)])
-def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: str, constant: bool) -> None:
-    monkeypatch.setattr("genesis.ir.ops.line_sums.LONG_LINE", 100)
-    schedule = scheduled("scatter_add", (3, 70), 1, (3, 400), dtype, constant)
-    assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(24, 70)]
+@pytest.mark.parametrize(("count", "dtype", "constant"), [
+    (800, "float32", False), (800, "bfloat16", True), (800, "float16", False), (801, "float32", True)])
+def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, count: int, dtype: str,
+                                              constant: bool) -> None:
+    monkeypatch.setattr(long_lines, "POSITION_US", 0.03)
+    monkeypatch.setattr(long_lines, "PROGRAMS", 12)
+    schedule = scheduled("scatter_add", (3, 70), 1, (3, count), dtype, constant)
+    assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(12, 70)]
     base, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs) if i != 1)
-    data = [some(base), torch.randint(0, 70, (3, 400), generator=torch.Generator().manual_seed(0)), some(source)]
+    data = [some(base), torch.randint(0, 70, (3, count), generator=torch.Generator().manual_seed(0)), some(source)]
     onto = torch.zeros_like(data[0]) if constant else data[0]
     want = onto.double().scatter_add(1, data[1], data[2].double())
     found, = run_schedule(schedule, data, most_programs=4096)
@@ -483,10 +487,37 @@ def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, d
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance / 8)
 
 
+@pytest.mark.parametrize("wrong", [0, 77])
+@pytest.mark.usefixtures("sorts")
+def test_an_index_that_is_cut_into_parts_is_checked(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    """Also one whose parts are filled with numbers that no line has: these are nobody's error."""
+    from genesis.codegen.cuda.templates import scatter
+    monkeypatch.setattr(scatter, "SHORT", 0)
+    monkeypatch.setattr(long_lines, "POSITION_US", 0.03)
+    monkeypatch.setattr(long_lines, "PROGRAMS", 4)
+    base, index, source = an_input(0, (74,)), an_input(1, (801,), int64), an_input(2, (801,))
+    schedule = run_passes(Graph((base, index, source), (
+        indexing.index_add(base, checked(index, 74), source, axis=0),)), backend_named("h200"))[1]
+    assert names(schedule) == ["lines_summed", "add"]
+    group = schedule.groups[0]
+    kernel = emit(group)
+    where = torch.randint(-74, 74, (801,), generator=torch.Generator().manual_seed(0))
+    where[35] = wrong
+    word, found = torch.zeros(1, dtype=torch.int64), torch.full((4, 74), float("nan"))
+    data = {index: where, source: some(source), group.outputs[0]: found, literal(0): word,
+            next(x for x in kernel.args if isinstance(x, Node) and x.op is report):
+            torch.tensor([word.data_ptr(), 1000])}
+    run_source(kernel, data)
+    assert word.item() == (1000 + wrong if wrong else 0)
+    if not wrong:
+        want = torch.zeros(74).index_add(0, where % 74, data[source])
+        torch.testing.assert_close(found.sum(0), want, rtol=1e-5, atol=1e-5)
+
+
 def test_lines_are_cut_into_parts_that_are_alike() -> None:
-    assert parts_of_lines(16, 8192, 16_384) == 4
-    assert parts_of_lines(16, 8192, 16_383) == parts_of_lines(3000, 1100, 16_384) == 1
-    with Trace(A=8192, B=128) as trace:
+    assert parts_of_lines(1, 100_000, 100_000) == 16 and parts_of_lines(2, 60_000, 60_000) > 4
+    assert parts_of_lines(88, 42_240, 42_240) == parts_of_lines(3000, 1100, 16_384) == parts_of_lines(1, 50, 2000) == 1
+    with Trace(A=90_000, B=2) as trace:
         count, lines = trace.symbol("A"), trace.symbol("B")
         index, source = an_input(0, (lines, count), int64), an_input(1, (lines, count))
         found = indexing.scatter_add(leaves.full((lines, 500), 0, source.dtype, GPU), index, source, axis=1)
