@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -48,6 +48,9 @@ from genesis.passes.memory.schedule import order_groups
 
 MOST_BETWEEN = 8
 """The most clusters between a value and its reader that are merged with both, when nothing else keeps them apart."""
+
+MOST_SPLITS = 8
+"""Readers of one value, at most, of whose splits each is tried with each other."""
 
 COMPUTED_APART = "a kernel that there is anyway computes this part, and may write it where the concatenation lies"
 """Why a part of a concatenation is not computed by the kernel that concatenates."""
@@ -174,8 +177,8 @@ class _Fuser:
             for x in self.values.reads[node]:
                 readers.setdefault(x, []).append(node)
         for value, nodes in readers.items():
-            splits = [node for node in nodes if node.op is reduce_splits]
-            for one, other in (*pairwise(splits), *pairwise(nodes)):
+            splits = [node for node in nodes if self.clusters[self.dag.of[node]].splits]
+            for one, other in (*combinations(splits[:MOST_SPLITS], 2), *pairwise(nodes)):
                 a, b = self.dag.of[one], self.dag.of[other]
                 first, second = self.clusters[a], self.clusters[b]
                 large = 2 * hint(value.type.numel) >= hint(max(first.size, second.size, key=hint))

@@ -10,6 +10,9 @@ reader, from values that are in memory anyway.
             …                                                        …
             %9 = mul(%8, gelu'(%1))                                  %9 = mul(%8, gelu'(%0 + %b))
 
+Where that comes to nothing, kernels are looked at that read nothing but what one before them kept for them, as the
+sums of a group norm's weights' gradients do.
+
 Everything is taken that moves fewer bytes. Then memory is bought with time: what a product of backward reads a second
 time, the result of a gelu for one, is written again by the kernel that has its operands at hand, which costs a store
 and saves keeping it. A byte that is not kept is worth as many moved ones as `WORTH` says; the cheapest come first, up
@@ -39,6 +42,9 @@ from genesis.passes.remat.step_time import moved_bytes, step_bytes
 LEAST_BYTES = 16 << 20
 """Minimum kept bytes of a step that is looked at: fewer stay in the GPU's L2."""
 
+LEAST_LONE = 1 << 20
+"""The same where a kernel reads nothing else: it often ends up in one with another sum of what it reads then."""
+
 MOST_TIME = 0.01
 """Part of a step's time that is spent on a lower peak at most."""
 
@@ -47,6 +53,10 @@ WORTH = 0.1
 
 LITTLE, MUCH = 0.05, 4.0
 """What a byte of memory is worth in bytes moved: nearly nothing, and where memory is what counts."""
+
+SAME_PEAK = 1 + 1 / 8
+"""Ratio up to which a later peak is no higher: the parts of a sum are alive beside what they are sums of, which the
+kernel before has perhaps kept for this sum alone (a group norm's weights' gradients: 75 µs for 50 by bytes)."""
 
 NO_MORE = 1.002
 """Ratio of moved bytes, after to before, up to which recomputation counts as moving no more: biases and the like, which
@@ -64,7 +74,22 @@ def remat(schedule: Schedule, group: Callable[[Graph], Schedule], gpu: Gpu | Non
         least: kept bytes from which on to try.
         sparing: whether memory counts for more than time.
     """
-    step = StepCosts(schedule, turns(Lives(schedule).alive()))
+    alive = Lives(schedule).alive()
+    found = _remat_at(turns(alive), schedule, group, gpu, least, sparing)
+    for peaks in dict.fromkeys((tuple(turns(alive)), tuple(turns(alive, SAME_PEAK)))):
+        if found is schedule:
+            found = _remat_at(peaks, schedule, group, gpu, min(least, LEAST_LONE), False, lone=True)
+    return found
+
+
+def _remat_at(peaks: Sequence[int], schedule: Schedule, group: Callable[[Graph], Schedule], gpu: Gpu | None, least: int,
+              sparing: bool, lone: bool = False) -> Schedule:
+    """The schedule cut at these groups.
+
+    Args:
+        lone: whether kernels that read nothing but what may be made again make it, too.
+    """
+    step = StepCosts(schedule, peaks)
     if step.crossing_bytes() < least:
         return schedule
     kernels = options(step)
@@ -75,7 +100,7 @@ def remat(schedule: Schedule, group: Callable[[Graph], Schedule], gpu: Gpu | Non
         choices = spend(kernels, budget)
         if choices == cheaper:
             budget = budgets[-1]
-        after = decided(step, kernels, choices)
+        after = decided(step, kernels, choices, lone)
         if not after:
             return schedule
         found = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
@@ -131,12 +156,17 @@ class Counted:
         return extra <= budget.most and (extra <= 0 or extra <= budget.price * lower)
 
 
-def turns(alive: Sequence[int]) -> list[int]:
+def turns(alive: Sequence[int], higher: float = 1.0) -> list[int]:
     """The groups at which the most is alive: of the whole program, and of each stretch that comes up to half of that
     after nearly all was given back.
 
+    Args:
+        higher: how many times as much has to be alive to count as more.
+
     >>> turns([1, 5, 8, 6, 3, 7, 1, 6, 2])
     [2, 7]
+    >>> turns([1, 800, 801, 6], higher=1.01)
+    [1]
     """
     found: list[int] = []
     most, inside = max(alive, default=0), False
@@ -146,7 +176,7 @@ def turns(alive: Sequence[int]) -> list[int]:
         elif not inside and size and 2 * size >= most:
             found.append(at)
             inside = True
-        elif inside and size > alive[found[-1]]:
+        elif inside and size > alive[found[-1]] * higher:
             found[-1] = at
     return found
 
@@ -187,11 +217,15 @@ def options(step: StepCosts) -> list[KernelOptions]:
     return found
 
 
-def decided(step: StepCosts, kernels: Sequence[KernelOptions], choices: Sequence[Choice]) -> dict[Node, Node]:
-    """Values to make again → what must be known before."""
+def decided(step: StepCosts, kernels: Sequence[KernelOptions], choices: Sequence[Choice],
+            lone: bool = False) -> dict[Node, Node]:
+    """Values to make again → what must be known before. Where their reader reads nothing else of its part, `lone` says
+    whether they are made again all the same: then what is kept of their kernel is known when that ends."""
     found: dict[Node, Node] = {}
     for kernel, choice in zip(kernels, choices, strict=True):
         after = step.known_before(kernel.first)
+        if after is None and lone:
+            after = next((kernel.nodes[i] for i in choice.kept if kernel.nodes[i] in step.home), None)
         if after is not None:
             found.update((kernel.nodes[i], after) for i in choice.again if kernel.nodes[i] in step.home)
     return found

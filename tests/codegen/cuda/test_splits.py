@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import genesis
 from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build
@@ -28,6 +29,7 @@ from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.groups import Schedule
 from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.idle_gpu import Kept
 from tests.codegen.cuda.machine_code import inner_loops
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import empty, run_schedule, run_source
@@ -341,3 +343,21 @@ def test_what_one_program_would_wait_for_is_split(shape: tuple[int, ...], axes: 
     x = an_input(0, shape)
     graph = split.split_reductions(Graph((x,), (r.sum(x, axes=axes),)), H200)
     assert any(node.op is reduce_splits for node in graph.nodes) == cut
+
+
+@pytest.mark.parametrize(("norm", "most"), [("batch_norm", 5), ("group_norm", 3)])
+def test_what_comes_into_a_norm_is_summed_once(norm: str, most: int) -> None:
+    """The sums of it, and of it times x̂, are one kernel, and what puts their parts together is one: a batch norm with
+    gradients was seven launches, a group norm five."""
+    shape = (44, 32, 23, 23)
+    with Kept() as backend:
+        x, g = (genesis.empty(*shape, device="cuda") for _ in range(2))
+        w, b = (genesis.empty(32, device="cuda") for _ in range(2))
+        genesis.eval(x, g, w, b)
+        operands = [y.requires_grad_() for y in (x, w, b)]
+        backend.sources.clear()
+        y = (genesis.nn.functional.batch_norm(x, None, None, w, b, training=True) if norm == "batch_norm" else
+             genesis.nn.functional.group_norm(x, 8, w, b))
+        y.backward(g)
+        genesis.eval(y, *[operand.grad for operand in operands])
+        assert len(backend.sources) <= most, [source.name for source in backend.sources]
