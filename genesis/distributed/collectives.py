@@ -157,6 +157,9 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
 
 
 def _check_list(name: str, tensors: Sequence[Tensor], count: int, like: Tensor | None = None) -> None:
+    if isinstance(tensors, Tensor):
+        raise failure(name, "a list of tensors is needed, one for each process, not a tensor", [("tensors", tensors)],
+                      hint="all_gather_into_tensor and reduce_scatter_tensor take one", error=TypeError)
     if len(tensors) != count:
         raise failure(name, f"a list of {count} tensors is needed, one for each process, not {len(tensors)}",
                       error=ValueError)

@@ -117,7 +117,7 @@ def all_to_all_rows(tensor: Tensor, output_split_sizes: Sequence[int] | None = N
                     input_split_sizes: Sequence[int] | None = None, group: Any = None) -> Tensor:
     """Rows to and from all processes: equal parts, or so many to and from each."""
     def exchanged(x: Tensor) -> Tensor:
-        rows = x.shape[0] if not output_split_sizes else sum(output_split_sizes)
+        rows = sum(output_split_sizes) if output_split_sizes else x.shape[0]
         out = empty((rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
         _all_to_all_single(out, x, output_split_sizes, input_split_sizes, group)
         return out
@@ -128,6 +128,50 @@ def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Sequenc
                       input_split_sizes: Sequence[int] | None = None, group: Any = None) -> Tensor:
     """`all_to_all_rows` of the input under torch's name: what it returns is in `output`, too, which gets no history."""
     return _given(all_to_all_rows(input, output_split_sizes, input_split_sizes, group), output)
+
+
+def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor],
+               group: Any = None) -> tuple[Tensor, ...]:
+    """The i-th tensor to process i, from it the i-th; what it returns is in the outputs, too, which get no history."""
+    sizes = [x.numel() for x in output_tensor_list]
+    rows = all_to_all_rows(cat([x.flatten() for x in input_tensor_list]), sizes,
+                           [x.numel() for x in input_tensor_list], group)
+    return tuple([_given(part.reshape(out.shape), out) for part, out in zip(rows.split(sizes), output_tensor_list,
+                                                                            strict=True)])
+
+
+def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The tensor, summed over all processes, on one of them; what the others get is undefined. Its gradient is that
+    one's, on all."""
+    def reduced(x: Tensor) -> Tensor:
+        found = x.clone()
+        _reduce(found, dst, op, group)
+        return found
+    return through(tensor, reduced, lambda g: broadcast(g, dst, group))
+
+
+def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...]:
+    """All processes' tensors on one of them, on the others zeros, through which backward goes on all."""
+    found = group_of(group)
+    assert found is not None
+    size, here = tensor.numel(), found.ranks[found.rank()] == dst
+    rows = all_to_all_rows(tensor.flatten(), [size if here else 0] * found.size(),
+                           [size if rank == dst else 0 for rank in found.ranks], group)
+    if here:
+        return tuple([part.reshape(tensor.shape) for part in rows.split(size)])
+    nothing = rows.sum()
+    return tuple([tensor.new_zeros(tensor.shape) + nothing for _ in found.ranks])
+
+
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
+    """One process' i-th tensor, on process i. The others' tensors say what comes, and get zeros as gradients."""
+    found = group_of(group)
+    assert found is not None
+    size, here = tensors[0].numel(), found.ranks[found.rank()] == src
+    flat = cat([x.flatten() for x in tensors])
+    rows = all_to_all_rows(flat if here else flat[:0], [size if rank == src else 0 for rank in found.ranks],
+                           [size if here else 0] * found.size(), group)
+    return rows.reshape(tensors[0].shape)
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:

@@ -163,6 +163,12 @@ def gradients(rank: int, size: int) -> dict[str, Any]:
     kept = [genesis.empty(2, 2), genesis.empty(1, 2)]
     of("torch's all_to_all", lambda x: functional.all_to_all_single(kept[0], x))
     of("torch's reduce_scatter", lambda x: functional.reduce_scatter(kept[1], x.split(1)))
+    lists = [genesis.empty(2), genesis.empty(1, 2)]
+    of("lists", lambda x: genesis.stack([y.flatten() for y in functional.all_to_all(lists, x.unbind(0))]))
+    assert lists[1].shape == (1, 2) and lists[1].flatten().tolist() == ([2.0, 4.0] if rank == 0 else [6.0, 8.0])
+    of("reduce", lambda x: functional.reduce(x, 1) * float(rank == 1))
+    of("gather", lambda x: genesis.cat(functional.gather(x, 1)))
+    of("scatter", lambda x: functional.scatter(x.unbind(0), 1))
     assert not any(x.requires_grad for x in kept)
     assert kept[0].tolist() == [[1 + 2 * rank, 2 + 2 * rank], [2 + 4 * rank, 4 + 4 * rank]], "what came is there, too"
     return found
@@ -176,6 +182,8 @@ def test_gradients_flow_through_collectives(two: Ranks) -> None:
              "reduce_scatter": lambda a, b: ((a + b)[:1], (a + b)[1:]),
              "broadcast": lambda a, b: (b, b),
              "all_to_all": lambda a, b: (genesis.cat([a[:1], b[:1]]), genesis.cat([a[1:], b[1:]]))}
+    forms.update({"lists": forms["all_to_all"], "reduce": lambda a, b: (0 * a, a + b),
+                  "gather": lambda a, b: (0 * a, genesis.cat([a, b])), "scatter": lambda a, b: (b[0], b[1])})
     forms.update({f"torch's {name}": forms[name] for name in ("all_to_all", "reduce_scatter")})
     for name, form in forms.items():
         a, b = (genesis.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) for _ in range(2))
@@ -183,6 +191,41 @@ def test_gradients_flow_through_collectives(two: Ranks) -> None:
         ((y * y).sum() + 2 * (z * z).sum()).backward()
         expected = [(x.grad if x.grad is not None else genesis.zeros(2, 2)).tolist() for x in (a, b)]
         assert [first[name], second[name]] == expected, name
+
+
+def repeated_elements(rank: int, size: int) -> list[Any]:
+    """Collectives of an element that is repeated, once, so that it counts as contiguous, and more often."""
+    one, found = genesis.tensor(1.0 + rank), []
+    for shape in ((1,), (1, 1), (2, 3)):
+        whole = genesis.empty(size, *shape)
+        dist.all_gather_into_tensor(whole, one.expand(shape))
+        found.append(whole.flatten(1).unique(dim=1).flatten().tolist())
+    turned = genesis.empty(size)
+    dist.all_to_all_single(turned, one.expand(size))
+    return [*found, turned.tolist()]
+
+
+def test_a_repeated_element_is_moved(two: Ranks) -> None:
+    """A step of 0 along the last dimension could not be shown as bytes."""
+    assert two(repeated_elements) == [[[1.0, 2.0]] * 4] * 2
+
+
+def one_tensor_for_a_list(rank: int, size: int) -> list[str]:
+    said = []
+    for call in (lambda: dist.all_gather(genesis.empty(size, 3), genesis.ones(3)),
+                 lambda: dist.reduce_scatter(genesis.empty(3), genesis.ones(size, 3)),
+                 lambda: dist.all_to_all(genesis.empty(size, 3), genesis.ones(size, 3))):
+        try:
+            call()
+            said.append("")
+        except TypeError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_tensor_in_the_place_of_a_list_is_refused_as_torch_does(two: Ranks) -> None:
+    for said in two(one_tensor_for_a_list):
+        assert len(said) == 3 and all("a list of tensors is needed" in text for text in said)
 
 
 def objects(rank: int, size: int) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def _alike(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
 
 def _as_bytes(x: torch.Tensor) -> torch.Tensor:
     """The same memory as bytes, in one dimension: gloo knows fewer dtypes than there are."""
-    return x.view(-1).view(torch.uint8)
+    return x.as_strided((x.numel(),), (1,)).view(torch.uint8)  # an element that is repeated once has a step of 0
 
 
 def _reducible(x: torch.Tensor) -> torch.Tensor:
