@@ -205,6 +205,10 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         vander as vander,
     )
     from genesis.ops.einsum import einsum as einsum
+    from genesis.ops.fake_quantize import (
+        fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,
+        fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
+    )
     from genesis.ops.finite_differences import gradient as gradient
     from genesis.ops.legacy import (
         range as range,
