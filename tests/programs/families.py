@@ -13,8 +13,10 @@ from . import (
     mixing,
     numerics,
     reinforcement,
+    schemes,
     searches,
     sequences,
+    speech,
     structures,
     training,
     vision,
@@ -24,4 +26,4 @@ from .lab import PROGRAMS
 __all__ = ["FAMILIES", "PROGRAMS"]
 
 FAMILIES = (classical, decisions, designs, fields, generative, graphs, language, mixing, numerics, reinforcement,
-            searches, sequences, structures, training, vision)
+            schemes, searches, sequences, speech, structures, training, vision)

@@ -30,7 +30,8 @@ def both(function: Any, dtype: str = "float32", shape: tuple[int, ...] = (3, 4, 
 
 
 @pytest.mark.parametrize("dtype", NAMES)
-@pytest.mark.parametrize(("scale", "zero_point", "low", "high"), [(0.05, 10, 0, 100), (0.31, -3, -8, 7), (2.0, 0, -1, 1)])
+@pytest.mark.parametrize(("scale", "zero_point", "low", "high"), [
+    (0.05, 10, 0, 100), (0.31, -3, -8, 7), (2.0, 0, -1, 1)])
 def test_one_scale(dtype: str, scale: float, zero_point: int, low: int, high: int) -> None:
     both(lambda T, x: T.fake_quantize_per_tensor_affine(x, scale, zero_point, low, high), dtype)
 
