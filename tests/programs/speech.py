@@ -85,7 +85,7 @@ def letters_of_speech(lab: Lab) -> Any:
         loss, found = step(lab.normal(3, 1, 8, 20), said, [10, 10, 8], [len(text) for text in texts])
         losses.append(loss.item())
     read = read_greedily(found.detach())  # type: ignore[union-attr]
-    return losses, [len(text) for text in read], sum(read, []), schedule.get_last_lr()
+    return losses, [len(text) for text in read], [letter for text in read for letter in text], schedule.get_last_lr()
 
 
 @program
