@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import os
@@ -87,6 +88,18 @@ def test_the_map_names_files_that_are_there() -> None:
 def test_the_map_has_every_room() -> None:
     rooms = {path.parent.name for path in (ROOT / "genesis").glob("*/__init__.py")}
     assert rooms - set(re.findall(r"(\w+)/", MAP)) == set()
+
+
+IN_AND_OUT = re.compile(r"\bIn: .*\bOut: |\bIn and out: |\b[Ii]n (?:come|goes)\b.*\b(?:out (?:come|go)|goes out)"
+                        r"|\bcomes? in\b.*\bgo(?:es)? out\b|─▶", re.DOTALL)
+"""How a room's docstring says it: "In: …. Out: ….", a sentence, or arrows."""
+
+
+@pytest.mark.parametrize("room", sorted(path.parent for path in (ROOT / "genesis").rglob("*/__init__.py")),
+                         ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_room_says_what_comes_in_and_what_goes_out(room: Path) -> None:
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8")))
+    assert room == ROOT / "genesis" or IN_AND_OUT.search(said or "")
 
 
 @pytest.mark.parametrize(("question", "names"), [

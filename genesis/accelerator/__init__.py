@@ -1,5 +1,7 @@
 """`genesis.accelerator`: the GPUs, whatever their kind; without one, functions that need it say so.
 
+In: which GPU is meant. Out: what `genesis.cuda` says of it.
+
 >>> import genesis
 >>> genesis.accelerator.is_available() == genesis.cuda.is_available()
 True

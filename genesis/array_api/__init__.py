@@ -1,5 +1,7 @@
 """`genesis.array_api`: the Python array API standard, 2024.12, over genesis tensors (https://data-apis.org/array-api).
 
+In: arrays, which are tensors, and numbers. Out: arrays, by the standard's rules for dtypes and shapes.
+
 Its names and signatures, which differ from torch's here and there. Real dtypes only; of the unsigned ones uint8.
 """
 

@@ -1,5 +1,7 @@
 """`genesis.backends`: the switches of torch's libraries, which programs set before they train.
 
+In: switches. Out: what they were set to.
+
 What is set is remembered. There is one way to compute each program, so that no switch changes a result; deterministic
 programs are `genesis.use_deterministic_algorithms`.
 

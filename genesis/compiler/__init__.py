@@ -1,5 +1,7 @@
 """`genesis.compiler`, with torch's names: what is around `genesis.compile`.
 
+In: functions, and settings of how they are compiled. Out: functions that are, or are not, captured.
+
 >>> import genesis
 >>> @genesis.compiler.disable
 ... def log(x):

@@ -1,4 +1,7 @@
-"""`genesis.cpu`: the CPU under the names of a device, so that programs can be written for any."""
+"""`genesis.cpu`: the CPU under the names of a device, so that programs can be written for any.
+
+In: questions about the device. Out: that it is there.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """`genesis.cuda`: GPUs, streams, events, memory and random state, under torch.cuda's names.
 
+In: which GPU is meant, and what is asked of it. Out: streams, events, numbers of bytes, random states.
+
 A GPU can be given as a `Device`, a number, "cuda" or "cuda:1"; None is the current one. Sizes are in bytes.
 Importing this needs no GPU. Asking for memory that was never used, or seeding, needs none either; other functions do.
 """

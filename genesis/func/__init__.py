@@ -1,4 +1,7 @@
-"""`genesis.func`: functions of functions, by torch.func's names: gradients, Jacobians, and a function over a batch."""
+"""`genesis.func`: functions of functions, by torch.func's names: gradients, Jacobians, and a function over a batch.
+
+In: functions of tensors. Out: functions that compute their gradients, Jacobians, or results of a batch.
+"""
 
 from genesis.func.derivatives import (
     grad,

@@ -1,5 +1,7 @@
 """`genesis.jit`: TorchScript's decorators over `genesis.compile`. Python stays Python: nothing is another language.
 
+In: functions and modules. Out: functions that `genesis.compile` captures, and modules as they are.
+
 >>> import genesis
 >>> @genesis.jit.script
 ... def gate(x, y):

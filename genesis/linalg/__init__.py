@@ -1,5 +1,7 @@
 """`genesis.linalg`: norms, products and decompositions of matrices, by torch.linalg's names.
 
+In: matrices, and batches of them. Out: tensors whose nodes are recorded.
+
 Norms and products run on the tensor's device. Decompositions are LAPACK's, on the CPU: those of CUDA tensors go to the
 host and back, which is said once.
 """

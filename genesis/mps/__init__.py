@@ -1,4 +1,7 @@
-"""`genesis.mps`: a kind of device that is not there; `is_available()` says so."""
+"""`genesis.mps`: a kind of device that is not there; `is_available()` says so.
+
+In: questions about the device. Out: that it is not there.
+"""
 
 from genesis.ir.suggest import suggesting
 

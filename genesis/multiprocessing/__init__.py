@@ -1,4 +1,7 @@
-"""`genesis.multiprocessing`: Python's, with torch's additions. Tensors go to another process as copies."""
+"""`genesis.multiprocessing`: Python's, with torch's additions. Tensors go to another process as copies.
+
+In: a function and its arguments. Out: processes that run it, and what they put into queues.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Random state under torch.random's names: seeds, and states that can be kept and put back.
 
+In: a seed, or a state. Out: the state that the next numbers are drawn from.
+
 >>> import genesis
 >>> state = genesis.random.get_rng_state()
 >>> drawn = genesis.rand(3)

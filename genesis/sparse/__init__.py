@@ -1,5 +1,7 @@
 """`genesis.sparse`: matrices by the places and values of their elements, enough for graph networks.
 
+In: places, values and dense tensors. Out: sparse matrices, and dense tensors where one was multiplied.
+
 `sparse_coo_tensor` makes one; `mm` multiplies it with a dense matrix, with gradients by both. It is written with dense
 tensors: a product gathers rows, multiplies them with values, and adds them up where they belong.
 

@@ -1,5 +1,7 @@
 """`genesis.special`: functions of mathematical physics and of probability, by torch.special's names.
 
+In: tensors and Python numbers. Out: tensors whose nodes are recorded.
+
 Those that are not single ops are made of others in float64 and rounded at the end.
 """
 

@@ -1,4 +1,7 @@
-"""`genesis.testing`: comparing tensors in tests."""
+"""`genesis.testing`: comparing tensors in tests.
+
+In: two tensors, or structures of them; or a shape. Out: an AssertionError where they differ; or random values.
+"""
 
 from __future__ import annotations
 

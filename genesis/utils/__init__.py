@@ -1,4 +1,8 @@
-"""Tools around training: saving and loading, checkpointing of activations, data, profiles of functions."""
+"""Tools around training: saving and loading, checkpointing of activations, data, profiles of functions.
+
+In: tensors, models, datasets, functions. Out: files, batches, values that backward computes again, tables of
+times.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.utils.serialization import load, save

@@ -1,5 +1,7 @@
 """`genesis.version`: what was built, with torch's names.
 
+In: nothing. Out: names and numbers.
+
 Attributes:
     __version__: Genesis' version.
     cuda, hip, xpu: None: nothing is built for one version of them; the GPU's driver is asked when it is used.

@@ -1,4 +1,7 @@
-"""Mixed precision on the CPU by its older path: the names of `genesis.amp` without their device."""
+"""Mixed precision on the CPU by its older path: the names of `genesis.amp` without their device.
+
+In: the block that a context is around. Out: what `genesis.amp` makes of it.
+"""
 
 from __future__ import annotations
 

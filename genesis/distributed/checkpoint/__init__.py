@@ -1,4 +1,7 @@
-"""Torch's names for checkpoints of runs of many processes (`genesis.checkpointing` writes them)."""
+"""Torch's names for checkpoints of runs of many processes (`genesis.checkpointing` writes them).
+
+In: state dicts and a folder. Out: files in it, or tensors that are filled from them.
+"""
 
 from genesis.ir.suggest import suggesting
 

@@ -1,5 +1,7 @@
 """How a tensor lies over a mesh of processes, with torch.distributed.tensor's names.
 
+In: whole tensors, or parts, and where they shall be. Out: parts; gradients come back the same way.
+
 There is no DTensor: a process holds a plain tensor, its *part*, and a `Placement` for each dimension of a `DeviceMesh`
 says which part of the whole that is.
 """

@@ -1,5 +1,7 @@
 """`genesis.nn.attention`: which kernels `scaled_dot_product_attention` may use, with torch's names.
 
+In: names of kernels. Out: a context, inside of which values are what they are outside.
+
 There is one way for each program: the flash kernel where it applies, else the formula. The choice is accepted and
 remembered; it changes nothing that can be seen but time.
 """

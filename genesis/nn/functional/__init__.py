@@ -1,4 +1,7 @@
-"""Functions of neural networks, with torch's names and arguments."""
+"""Functions of neural networks, with torch's names and arguments.
+
+In: tensors, weights among them, and options. Out: tensors whose nodes are recorded.
+"""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""The modules, a family a file; each is listed once, in `__all__` of its file."""
+"""The modules, a family a file; each is listed once, in `__all__` of its file.
+
+In: sizes and options, then tensors. Out: modules with parameters, then tensors.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.ir.torch_modules import fill

@@ -1,4 +1,7 @@
-"""Modules that are trained by several processes, and torch's older names for several GPUs of one."""
+"""Modules that are trained by several processes, and torch's older names for several GPUs of one.
+
+In: modules, and the processes that have one each. Out: modules whose gradients are all ranks'.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.nn.modules.data_parallel import DataParallel as DataParallel

@@ -1,4 +1,7 @@
-"""Utilities over parameters and modules: clipping, packed sequences, parametrizations, norms of weights, fusion."""
+"""Utilities over parameters and modules: clipping, packed sequences, parametrizations, norms of weights, fusion.
+
+In: parameters, modules, sequences. Out: the same ones changed in place, or new ones of the same values.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights

@@ -1,4 +1,7 @@
-"""Learning rate schedules, with torch's names and arguments."""
+"""Learning rate schedules, with torch's names and arguments.
+
+In: an optimizer and the number of a step. Out: the learning rates of its groups.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.optim.lr_scheduler.base import LRScheduler

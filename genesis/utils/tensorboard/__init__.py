@@ -1,4 +1,7 @@
-"""`genesis.utils.tensorboard`: a writer of what TensorBoard shows, over the `tensorboard` package."""
+"""`genesis.utils.tensorboard`: a writer of what TensorBoard shows, over the `tensorboard` package.
+
+In: numbers, images, texts, histograms, each with a step. Out: event files.
+"""
 
 from genesis.ir.suggest import suggesting
 from genesis.utils.tensorboard.writer import SummaryWriter

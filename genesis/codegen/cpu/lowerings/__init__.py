@@ -1,5 +1,7 @@
 """How the CPU runs each op: one torch call, a row an op.
 
+In: a node. Out: the torch call that computes it, or None.
+
 An op that the table does not hold, or refuses for these operands, is decomposed by the legalize
 pass. `lowering_for` is the question that pass asks.
 """

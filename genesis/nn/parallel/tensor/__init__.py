@@ -1,5 +1,7 @@
 """Tensor parallelism: modules whose weights are shared out over the processes of a mesh, by a plan.
 
+In: a module, a mesh, and a plan of styles by submodule. Out: the same module, whose parameters are parts.
+
 Names are those of torch.distributed.tensor.parallel. A style says how a module's weights lie, and how what goes in and
 comes out does; where a layout changes, `redistribute` is recorded, and gradients change it back. Tensors between
 modules are plain: what a process holds of them.
