@@ -17,6 +17,7 @@ from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS
 from tests.faults.signals import count_signals
 from tests.faults.table import KINDS, Row, count
+from tests.sweeping import by_default, sweep_but
 
 PARTS = {"line": 4, "opcode": 12, "allocation": 1, "call": 1}
 """The parts that the faults of a kind are counted in, each within a minute."""
@@ -42,8 +43,13 @@ def check(row: Row, all_of_them: bool) -> None:
     assert not row.inconsistent, "\n".join(f"{v.text} at {v.place}: {v.problem}" for v in row.inconsistent[:20])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("program", OFTEN)
+OF_EACH_KIND = ("reads", "batch norm", "compiled step", "carried state", "loader")
+"""The programs of the sample that opcodes and allocations are tried in: what each runs first takes as long as all of a
+kind's faults."""
+
+
+@pytest.mark.parametrize(("program", "kind"), sweep_but(
+    lambda program, kind: kind in ("line", "call") or program in OF_EACH_KIND, OFTEN, KINDS))
 def test_a_sample_of_faults(program: str, kind: str) -> None:
     row = count(program, "cpu", kind, SAMPLE[kind])
     check(row, False)
@@ -54,6 +60,7 @@ ON_GPU = {"reads": 1, "step of AdamW": 4, "compiled step": 1, "loading": 2, "com
 are flushed, a step with its backward, a replay, loads, and a step whose weights have copies in bfloat16."""
 
 
+@by_default("*-opcode", "reads-call", "compiled step-call")
 @pytest.mark.parametrize("kind", ["call", "opcode"])
 @pytest.mark.parametrize("program", ON_GPU)
 def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
