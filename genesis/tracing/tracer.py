@@ -127,7 +127,7 @@ class Tracer(Context):
         if _is_generated(code):
             self.looked = self.looked or code.co_name not in ("__init__", "<lambda>")
         elif not _is_known_function(frame):
-            self._refuse(f"it calls {code.co_qualname}", caller)
+            self._refuse(f"it calls {_called_as(code, frame)}", caller)
 
     def _refuse(self, reason: str, frame: types.FrameType) -> None:
         if self.refusal is None:
@@ -146,6 +146,14 @@ class Tracer(Context):
         if self._following is not None and sys.getprofile() is self._following:
             set_profile, before = profiled_by(self._before)
             set_profile(*before)
+
+
+def _called_as(code: types.CodeType, frame: types.FrameType) -> str:
+    """What a function that begins is called; of a module's `__getattr__` also for what: `np.random` of a process that
+    has not imported it runs one."""
+    if code.co_qualname != "__getattr__" or not code.co_argcount:
+        return code.co_qualname
+    return f"{frame.f_globals.get('__name__')}.__getattr__({frame.f_locals.get(code.co_varnames[0])!r})"
 
 
 _STATES = frozenset({"state", "defaults", "__dict__"})

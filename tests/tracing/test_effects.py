@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,19 @@ def test_printing(capsys: pytest.CaptureFixture) -> None:
     _, reason, _ = run(prints)
     assert capsys.readouterr().out.count("called") == 5
     refused_at_this_line(reason, prints, "it calls print")
+
+
+def test_a_module_that_imports_what_it_is_asked_for() -> None:
+    """As numpy its `random`: the explanation names that, and not how the module comes to it."""
+    lazy = types.ModuleType("lazy")
+    exec(compile("def __getattr__(name):\n    return 2.0 if name == 'rate' else None", types.__file__, "exec"),
+         lazy.__dict__)
+
+    def asks(x: Any) -> Any:
+        return x * lazy.rate
+    found, reason, _ = run(asks)
+    assert found[0] == values(ramp(2, start=0) * 2)
+    refused_at_this_line(reason, asks, "it calls lazy.__getattr__('rate')")
 
 
 def test_counting() -> None:
