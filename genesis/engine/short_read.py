@@ -284,7 +284,7 @@ def _describe(node: Node, walk: _Walk, depth: int) -> bool:
     op = node.op
     if depth == DEEPEST or op in _HISTORY:
         return False
-    key, places, memories, numbers, *_ = walk
+    key, places, memories, numbers = walk.key, walk.places, walk.memories, walk.numbers
     number, inputs = leaves.number, node.inputs
     for x in inputs:
         if x.op is number or x in places:

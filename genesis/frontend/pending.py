@@ -64,12 +64,16 @@ def live_pending() -> list[Storage]:
             found.append(storage)
         else:  # one that was computed, and written to since, has another number
             over.append(number)
-    forget_numbers(over)
+    if over:
+        forget_numbers(over)
     return found
 
 
 def forget_numbers(numbers: Collection[int]) -> None:
     """Forget the notes of storages that have nothing to compute any more."""
+    if len(numbers) == 1:  # the usual small read has made one value on its way
+        state.pending.pop(*numbers, None)
+        return
     at_once(map(state.pending.pop, numbers, repeat(None)))
     if len(numbers) > SPARSE and len(state.pending) < len(numbers) // 8:
         before = state.pending
