@@ -108,7 +108,7 @@ def _groups(graph: Graph) -> list[tuple[Node, ...]]:
 
 
 def _how_many_before(graph: Graph, products: set[Node]) -> dict[Node, int]:
-    """How many of these products need each other, one after the other, up to each node."""
+    """Count for each node how many of these products need each other, one after the other, up to it."""
     found: dict[Node, int] = {}
     for node in graph.nodes:
         found[node] = max((found[x] for x in node.inputs), default=0) + (node in products)
