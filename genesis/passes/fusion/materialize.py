@@ -198,12 +198,25 @@ def _before_scans(graph: Graph) -> set[Node]:
     roots = set(graph.roots)
     cost: dict[Node, int] = {}  # of a value and of what the scan computes of it
     for node in reversed(graph.nodes):
-        if node.op.kind == "pointwise" and node not in roots and len(readers.get(node, ())) == 1:
-            (reader, position), = readers[node]
-            before = 0 if _scans(reader, position) else cost.get(reader)
-            if before is not None and node in in_memory and before + weight(node) <= INLINED_WEIGHT:
+        if node.op.kind == "pointwise" and node not in roots and node in in_memory:
+            before = _cost_of_readers(node, readers.get(node, set()), cost)
+            if before is not None and before + weight(node) <= INLINED_WEIGHT:
                 cost[node] = before + weight(node)
     return set(cost)
+
+
+def _cost_of_readers(node: Node, readers: set[tuple[Node, int]], cost: dict[Node, int]) -> int | None:
+    """What a scan computes behind a value that it reads, itself or through values of this cost; None if none does, or
+    if another kernel needs the value in memory. A scan in chunks reads it twice, as do the chunks' totals: that is no
+    more than to read what it is made of, if that is one operand."""
+    read = [x for x in node.inputs if not x.type.weak and x.op is not leaves.const]
+    found: int | None = None
+    for reader, position in readers:
+        if _scans(reader, position) or reader in cost:
+            found = max(found or 0, cost.get(reader, 0))
+        elif len(read) > 1 or reader.op.kind not in ("movement", "reduction"):
+            return None
+    return found if len(readers) == 1 or len(read) == 1 else None
 
 
 def _scans(reader: Node, position: int) -> bool:

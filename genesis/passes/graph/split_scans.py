@@ -24,11 +24,16 @@ SMALLEST: Final = {True: 1024, False: 64}
 LARGEST: Final = 8192
 """Maximum elements of a chunk: what a program scans in one piece."""
 
+WHOLE: Final = 8192
+"""Maximum elements of a row that stays whole, however few there are: a program scans it in one piece, in some 3 µs, and
+three launches take 6 (reckoned)."""
+
 
 def split_scans(graph: Graph, gpu: Gpu) -> Graph:
     """A scan of few long rows → its chunks' totals, a scan of these, and one of every chunk that begins there.
 
-    Rows are few where they leave multiprocessors without a program.
+    Rows are few where they leave multiprocessors without a program. One that a program scans in one piece stays whole:
+    it takes less than the launches of its totals.
 
     before: %1: f32[65536] = cumsum(%0, axis=0)    after: %1: f32[64,1024] = reshape(%0)
                                                           %2: f32[64] = sum(%1, axes=(1,))
@@ -46,7 +51,7 @@ def _split(node: Node, enough: int) -> Node | None:
     outer, inner = prod(shape[:axis]), prod(shape[axis + 1:])
     programs = outer * -(-inner // COLUMNS)
     chunk = SMALLEST[inner == 1]
-    if not 0 < programs < enough or length < 4 * chunk:
+    if not 0 < programs < enough or length < 4 * chunk or (inner == 1 and length <= WHOLE):
         return None
     while chunk < LARGEST and length * programs > 4 * enough * chunk:
         chunk *= 2

@@ -9,6 +9,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import scan as template
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
+from genesis.ir.node import literal
 from genesis.ir.ops import composite, movement, reduction, scan
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.control import item
@@ -116,6 +117,7 @@ def test_recurrence(monkeypatch: pytest.MonkeyPatch, reverse: bool, loops: bool)
 def test_few_long_rows_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, ...],
                                              axis: int, dtype: str, reverse: bool) -> None:
     monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    monkeypatch.setattr(split_scans, "WHOLE", 0)
     x = an_input(0, shape, dtype_named(dtype))
     data = some(x) if name == "cumsum" else 1 + some(x) % 2 / 8 if data_is_float(dtype) else 1 - 2 * (some(x) % 2)
     got, kernels = results(getattr(scan, name)(x, axis=axis, reverse=reverse), [x], [data.to(getattr(torch, dtype))])
@@ -123,6 +125,14 @@ def test_few_long_rows_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, na
     assert len(kernels) == 3
     loose = 2e-2 if dtype == "bfloat16" else 1e-5
     torch.testing.assert_close(got[0], want.to(got[0].dtype), rtol=loose, atol=loose)
+
+
+@pytest.mark.parametrize(("shape", "kernels"), [((3, 8192), 1), ((3, 8193), 3), ((3, 300, 5), 3)])
+def test_rows_that_a_program_scans_in_one_piece_are_not_cut(shape: tuple[int, ...], kernels: int) -> None:
+    """Of others both kernels that read a value compute it: to write it first was a fourth kernel."""
+    x = an_input(0, shape)
+    schedule = run_passes(Graph((x,), (scan.cumsum(p.mul(x, literal(2.0)) + literal(1.0), axis=1),)), backend_named("h200"))[1]
+    assert len(schedule.groups) == kernels
 
 
 def data_is_float(dtype: str) -> bool:
