@@ -30,7 +30,10 @@ class Addresses:
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
         r_axis: the axis of a block that r lies along.
         shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
+        reciprocals: whether it divides by arguments with their reciprocals.
     """
+
+    reciprocals = True
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
         self.kernel, self.blocks = kernel, blocks
@@ -64,7 +67,7 @@ class Addresses:
 
     def text(self, e: Expr) -> str:
         """An index expression as text."""
-        return expression(e)
+        return expression(e, self.reciprocals)
 
     def at(self, e: Expr, vars: str, block: bool = False) -> str:
         """An index expression in the shape of `vars`; a scalar when it has none and `block` is not asked."""

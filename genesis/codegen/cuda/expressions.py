@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from genesis.codegen.cuda import lowerings
 from genesis.ir.node import is_negative_zero
-from genesis.ir.sym_int import SymInt, literal_value
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import Size, SymInt, literal_value
 from genesis.ir.types import DType, float32, int32, int64, uint8
 from genesis.passes.fusion.index_map import Atom, Expr
 
@@ -55,16 +57,21 @@ def _quotient(size: SymInt) -> str:
     return f"({' + '.join(terms)})"
 
 
-def expression(e: Expr) -> str:
-    """An index expression as Python text over x, r and loaded indices."""
+def expression(e: Expr, reciprocals: bool = False) -> str:
+    """An index expression as Python text over x, r and loaded indices.
+
+    Args:
+        reciprocals: whether it may divide by an argument with `g_quotient`, which only Triton's language has.
+    """
     parts = []
     for atom, k in e.terms:
         if atom.inner is None:
             text = atom.name
         else:
-            inside = expression(atom.inner)
+            inside = expression(atom.inner, reciprocals)
             inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
-            text = _by_multiplying(atom, inside) or f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})"
+            text = (_by_multiplying(atom, inside) or (reciprocals and _by_reciprocal(atom, inside, e))
+                    or f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})")
         if k == -1:
             text = f"-{text}"
         elif k != 1:
@@ -97,6 +104,50 @@ def _by_multiplying(atom: Atom, inside: str) -> str | None:
     if quotient is None or atom.kind == "div":
         return f"({quotient} - {before // d})" if quotient and before else quotient
     return f"({n} - {quotient} * {d})"
+
+
+LEAST_DIVISOR: Final = 3
+"""The smallest number whose reciprocal, of 32 bits, is an argument of 32 bits with a sign."""
+
+
+def _by_reciprocal(atom: Atom, inside: str, e: Expr) -> str | None:
+    """A quotient or a remainder by an argument: one product with its reciprocal, an argument, too, where a division of
+    integers takes nine instructions and more. None where Triton sees by `//` and `%` which elements are neighbours.
+
+    A multiple of what the same coordinate is divided by elsewhere in the sum is divided by that first.
+    """
+    d, times = atom.number, None
+    if not _has_reciprocal(atom):
+        found = next(((other.number, k) for other, _ in e.terms if other.inner == atom.inner and _has_reciprocal(other)
+                      and (k := _times(d, other.number)) is not None), None)
+        if found is None:
+            return None
+        d, times = found
+    quotient = f"g_quotient({inside}, {(2**32 - 1) // d + 1})"
+    quotient = quotient if times is None else f"({quotient} // {times})"
+    return quotient if atom.kind == "div" else f"({inside} - {quotient} * {atom.number})"
+
+
+def _times(size: Size, part: Size) -> int | None:
+    """The number in the text that a size is of another, which is an argument; None where there is none."""
+    if not isinstance(size, SymInt) or literal_value(size) is not None:
+        return None
+    times, rest = size.trace.divide(size, part)
+    return literal_value(times) if rest.__class__ is int and rest == 0 else None
+
+
+def _has_reciprocal(atom: Atom) -> bool:
+    """Whether 32 bits hold the product with the reciprocal for all sizes of the class, and the divisor is no multiple
+    of 8, by which elements would be neighbours.
+
+    n·m >> 32 with m the ceiling of 2^32 / d is exact as long as n·d < 2^32.
+    """
+    d = atom.number
+    if not isinstance(d, SymInt) or literal_value(d) is not None or is_multiple(d, 8) or atom.inner is None:
+        return False
+    (least, largest), (_, high) = d.trace.range(d), d.trace.range(atom.inner.range[1])
+    known = least is not None and largest is not None and high is not None
+    return known and least >= LEAST_DIVISOR and largest * high < 2**32  # type: ignore[operator]  # known
 
 
 def divided(n: str, most: int, d: int) -> str | None:

@@ -143,6 +143,12 @@ def g_in_range(index, SIZE, NEGATIVE: tl.constexpr, wanted, report):
         }""", "=r,l,r,l", operands, dtype=tl.int32, is_pure=False, pack=1)
     return tl.where(outside, tl.where(row < 0, 0, tl.maximum(SIZE - 1, 0)), row)
 ''',
+    "g_quotient": '''
+@triton.jit
+def g_quotient(n, reciprocal):
+    """n // d by the reciprocal of d, which is 2^32 / d, rounded up: as long as n times d is below 2^32."""
+    return tl.umulhi(n.to(tl.uint32), tl.full((), reciprocal, tl.uint32)).to(n.dtype)
+''',
     "g_max": '''
 @triton.jit
 def g_max(a, b):

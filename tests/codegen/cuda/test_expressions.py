@@ -6,11 +6,17 @@ import random
 import re
 from ast import literal_eval
 
+import numpy as np
+import pytest
+
 import genesis
 from genesis.codegen.cuda.expressions import expression
 from genesis.codegen.cuda.worker import compiled_by_triton
+from genesis.engine.backends import FakeCUDABackend
+from genesis.ir.size_trace import Trace
 from genesis.nn import functional as F
-from genesis.passes.fusion.index_map import Expr, add, constant, floordiv, mod_, variable
+from genesis.passes.fusion.index_map import Expr, add, constant, floordiv, mod_, scale, variable
+from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.engine.symbolic.idle import counting
 
 
@@ -54,3 +60,56 @@ def test_no_pair_of_divisions_in_a_gradient_of_windows() -> None:
         genesis.eval(x.grad)
     texts = [compiled_by_triton(literal_eval(key), 90).asm["ptx"] for key in gpu.kernels if "take" in key]
     assert texts and not any(re.search(r"s16x2|mul\.hi\.s16", text) for text in texts)
+
+
+def test_reciprocals_are_exact() -> None:
+    """The product with 2^32 / d, rounded up, is the quotient of all n with n·d < 2^32."""
+    rng = random.Random(1)
+    for d in (*range(3, 300), *(rng.randrange(300, 1 << 16) for _ in range(500))):
+        reciprocal, most = (2**32 - 1) // d + 1, (2**32 - 1) // d
+        assert reciprocal < 2**31
+        for n in (0, d - 1, d, most, most - 1, most // d * d, most // d * d - 1, rng.randint(0, most)):
+            assert n * reciprocal >> 32 == n // d
+
+
+def divisions(text: str) -> int:
+    """Divisions of integers of a text."""
+    return len(re.findall(r"//|%", text))
+
+
+def test_what_is_divided_by_an_argument_is_multiplied() -> None:
+    with Trace(N=143, H=64) as trace:
+        trace.literals = frozenset("H")
+        n, h = trace.symbol("N"), trace.symbol("H")
+        r = variable("r", n * h * 5)
+        places = add(scale(mod_(r, n), 7), floordiv(r, n * h))
+        text = expression(places, reciprocals=True)
+        assert text.count("g_quotient(r, ") == 2 and divisions(text) == 1 and "// 64)" in text
+        assert "g_quotient" not in expression(places)
+
+
+def test_neighbours_along_multiples_of_8_stay_in_sight() -> None:
+    with Trace(N=144, M=136) as trace:
+        for size in (trace.symbol("N"), trace.symbol("N") * 3):
+            assert "g_quotient" not in expression(mod_(variable("x", size * 10), size), reciprocals=True)
+
+
+def test_what_32_bits_do_not_hold_is_divided() -> None:
+    with Trace(N=143) as trace:
+        n = trace.symbol("N")
+        assert "g_quotient" in expression(mod_(variable("x", 16_000_000 // 255), n), reciprocals=True)
+        assert "g_quotient" not in expression(mod_(variable("x", 1 << 30), n), reciprocals=True)
+    with Trace(N=3) as trace:  # a class from 2 on, whose reciprocal has 32 bits
+        assert "g_quotient" not in expression(mod_(variable("x", 1000), trace.symbol("N")), reciprocals=True)
+
+
+@pytest.mark.parametrize("batches", [(7, 5, 9), (33, 47, 61), (67, 101)])
+def test_permuted_batches_of_any_size(batches: tuple[int, ...]) -> None:
+    """One kernel for each class, whose divisor is an argument."""
+    rng = np.random.default_rng(0)
+    with FakeCUDABackend(HostDriver(memory_bytes=64 << 20)):
+        for batch in batches:
+            values = rng.standard_normal((batch, 5, 3, 8)).astype(np.float32)
+            for order in ((1, 0, 3, 2), (3, 1, 0, 2), (2, 3, 1, 0)):
+                found = (genesis.tensor(values, device="cuda") * 2).permute(*order).contiguous()
+                np.testing.assert_array_equal(found.cpu().numpy(), 2 * values.transpose(order))

@@ -149,6 +149,8 @@ class _Body(Body):
         puts: stores through tensor maps so far.
     """
 
+    reciprocals = False
+
     def __init__(self, kernel: Kernel, kept: _Surroundings, index64: bool):
         super().__init__(kernel, Blocks(*kept.block, False, 4), index64)
         self.kept, self.maps = kept, kept.maps
