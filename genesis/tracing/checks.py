@@ -7,6 +7,7 @@ module's attributes, which memory a tensor looks at) is looked at only when an e
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,6 +72,7 @@ class Checks:
         self._tensors: list[tuple[Any, tuple]] = []
         self._states: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
+        self._registered: list[Any] = []
         self._module_epoch = self._tensor_epoch = self._states_epoch = -1
 
     # Filling
@@ -161,6 +163,12 @@ class Checks:
     def kind(self, value: Any, kind: type, slowly: bool = False) -> None:
         """Check that the object has this class; `slowly` for a module."""
         (self._slow_kinds if slowly else self._kinds).append((value, kind))
+
+    def registrations(self) -> None:
+        """Check that no class was registered with an abstract one, which `isinstance` asks."""
+        if not self._registered:
+            self._registered.append(token := abc.get_cache_token())
+            self._more.append(lambda: abc.get_cache_token() == token)
 
     def tensor(self, x: Any, identity: tuple) -> None:
         """Check that a tensor shows the same memory, and gradients flow as they did."""

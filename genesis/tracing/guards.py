@@ -10,6 +10,7 @@ Checking is comparing by identity, in few calls: see `Checks`.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import sys
@@ -38,6 +39,7 @@ from genesis.tracing.snapshot import (
     NotReplayable,
     Numbers,
     attributes,
+    library_bases,
     own_attributes,
     why_unknown,
 )
@@ -259,7 +261,9 @@ class Guards:
             self.checks.absent(vars(tensor), {k for k in self._uncertain - own.keys() if not hasattr(kind, k)})
 
     def _attributes(self, value: Any, copy: dict[str, Any], what: str, skip: Iterable[str] = ()) -> None:
-        everything = self._computed or (is_own_module(type(value).__module__) and not isinstance(value, Tree))
+        kind = type(value)
+        everything = self._computed or bool(library_bases(kind)) or (
+            is_own_module(kind.__module__) and not isinstance(value, Tree))
         named = {k: v for k, v in copy.items() if (everything or k in self._names) and k not in skip}
         inside = getattr(value, "__dict__", None)
         self.holders[id(inside)] = value
@@ -299,6 +303,8 @@ class Guards:
 
     def _class(self, kind: type, what: str) -> None:
         module = kind.__module__
+        if isinstance(kind, abc.ABCMeta):  # it may say of any class that it derives from it
+            self.checks.registrations()
         if is_library_module(module):
             if module == "numpy" or module in PURE_MODULES or module == "builtins" or issubclass(kind, BaseException):
                 return

@@ -12,7 +12,7 @@ import functools
 import gc
 import sys
 import types
-from collections import namedtuple
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -269,7 +269,30 @@ def content(value: Any) -> Any:
         return ()
     if is_library_module(kind.__module__) and (kind.__module__, kind.__name__) not in _NAMESPACES:
         return MISSING
-    return dict(attributes(value))
+    return MISSING if any(map(_is_of_c, library_bases(kind))) else dict(attributes(value))
+
+
+_STATELESS: Final = frozenset({"abc", "typing", "enum", "collections.abc", "numbers"})
+"""Modules of the standard library whose classes keep nothing that changes in the objects of those that derive."""
+
+
+def library_bases(kind: type) -> list[type]:
+    """The library's classes that a class of the user's derives from, whose methods may read what no name in the user's
+    code shows."""
+    return [] if is_library_module(kind.__module__) else [each for each in kind.__mro__ if each not in _PLAIN_BASES
+            and is_library_module(each.__module__) and each.__module__ not in _STATELESS
+            and (each.__module__, each.__name__) not in _NAMESPACES]
+
+
+_PLAIN_BASES: Final = frozenset({object, int, float, complex, str, bytes, bool, list, tuple, dict, set, frozenset,
+                                 OrderedDict, defaultdict, Counter})
+"""Classes whose objects are compared by what they hold; none of their methods reads an attribute."""
+
+
+def _is_of_c(kind: type) -> bool:
+    """Whether the class is written in C, and so keeps what no attribute shows: a deque's items, an array's numbers."""
+    return isinstance(vars(kind).get("__new__"), types.BuiltinFunctionType) or isinstance(
+        vars(kind).get("__init__"), types.WrapperDescriptorType)
 
 
 def numbers_of(value: Any) -> Numbers | None:

@@ -39,12 +39,14 @@ _PURE_BUILTINS = frozenset({
 })
 _PURE_OWNERS = (str, bytes, tuple, int, float, complex, frozenset, range, dict, list, set, slice,
                 types.MappingProxyType, types.GeneratorType)
-_READS_STATE = ("/utils/", "/cuda/", "/cli/")
-"""Rooms whose functions read or write what no guard sees: files, a GPU's memory and streams, a program's arguments."""
+_READS_STATE = ("/utils/", "/cuda/", "/cli/", "/checkpointing/", "/hub/", "/multiprocessing/")
+"""Rooms whose functions read or write what no guard sees: files, other processes, a GPU's memory and streams, a
+program's arguments."""
 
 _READS_STATE_NAMES = frozenset({"set_default_device", "set_rng_state", "get_rng_state", "initial_seed",
                                 "Generator.get_state", "Generator.set_state", "Generator.initial_seed",
-                                "Generator.clone_state", "fork_rng"})
+                                "Generator.clone_state", "fork_rng", "set_num_threads", "get_num_threads",
+                                "set_flush_denormal", "set_printoptions", "Distribution.set_default_validate_args"})
 _HARMLESS = frozenset({"is_available", "device_count", "current_device", "is_initialized"})
 
 

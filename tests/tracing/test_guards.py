@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import abc
 import argparse
+import collections
 import dataclasses
 import enum
 import functools
+import itertools
 import os
 import random
 import types
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
 from calls import Pair, ramp
 
 import genesis
+from genesis.checkpointing import CheckpointManager
 
 FACTOR = 2.0
 SETTINGS = {"scale": 2.0, "inner": {"depth": [1, 2]}}
@@ -609,3 +615,120 @@ def test_what_a_function_that_does_not_run_is_made_of() -> None:
             change()
             for _ in range(3):
                 assert compiled(x).tolist() == read(x).tolist(), name
+
+
+class _Deque(collections.deque[float]):
+    pass
+
+
+class _Bytes(bytearray):
+    pass
+
+
+class _Array(np.ndarray):
+    pass
+
+
+class _Count(itertools.count):  # type: ignore[type-arg]
+    pass
+
+
+class _Failed(Exception):
+    pass
+
+
+class _Dictionary(collections.UserDict[str, float]):
+    pass
+
+
+@pytest.mark.parametrize(("held", "look", "change"), [
+    (_Deque([2.0, 3.0]), lambda of: of[0], lambda of: of.appendleft(5.0)),
+    (_Bytes(b"ab"), lambda of: of[0], lambda of: of.__setitem__(0, 5)),
+    (np.ones(2).view(_Array), lambda of: float(of[0]), lambda of: of.__setitem__(0, 5.0)),
+    (_Failed(2.0), lambda of: of.args[0], lambda of: setattr(of, "args", (3.0,))),
+    (_Dictionary(a=2.0), lambda of: of["a"], lambda of: of.__setitem__("a", 3.0)),
+], ids=["deque", "bytearray", "ndarray", "exception", "UserDict"])
+def test_what_derives_from_a_class_that_keeps_more_than_attributes(
+        held: Any, look: Callable[[Any], float], change: Callable[[Any], None]) -> None:
+    def function(x: Any) -> Any:
+        return x * look(held)
+    compiled, x = genesis.compile(function), ramp(2)
+    for step in (lambda of: None, change):
+        step(held)
+        for _ in range(3):
+            assert compiled(x).tolist() == function(x).tolist()
+
+
+def test_an_iterator_of_ones_own_is_used_up_at_each_call() -> None:
+    held = _Count(2)
+    compiled = genesis.compile(lambda x: x * next(held))
+    assert [compiled(genesis.ones(1)).item() for _ in range(4)] == [2, 3, 4, 5]
+
+
+class _Abstract(abc.ABC):
+    scale = 2.0
+
+    @abc.abstractmethod
+    def of(self, x: Any) -> Any: ...
+
+
+T = TypeVar("T")
+
+
+class _Concrete(_Abstract, Generic[T]):
+    def of(self, x: Any) -> Any:
+        return x * self.scale
+
+
+def test_what_derives_from_an_abstract_class_is_compared() -> None:
+    held = _Concrete[int]()
+    compiled = genesis.compile(lambda x: held.of(x))
+    for scale in (2.0, 3.0):
+        held.scale = scale
+        for _ in range(3):
+            assert compiled(ramp(2)).tolist() == (ramp(2) * scale).tolist()
+    assert compiled.hits >= 2
+
+
+def test_a_class_that_is_registered_with_an_abstract_one() -> None:
+    class Registered:
+        pass
+    held = Registered()
+    compiled = genesis.compile(lambda x: x * (2 if isinstance(held, _Abstract) else 3))
+    assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [3, 3, 3] and compiled.hits
+    _Abstract.register(Registered)
+    assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [2, 2, 2]
+
+
+def test_settings_that_a_call_reads_or_writes(tmp_path: Path) -> None:
+    """Threads of the CPU's kernels, how tensors are printed, a checkpoint."""
+    threads = genesis.get_num_threads()
+    try:
+        compiled = genesis.compile(lambda x: x * genesis.get_num_threads())
+        for count in (1, 2, 1, 2):
+            genesis.set_num_threads(count)
+            assert compiled(genesis.ones(1)).item() == count
+
+        @genesis.compile
+        def sets(x: Any) -> Any:
+            genesis.set_num_threads(2)
+            genesis.set_printoptions(precision=2)
+            return x * 2
+        for _ in range(3):
+            genesis.set_num_threads(1)
+            genesis.set_printoptions(precision=4)
+            sets(genesis.ones(1))
+            assert genesis.get_num_threads() == 2 and str(genesis.tensor(1.2345)) == "tensor(1.23)"
+    finally:
+        genesis.set_num_threads(threads)
+        genesis.set_printoptions(profile="default")
+    manager, steps = CheckpointManager(tmp_path, keep=None, async_=False), [0]
+
+    @genesis.compile
+    def saves(x: Any) -> Any:
+        steps[0] += 1
+        manager.save(steps[0], seen={"tokens": steps[0]})
+        return x * 2
+    for _ in range(4):
+        saves(genesis.ones(1))
+    assert len(manager.checkpoints()) == 4
