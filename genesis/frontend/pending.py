@@ -72,7 +72,8 @@ def live_pending() -> list[Storage]:
 def forget_numbers(numbers: Collection[int]) -> None:
     """Forget the notes of storages that have nothing to compute any more."""
     if len(numbers) == 1:  # the usual small read has made one value on its way
-        state.pending.pop(*numbers, None)
+        number, = numbers
+        state.pending.pop(number, None)
         return
     at_once(map(state.pending.pop, numbers, repeat(None)))
     if len(numbers) > SPARSE and len(state.pending) < len(numbers) // 8:

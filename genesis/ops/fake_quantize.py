@@ -9,8 +9,8 @@ from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import TensorBase, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.types import float32
-from genesis.ops.comparison import where
 from genesis.ops.common import to_dtype
+from genesis.ops.comparison import where
 from genesis.ops.rounding import clamp, round
 
 if TYPE_CHECKING:
