@@ -59,6 +59,10 @@ class DeviceMesh:
         self._groups = self._make_groups() if _groups is None else list(_groups)
         self._flat_ones: dict[str, DeviceMesh] = {}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
+        """Itself, as its groups are theirs."""
+        return self
+
     @staticmethod
     def from_group(group: Any, device_type: str, mesh: Any = None, *,
                    mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:

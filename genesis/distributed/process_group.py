@@ -80,6 +80,10 @@ class ProcessGroup:
         if self._rank >= 0:
             add_group(self.key, GroupEntry(self._make_transport, self.ranks, timeout.total_seconds()))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProcessGroup:
+        """Itself: copies of what uses it have the same processes and transports."""
+        return self
+
     def rank(self) -> int:
         """This process' number in the group, -1 outside."""
         return self._rank

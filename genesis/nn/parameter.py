@@ -77,6 +77,12 @@ class ShardedParameter(Parameter):
     def __init__(self, data: Tensor, layout: Any, requires_grad: bool = True):
         """All is done in `__new__`."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ShardedParameter:
+        """A copy that is the same part, of another tensor of that shape."""
+        copied: ShardedParameter = super().__deepcopy__(memo)
+        sharded[id(copied)] = copied
+        return copied
+
     @property
     def device_mesh(self) -> Any:
         """The ranks that have the parts."""

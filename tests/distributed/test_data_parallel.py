@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import genesis
 from genesis import distributed as dist
 from genesis import engine, nn
+from genesis.distributed.fsdp import fully_shard
 from genesis.ir.graph import topological
 from genesis.nn.parallel import DistributedDataParallel
 from tests.distributed.ranks import Ranks, device_type
@@ -375,3 +377,37 @@ def test_buffers_are_the_first_ranks_at_the_start_and_at_forwards_as_torch_has_i
         assert found["neither"] == found["mesh"] == (0, 5)
         assert found["none"] == (rank, 5 + rank) and found["begin"] == (0, 5 + rank)
         assert "Cannot specify both process_group and device_mesh arguments." in found["both"]
+
+
+def copied(rank: int, size: int) -> dict[str, Any]:
+    """A deep copy beside its original, and averages of a wrapped model."""
+    inner = network()
+    model = DistributedDataParallel(inner, process_group=dist.new_group(list(range(size))))
+    other = copy.deepcopy(model)
+    grads = []
+    for each in (model, other):
+        x, y = rank_batch(0, rank, size)
+        ((each(x) - y) ** 2).mean().backward()
+        grads.append([p.grad.tolist() for p in each.parameters()])
+    swa = genesis.optim.swa_utils
+    averages = swa.AveragedModel(model, multi_avg_fn=swa.get_ema_multi_avg_fn(0.5))
+    averages.update_parameters(model)
+    with genesis.no_grad():
+        inner[0].weight.fill_(1.0)
+    averages.update_parameters(model)
+    try:
+        copy.deepcopy(fully_shard(nn.Linear(4, 4)))
+        said = ""
+    except AssertionError as error:
+        said = str(error)
+    return {"grads": grads, "apart": other.module[0].weight is not inner[0].weight, "same": other.process_group is
+            model.process_group, "average": averages.module.module[0].weight[0, 0].item(), "said": said}
+
+
+def test_a_copy_of_a_wrapped_model_reduces_its_own_gradients(two: Ranks) -> None:
+    first, second = two(copied)
+    assert first["grads"] == second["grads"] and first["grads"][0] == first["grads"][1]
+    for found in (first, second):
+        assert found["apart"] and found["same"]
+        assert found["average"] == pytest.approx((network()[0].weight[0, 0].item() + 1) / 2)
+        assert "FSDP does not support deepcopy" in found["said"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from typing import Any, Final
 
 from genesis import distributed as dist
@@ -105,6 +106,15 @@ class DistributedDataParallel(Module):
         observe_backward(self)
         if init_sync:
             self._reducer.rate = self._begin_alike(rate, broadcast_buffers or forward_sync_buffers is not None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        """A copy of the module whose gradients are reduced over the same processes."""
+        copied: DistributedDataParallel = object.__new__(type(self))
+        memo[id(self)] = copied
+        vars(copied).update(deepcopy(vars(self), memo))
+        copied._unreduced = ()  # which are parameters of the original
+        observe_backward(copied)
+        return copied
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""

@@ -44,6 +44,12 @@ class FSDPModule(Module):
     _place: tuple[int, int]
     """This rank's place among those that have samples of their own, and their number."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FSDPModule:
+        """Refused, as by torch's."""
+        raise failure("deepcopy", "FSDP does not support deepcopy. Please use state dict for serialization.",
+                      hint="make the other model as this one was made, and get_model_state_dict of this one",
+                      error=AssertionError)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._gathering(super().__call__, args, kwargs)
 
