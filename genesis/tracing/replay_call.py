@@ -61,7 +61,9 @@ class CallReplay(Replay):
         for at, (value, _) in enumerate(found.results[:made]):
             if value is not None:
                 self._made_at.setdefault(value, []).append(at)
-        self.storages = frozenset([*self._fixed, *(x for x, *_ in self._targets if x.__class__ is not int)])
+        overwritten = [x for x, *_ in self._targets if x.__class__ is not int]
+        self._plain += overwritten  # with a history, what is written to it would have one
+        self.storages = frozenset([*self._fixed, *overwritten])
         self.numbers = captured.numbers
         self._live = live_positions(effects, captured.number_nodes)
 

@@ -108,6 +108,7 @@ class StepReplay(Replay):
         self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
         self._fixed = [sources[i] for i in self._at]
         self._fixed_memories = [s.cell.memory for s in self._fixed]
+        self._tracked_writes = -1
         self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
         self._memories: Memories[Any] = Memories([None] * len(sources))
         for i, memory in zip(self._at, self._fixed_memories, strict=True):
@@ -133,6 +134,7 @@ class StepReplay(Replay):
         self._rewritten: Rewritten | None = None
         self._touched = self._looks = -1
         self.storages = frozenset([*self._fixed, *self._updated])
+        self._histories = {storage for storage in self.storages if storage.needs_grad}
 
     @property
     def writes_arguments(self) -> bool:
@@ -212,7 +214,12 @@ class StepReplay(Replay):
             and self._hooks.same_as(other._hooks))
 
     def ready(self, tensors: Sequence[Any]) -> bool:
-        """True if gradients are as they were at the captured call's start, meet no hooks, and no region is entered."""
+        """True if gradients are as they were at the captured call's start, meet no hooks, and flow through no more than
+        before, and no region is entered."""
+        if self._tracked_writes != state.tracked_writes:
+            if any(storage.needs_grad and storage not in self._histories for storage in self.storages):
+                return False
+            self._tracked_writes = state.tracked_writes
         return (not state.regions and self._hooks.absent(tensors)
                 and all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads)))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from calls import ramp, values
 
 import genesis
@@ -79,3 +80,62 @@ def gradient(result: Any, w: Any) -> Any:
 def test_gradients(program: Callable[..., Any]) -> None:
     plain = program(lambda f: f, ramp(2).requires_grad_())
     assert program(genesis.compile, ramp(2).requires_grad_()) == plain
+
+
+def _copied(T: Any, b: Any, p: Any) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        b.copy_(x.std() * T.ones(2))
+        return x * 2
+    return function
+
+
+def _stepped(T: Any, b: Any, p: Any) -> Callable[[Any], Any]:
+    optimizer = T.optim.SGD([p], lr=0.1)
+
+    def function(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (p * x).sum()
+        loss.backward()
+        optimizer.step()
+        with T.no_grad():
+            b.fill_(2.0)
+        return loss.detach()
+    return function
+
+
+def _stepped_through(T: Any, b: Any, p: Any) -> Callable[[Any], Any]:
+    optimizer = T.optim.SGD([p], lr=0.1)
+
+    def function(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (p * b * x).sum()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        return loss.detach()
+    return function
+
+
+@pytest.mark.parametrize("make", [_copied, _stepped, _stepped_through])
+def test_what_a_call_writes_or_reads_gets_a_history_outside(make: Callable[..., Any]) -> None:
+    """A replay of the call that found none would take it away, or send no gradient through it."""
+    seen = []
+    for T in (torch, genesis):
+        b, p, w = T.ones(2), T.nn.Parameter(T.ones(2)), T.ones(2, requires_grad=True)
+        function = make(T, b, p)
+        call = genesis.compile(function) if T is genesis else function
+        found = []
+        for turn in range(8):
+            if turn == 4:
+                b.mul_(w)
+            found.append((call(T.arange(2.0)).tolist(), b.requires_grad, b.tolist(), p.tolist()))
+        b.sum().backward()
+        seen.append((found, w.grad.tolist()))
+        if T is genesis:
+            assert call.hits >= 2
+    assert _alike(*seen)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return bool(a == pytest.approx(b, rel=1e-6))
