@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
@@ -13,7 +13,7 @@ from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.nn.utils.parameters import parameters_to_vector
 from genesis.ops.creation import zeros
-from genesis.optim.line_search import strong_wolfe
+from genesis.optim.line_search import computed, strong_wolfe
 from genesis.optim.optimizer import Optimizer
 
 Closure = Callable[[], Any]
@@ -85,68 +85,79 @@ class LBFGS(Optimizer):
             raise
 
     def _iterated(self, group: dict[str, Any], memory: dict[str, Any], evaluate: Closure) -> Any:
-        """Move the parameters until an end is reached; the first loss."""
-        first = evaluate()
-        loss, gradient = float(first), self._gradient()
+        """Move the parameters until an end is reached; the first loss.
+
+        Values that are looked at one after the other are computed together: `computed`.
+        """
+        first, gradient = evaluate(), self._gradient()
         memory.setdefault("func_evals", 0)
         memory.setdefault("n_iter", 0)
         memory["func_evals"] += 1
         evaluations, iterations = 1, 0
-        if _largest(gradient) <= group["tolerance_grad"]:
+        pair = _Pair.since(memory, gradient) if memory["n_iter"] else None
+        loss, steepest, *products = computed(first, _largest(gradient), *(pair.products if pair is not None else ()))
+        if steepest <= group["tolerance_grad"]:
             return first
         while iterations < group["max_iter"]:
             iterations += 1
             memory["n_iter"] += 1
-            direction = self._direction(memory, group, gradient)
+            direction = self._direction(memory, group, gradient, pair, products)
             before, loss_before = gradient, loss
             memory["prev_flat_grad"], memory["prev_loss"] = before, loss_before
             length = min(1.0, 1.0 / float(gradient.abs().sum())) * group["lr"] if memory["n_iter"] == 1 else group["lr"]
-            slope = gradient.dot(direction)
-            if float(slope) > -group["tolerance_change"]:
+            memory["d"], memory["t"] = direction, length  # also where it ends here, as torch's
+            slope, reach = computed(gradient.dot(direction), _largest(direction))
+            if slope > -group["tolerance_change"]:
                 break
             calls = 0
             if group["line_search_fn"] is not None:
                 start = [p.clone() for p in self._params]
 
-                def at(t: float, start: list[Tensor] = start, d: Tensor = direction) -> tuple[float, Tensor]:
+                def at(t: float, start: list[Tensor] = start, d: Tensor = direction) -> tuple[float, Tensor, float]:
                     self._move(t, d)
-                    found = float(evaluate()), self._gradient()
+                    found, gradient = evaluate(), self._gradient()
+                    loss, slope = computed(found, gradient.dot(d))
                     for p, x in zip(self._params, start, strict=True):
                         p.copy_(x)
-                    return found
-                loss, gradient, length, calls = strong_wolfe(at, length, direction, loss, gradient, slope,
+                    return loss, gradient, slope
+                loss, gradient, length, calls = strong_wolfe(at, length, reach, loss, gradient, slope,
                                                               most=group["max_eval"] - evaluations)
                 self._move(length, direction)
+                memory["t"] = length
+                pair = _Pair.since(memory, gradient)
+                steepest, *products = computed(_largest(gradient), *pair.products)
             else:
                 self._move(length, direction)
                 if iterations != group["max_iter"]:
-                    loss, gradient, calls = float(evaluate()), self._gradient(), 1
-            memory["d"], memory["t"] = direction, length
+                    found, gradient, calls = evaluate(), self._gradient(), 1
+                    pair = _Pair.since(memory, gradient)
+                    loss, steepest, *products = computed(found, _largest(gradient), *pair.products)
             evaluations += calls
             memory["func_evals"] += calls
-            if (evaluations >= group["max_eval"] or _largest(gradient) <= group["tolerance_grad"]
-                    or _largest(direction * length) <= group["tolerance_change"]
+            if (evaluations >= group["max_eval"] or steepest <= group["tolerance_grad"]
+                    or reach * length <= group["tolerance_change"]
                     or abs(loss - loss_before) < group["tolerance_change"]):
                 break
         return first
 
     @staticmethod
-    def _direction(memory: dict[str, Any], group: dict[str, Any], gradient: Tensor) -> Tensor:
-        """Where to go: down the gradient at first, then as the pairs of the last steps say."""
-        if memory["n_iter"] == 1:
+    def _direction(memory: dict[str, Any], group: dict[str, Any], gradient: Tensor, pair: _Pair | None,
+                   products: list[float]) -> Tensor:
+        """Where to go: down the gradient at first, then as the pairs of the last steps say, the last of which, with its
+        products, is not among the state's yet."""
+        if pair is None:
             memory.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             return -gradient
-        change, moved = gradient - memory["prev_flat_grad"], memory["d"] * memory["t"]
-        along = float(change.dot(moved))
+        along, square = products
         changes, moves, inverses = memory["old_dirs"], memory["old_stps"], memory["ro"]
         if along > 1e-10:
             if len(changes) == group["history_size"]:
                 for kept in (changes, moves, inverses):
                     kept.pop(0)
-            changes.append(change)
-            moves.append(moved)
+            changes.append(pair.change)
+            moves.append(pair.moved)
             inverses.append(1.0 / along)
-            memory["H_diag"] = along / float(change.dot(change))
+            memory["H_diag"] = along / square
         q, factors = -gradient, [0.0] * len(changes)
         for i in reversed(range(len(changes))):
             factors[i] = moves[i].dot(q) * inverses[i]
@@ -169,5 +180,24 @@ class LBFGS(Optimizer):
             first += p.numel()
 
 
-def _largest(x: Tensor) -> float:
-    return float(x.abs().max())
+class _Pair(NamedTuple):
+    """The last move, and how the gradient changed with it.
+
+    Attributes:
+        change, moved: vectors.
+        products: change · moved, and change · change.
+    """
+
+    change: Tensor
+    moved: Tensor
+    products: tuple[Tensor, Tensor]
+
+    @classmethod
+    def since(cls, memory: dict[str, Any], gradient: Tensor) -> _Pair:
+        """The pair of the move that the state tells of, and the gradient behind it."""
+        change, moved = gradient - memory["prev_flat_grad"], memory["d"] * memory["t"]
+        return cls(change, moved, (change.dot(moved), change.dot(change)))
+
+
+def _largest(x: Tensor) -> Tensor:
+    return x.abs().max()

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.tensor import Tensor
 
-Function = Callable[[float], tuple[float, Tensor]]
-"""The length of a step → the loss there, and the gradient."""
+Function = Callable[[float], tuple[float, Tensor, float]]
+"""The length of a step → the loss there, the gradient, and its product with the direction: the slope."""
+
+
+def computed(*values: Any) -> list[float]:
+    """Tensors of one element, and numbers, as numbers: what is pending of them is computed in one program."""
+    engine.materialize([x for x in values if isinstance(x, Tensor)])
+    return [float(x) for x in values]
 
 
 class _Point(NamedTuple):
@@ -24,6 +31,7 @@ class _Line:
     """The loss along a direction, and Wolfe's conditions on it.
 
     Attributes:
+        function: see `Function`.
         reach: the direction's largest element.
         start: the point at length 0.
         c1, c2: the conditions' factors.
@@ -31,7 +39,6 @@ class _Line:
     """
 
     function: Function
-    direction: Tensor
     reach: float
     start: _Point
     c1: float
@@ -41,8 +48,7 @@ class _Line:
     def at(self, t: float) -> _Point:
         """The point at a length."""
         self.tried += 1
-        loss, gradient = self.function(t)
-        return _Point(t, loss, gradient, float(gradient.dot(self.direction)))
+        return _Point(t, *self.function(t))
 
     def is_high(self, x: _Point) -> bool:
         """Whether the loss has not fallen enough."""
@@ -53,7 +59,7 @@ class _Line:
         return abs(x.slope) <= -self.c2 * self.start.slope
 
 
-def strong_wolfe(function: Function, t: float, direction: Tensor, loss: float, gradient: Tensor, slope: Any,
+def strong_wolfe(function: Function, t: float, reach: float, loss: float, gradient: Tensor, slope: float,
                  c1: float = 1e-4, c2: float = 0.9, tolerance: float = 1e-9,
                  most: int = 25) -> tuple[float, Tensor, float, int]:
     """A length at which the loss has fallen enough, and its slope has.
@@ -61,17 +67,16 @@ def strong_wolfe(function: Function, t: float, direction: Tensor, loss: float, g
     Args:
         function: the loss along the direction.
         t: the first length to try.
-        direction: a vector.
+        reach: the direction's largest element.
         loss, gradient, slope: at length 0.
         c1, c2: the conditions' factors.
-        tolerance: a bracket that is smaller, in the direction's largest element, ends the search.
+        tolerance: a bracket that is smaller, times `reach`, ends the search.
         most: evaluations.
 
     Returns:
         The loss and the gradient there, the length, the number of evaluations.
     """
-    reach = float(direction.abs().max())
-    line = _Line(function, direction, reach, _Point(0.0, loss, gradient, float(slope)), c1, c2)
+    line = _Line(function, reach, _Point(0.0, loss, gradient, slope), c1, c2)
     bracket = _bracket(line, t, most)
     best = bracket[0] if len(bracket) == 1 else _zoomed(line, bracket, tolerance, most)
     return best.loss, best.gradient, best.t, line.tried

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import genesis
+from genesis.engine.state import engine_state
 from tests.sweeping import each_value
 
 FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], list[float]]] = {
@@ -51,3 +52,41 @@ def run(T: Any, function: Callable[[Any, Any], Any], start: list[float], options
 def test_steps_are_torchs(name: str, options: str) -> None:
     ours, theirs = (run(T, *FUNCTIONS[name], OPTIONS[options]) for T in (genesis, torch))
     assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+
+
+def _from_a_flat_place(T: Any) -> list[float]:
+    """A step whose slope is within the tolerance, though the gradient is not; then steps down another function."""
+    w = T.tensor([1.0, -2.0], dtype=T.float64, requires_grad=True)
+    optimizer, slope = T.optim.LBFGS([w], max_iter=3), 1e-5
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (slope * w).sum() + (0 if slope < 1e-3 else w.square().sum())
+        loss.backward()
+        return loss
+    losses = [optimizer.step(closure).item()]
+    slope = 0.5
+    return [*losses, *(optimizer.step(closure).item() for _ in range(3)), *w.tolist()]
+
+
+def test_a_step_behind_one_that_ended_before_it_moved() -> None:
+    assert _from_a_flat_place(genesis) == pytest.approx(_from_a_flat_place(torch), rel=1e-9)
+
+
+def test_an_iteration_reads_what_it_looks_at_together() -> None:
+    """The loss, the steepest element and products with the last move; then the slope and the direction's reach."""
+    w = genesis.tensor([3.0, -4.0, 1.0], requires_grad=True)
+    optimizer = genesis.optim.LBFGS([w], lr=0.1, max_iter=10)
+    calls = 0
+
+    def closure() -> genesis.Tensor:
+        nonlocal calls
+        calls += 1
+        optimizer.zero_grad()
+        loss = (w ** 4 - 3 * w).sum()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    before, calls = engine_state.ran, 0
+    optimizer.step(closure)
+    assert calls == 10 and engine_state.ran - before <= 2 * calls + 2
