@@ -10,7 +10,9 @@ import importlib.util
 import inspect
 import itertools
 import os
+import signal
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Any
@@ -28,6 +30,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Many tests start a program. Where nobody keeps bytecode each compiles Genesis and torch: 4.9 s of a start, not 2.1.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A shell without job control lets what it starts behind it ignore an interrupt, and so would the programs of tests that
+# interrupt them: a loader that ends after two minutes, a run of planted faults that ends at its limit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @cache

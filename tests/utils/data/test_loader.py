@@ -506,9 +506,8 @@ def test_persistent_workers_are_the_same_processes() -> None:
 
 
 PROGRAM = """
-import os, signal, sys, time
+import os, sys, time
 from genesis.utils.data import DataLoader
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts behind it ignore it
 def slow(samples):
     time.sleep(60)
 def told(number):
