@@ -236,6 +236,7 @@ def _stand_ins() -> tuple[Change, ...]:
         *((TritonSemantic, name, function) for name, function in semantic.items()),
         (interpreter, "_get_np_dtype", _dtypes_of_numpy(interpreter._get_np_dtype)),
         (tl.core, "_unwrap_if_constexpr", _unwrapping(tl.core._unwrap_if_constexpr)),
+        (tl.dtype, "__eq__", _equality(tl.dtype.__eq__)),
         (interpreter, "_patch_attr", patch_attr))
 
 
@@ -252,11 +253,32 @@ def _dtypes_of_numpy(dtype_of: Callable[[language.dtype], np.dtype]) -> Callable
 
 
 def _unwrapping(unwrap: Callable[[object], object]) -> Callable[[object], object]:
-    """The language's values of constants, which it asks of each operand. Most are tensors, which it knows last."""
+    """The language's values of constants, which it asks of each operand. Most are tensors, numbers and dtypes, which it
+    knows last: a class that is neither a constant's nor a sequence's is remembered."""
     import triton.language as tl
+    plain: set[type] = set()
 
     def call(value: object) -> object:
-        return value if value.__class__ is tl.tensor else unwrap(value)
+        kind = value.__class__
+        if kind in plain:
+            return value
+        if not issubclass(kind, (tl.constexpr, tl.tuple, list, tuple)):
+            plain.add(kind)
+        return unwrap(value)
+    return call
+
+
+def _equality(equal: Callable[[object, object], bool]) -> Callable[[language.dtype, object], bool]:
+    """Whether two dtypes are equal, which each conversion asks several times: nearly always of one object, or of two
+    scalar ones."""
+    import triton.language as tl
+
+    def call(dtype: language.dtype, other: object) -> bool:
+        if dtype is other:
+            return True
+        if other.__class__ is tl.dtype:
+            return dtype.name == other.name  # type: ignore[attr-defined, no-any-return]
+        return equal(dtype, other)
     return call
 
 
