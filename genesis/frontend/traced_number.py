@@ -91,12 +91,23 @@ class NumberTrace(Context):
         """What a traced number is as a size; None for anything else."""
         if type(x) is not TracedNumber:
             return None
-        if x.size is None and self._takes_positions and x.trace is self and self.running and (
-                x.value.__class__ is int and x.value >= 0 and _is_quick(x)):
-            name = f"p{len(self.positions)}"
-            self.positions[name] = x
-            x.size = self.sizes.add_symbol(name, x.value + LEAST) - LEAST
+        if x.size is None and self._takes_positions and x.trace is self and self.running:
+            x.size = self._as_position(x)
         return x.size
+
+    def _as_position(self, x: TracedNumber) -> Any:
+        """A number as a size: what is computed of others from theirs, so that `x[at:at + 1]` has one row for each `at`;
+        any other gets a symbol. None for what is no position."""
+        if x.value.__class__ is not int or x.value < 0 or not _is_quick(x):
+            return None
+        operation, *operands = x.formula
+        if operands:
+            sizes = [self.size_of(y) if type(y) is TracedNumber else y for y in operands]
+            if all(isinstance(size, SymInt) or size.__class__ is int for size in sizes):
+                return OPERATIONS[operation](*sizes)
+        name = f"p{len(self.positions)}"
+        self.positions[name] = x
+        return self.sizes.add_symbol(name, x.value + LEAST) - LEAST
 
     def with_positions(self, values: Values) -> dict[str, Any] | None:
         """The symbols of a call, those of positions too; None where one is no int there."""

@@ -50,6 +50,22 @@ class Grown(Ring):
         return (self.rows[:self.at] * x).sum(1)
 
 
+class Attending(Ring):
+    """A cache of keys as language models have it: a slice of as many rows as come is written, all rows so far are read."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__(device)
+        self.register_buffer("values", genesis.zeros(1, 2, ROWS, 3, device=device))
+
+    def forward(self, x: Any) -> Any:
+        self.at %= ROWS
+        rows = x.expand(1, 2, 1, 3)
+        self.values[:, :, self.at:self.at + rows.shape[2]] = rows * 2
+        self.at += 1
+        kept = self.values[:, :, :self.at]
+        return F.scaled_dot_product_attention(rows, kept, kept)
+
+
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The CPU, and a pretended GPU."""
@@ -60,7 +76,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield "cuda"
 
 
-@pytest.mark.parametrize("kind", [Ring, Narrowed, Grown])
+@pytest.mark.parametrize("kind", [Ring, Narrowed, Grown, Attending])
 def test_a_cache_that_is_written_at_a_position_replays(kind: type[Ring], device: str) -> None:
     plain, cached = kind(device), kind(device)
     compiled = genesis.compile(cached)
