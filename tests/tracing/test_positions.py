@@ -51,7 +51,7 @@ class Grown(Ring):
 
 
 class Attending(Ring):
-    """A cache of keys as language models have it: a slice of as many rows as come is written, all rows so far are read."""
+    """A cache of keys as language models have it: as many rows as come are written, all rows so far are read."""
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__(device)
