@@ -11,7 +11,8 @@ nothing.
 
 With the word `recompile` it says of each plan that the script made whether it was compiled, and if another plan of the
 same program was there, which of that one's sizes or guards kept it from serving: sizes that are compiled alike are
-listed as ranges. Scripts run where they say; on the CPU no plan has kernels, and each size has a plan of its own.
+listed as ranges. Scripts run where they say; on the CPU no plan has kernels, and a plan is
+filled in for all sizes but a program's first two.
 
     genesis why recompile train.py
 """
@@ -83,10 +84,20 @@ def _recompile(arguments: argparse.Namespace) -> int:
         if plan.fixed_sizes is not None:
             print(f"    its sizes stay numbers: {plan.fixed_sizes}")
         elif not plan.backend.keeps_plans:
-            print(f"    {plan.backend.name} has a plan for each size, and no kernels to compile")
+            print(f"    {_without_kernels(plan)}")
         for line in plan.recompilation.lines() if plan.recompilation is not None else ():
             print(f"    {line}")
     return status
+
+
+def _without_kernels(plan: Any) -> str:
+    """What is to be said of a plan of a backend that compiles no kernels."""
+    name = plan.backend.name
+    if not plan.backend.any_size:
+        return f"{name} has a plan for each size, and no kernels to compile"
+    if plan.origin == "other size":
+        return "filled in from the plan that its program's second size has made"
+    return f"{name} has no kernels to compile; a program's second size makes the plan that others are filled in from"
 
 
 def _asked(found: Program, op: str | None) -> tuple[Asked, list[str]]:

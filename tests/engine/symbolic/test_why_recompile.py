@@ -34,12 +34,17 @@ def test_the_command_names_classes_and_what_kernels_name(tmp_path: Path, capsys:
     assert "other size in" in text and "n0 = 4 (axis 0 of input 0), n1 = 100 (axis 1 of input 0)" in text
 
 
-def test_on_the_cpu_each_size_has_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_the_cpu_a_plan_is_filled_in_from_the_third_size_on(tmp_path: Path,
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "train.py"
-    script.write_text("import genesis\nprint((genesis.ones(7, 3) * 2).sum(1).tolist())")
+    script.write_text("import genesis\nfor n in (7, 9, 12, 40):\n    print((genesis.ones(n, 3) * 2).sum(1).tolist())")
     engine.reset()
     assert main(["why", "recompile", str(script)]) == 0
-    assert "cpu has a plan for each size" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert [line.split()[5] for line in text.splitlines() if line.startswith("# plan")] == [
+        "compiled", "compiled", "other", "other"]
+    assert text.count("cpu has no kernels to compile; a program's second size") == 2
+    assert text.count("filled in from the plan that its program's second size has made") == 2
 
 
 def test_other_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
