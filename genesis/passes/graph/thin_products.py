@@ -163,14 +163,18 @@ def _sums_joined(graph: Graph) -> Graph:
     inside = {x for node in graph.nodes if node.op is add for x in node.inputs
               if x.op is add and users[x] == 1 and x.type == node.type}
     at = {node: position for position, node in enumerate(graph.nodes)}
+    beside = {frozenset(node.inputs): node.inputs for node in graph.nodes if node.op is concat and node["axis"] == 1}
     sums: dict[Node, tuple[list[Node], list[Node]]] = {}
     for node in graph.nodes:
         if node.op is add and node not in inside and node.type.dtype in (float16, bfloat16):
             terms = _terms(node, inside)
             products = [(x, _product_of(x).inputs[0].type.shape[1]) for x in terms if _is_thin_term(x, node, users)]
             for group in _of_at_most(products)[:1]:
-                sums[node] = [x for x in terms if x not in group], sorted(
-                    map(_product_of, group), key=lambda x: at[x.inputs[0]])
+                found = sorted(map(_product_of, group), key=lambda x: at[x.inputs[0]])
+                lying = beside.get(frozenset(x.inputs[0] for x in found), ())  # as another product reads them together
+                if len(lying) == len(found):
+                    found.sort(key=lambda x: lying.index(x.inputs[0]))
+                sums[node] = [x for x in terms if x not in group], found
     if not sums:
         return graph
     replaced: dict[Node, Node] = {}

@@ -70,6 +70,15 @@ def test_sums_over_few_terms() -> None:
     assert depths == [10, 32], "the product over many terms is as it was"
 
 
+def test_a_backward_puts_gradients_together_once() -> None:
+    """The product with the input and the sum read them in one order, whichever came first in each."""
+    x, a, b, p, q = inputs((ROWS, DEPTH), (ROWS, 4), (ROWS, 6), (4, DEPTH), (6, DEPTH), dtype=bfloat16)
+    graph = joined((x, a, b, p, q), matmul(swap_last(b), x), matmul(swap_last(a), x),
+                   pointwise.add(matmul(a, p), matmul(b, q)))
+    beside = {node for node in graph.nodes if node.op is movement.concat and {a, b} == set(node.inputs)}
+    assert len(beside) == 1
+
+
 def test_terms_that_others_read_are_left() -> None:
     a, b, c, d = inputs((ROWS, 4), (4, DEPTH), (ROWS, 6), (6, DEPTH), dtype=bfloat16)
     graph = Graph((a, b, c, d), (pointwise.add(matmul(a, b), matmul(c, d)), matmul(c, d)))
