@@ -36,13 +36,16 @@ VIEWS: Final = (permute, reshape)
 def scale_products(graph: Graph) -> Graph:
     """The graph with numbers that multiply matrices behind the products that read these; the graph itself if there are
     none."""
+    found = {node: factor for node in graph.nodes if (factor := _factor_of(node)) is not None}
+    if not found:
+        return graph
     users: dict[Node, list[Node]] = defaultdict(list)
     for node in graph.nodes:
         for x in dict.fromkeys(node.inputs):
             users[x].append(node)
     kept = set(graph.roots)
-    factors = {node: factor for node in graph.nodes if (factor := _factor_of(node)) is not None
-               and _feeds_small_products(node, hint(node.type.numel), users, kept)}
+    factors = {node: factor for node, factor in found.items()
+               if _feeds_small_products(node, hint(node.type.numel), users, kept)}
     if not factors:
         return graph
     replaced: dict[Node, Node] = {}

@@ -96,6 +96,8 @@ def _groups(graph: Graph) -> list[tuple[Node, ...]]:
         elif _is_thin(rows) and not _is_thin(columns) and hint(depth * columns) >= FEWEST_ELEMENTS:
             by_matrix[node.inputs[1], False].append(node)
     shared = {key: nodes for key, nodes in by_matrix.items() if len(nodes) > 1}
+    if not shared:
+        return []
     before = _how_many_before(graph, {node for nodes in shared.values() for node in nodes})
     found: list[tuple[Node, ...]] = []
     for (_, on_the_right), nodes in shared.items():
@@ -158,6 +160,8 @@ def _beside(matrices: Sequence[Node], axis: int) -> Node:
 # Sums
 
 def _sums_joined(graph: Graph) -> Graph:
+    if not any(_is_product(node) and _is_thin(node.inputs[0].type.shape[1]) for node in graph.nodes):
+        return graph
     users = Counter(x for node in graph.nodes for x in node.inputs)
     users.update(graph.roots)
     inside = {x for node in graph.nodes if node.op is add for x in node.inputs
