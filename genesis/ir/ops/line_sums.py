@@ -13,6 +13,7 @@ from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import pad, permute, reshape, take_range
 from genesis.ir.ops.pointwise import cast, full_like, maximum, minimum
+from genesis.ir.ops.row_number import in_range
 from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
 from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_segments
 from genesis.ir.sym_int import hint, most
@@ -22,9 +23,23 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 
-LONGEST: Final = 1 << 17
+LONGEST: Final = {False: 1 << 14, True: 1 << 17}
 """Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 17 to
-30 µs: a program takes 2048 of a line in some 1.4 µs (reckoned), and positions of few lines are shared out."""
+30 µs: by whether several warps take a line, for which few lines are cut into parts. A warp by itself takes 128 in some
+0.4 µs."""
+
+SEVERAL_WARPS: Final = 384
+"""Positions of a line above which several warps take it: one has three turns for so many."""
+
+MANY_SUMS: Final = 1024
+"""Sums of a line from which on several warps take it also if its positions are few, which are more than one warp takes
+at once: it takes one warp longer to begin and to end them (H200: 9000 lines of 1024 sums and 256 positions 34 µs)."""
+
+LEAST_TAKEN: Final = 512
+"""Positions that several warps must have room to take at once, to be faster than one."""
+
+MOST_TAKEN: Final = 2048
+"""Maximum positions that several warps take at once, in some 1.4 µs (reckoned) if four of them seldom meet in a sum."""
 
 MOST_SUMS: Final = 1 << 17
 """Maximum sums of a line that is added up in shared memory: up to eight programs have room for them."""
@@ -50,10 +65,24 @@ def _lines(base: Node, index: Node, source: Node) -> Node:
     return reshape(found, shape=shape)
 
 
-def faster_by_block(lines: int, count: int, inner: int) -> bool:
+def taken_at_once(rows: int, count: int) -> int:
+    """Positions of a line that several warps take at once: no more than twice its sums, as those that meet in one take
+    turns of the whole program. 0 where one warp is as fast.
+
+    >>> taken_at_once(5000, 5000), taken_at_once(300, 5000), taken_at_once(10, 5000), taken_at_once(300, 300)
+    (2048, 1024, 0, 0)
+    """
+    rows, count = hint(rows), hint(count)
+    if rows >= MANY_SUMS and 128 < count <= SEVERAL_WARPS:
+        return LEAST_TAKEN
+    taken = min(1 << max(count - 1, 1).bit_length(), 1 << max(2 * rows - 1, 1).bit_length(), MOST_TAKEN)
+    return taken if count > SEVERAL_WARPS and taken >= LEAST_TAKEN else 0
+
+
+def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
     """Whether elements of lines of so many columns are rather added by blocks of all positions than line by line."""
     from genesis.ir.ops.block_rows import block_of
-    return most(count) > LONGEST and bool(block_of(lines * count * inner))
+    return most(count) > LONGEST[taken_at_once(rows, count) > 0] and bool(block_of(lines * count * inner))
 
 
 def _by_block(base: Node, index: Node, source: Node) -> Node | None:
@@ -101,8 +130,8 @@ def _lines_summed(base: Node, index: Node, source: Node) -> Node:
 
     The base is not moved but added to what comes back, unless sums have more bits than its elements.
     """
-    lines = base.type.shape[0]
-    if faster_by_block(lines, index.type.shape[1], prod(index.type.shape[2:])):
+    lines, rows = base.type.shape[:2]
+    if faster_by_block(lines, rows, index.type.shape[1], prod(index.type.shape[2:])):
         found = _by_block(base, index, source)
         if found is not None:
             return found
@@ -155,29 +184,34 @@ SUMS_AT_ONCE: Final = 16384
 PROGRAMS: Final = 264
 """Programs of long lines that an H200 runs at once: with fewer a line's positions are shared out."""
 
-POSITION_US: Final = 1.4 / 2048
-"""Microseconds that a program takes for a position of its line (reckoned)."""
+TURN_US: Final = 1.7
+"""Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
+
+MOST_PARTS: Final = 24
+"""Maximum parts of a line, whose sums one expression adds up."""
 
 LAUNCH_US: Final = 2.4
 """Microseconds of the launch that adds partial sums up."""
 
-SUM_US: Final = 8 / 3e6
-"""Microseconds to write a partial sum and to read it: four bytes each, at 3 TB/s."""
+SUM_US: Final = 8 / 4e6
+"""Microseconds to write a partial sum and to read it: four bytes each, at 4 TB/s, as they stay in the cache."""
 
 
 def parts_of_lines(lines: int, rows: int, count: int) -> int:
     """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
 
     >>> parts_of_lines(1, 100_000, 100_000), parts_of_lines(16, 16_500, 16_500), parts_of_lines(3000, 1100, 1100)
-    (16, 4, 1)
+    (17, 5, 1)
     """
-    programs, parts = lines * -(-rows // SUMS_AT_ONCE), 1
-    while 2 * parts * programs <= PROGRAMS:
-        saved, more = count / (2 * parts) * POSITION_US, parts * lines * rows * SUM_US
-        if saved <= more + (LAUNCH_US if parts == 1 else 0):
-            break
-        parts *= 2
-    return parts
+    programs, taken = lines * -(-rows // SUMS_AT_ONCE), taken_at_once(rows, count)
+    whole = -(-count // taken) if taken else 1
+    best, least = 1, whole * TURN_US
+    for turns in range(1, whole):
+        parts = -(-count // (turns * taken))
+        us = turns * TURN_US + parts * lines * rows * SUM_US + LAUNCH_US
+        if programs * parts <= PROGRAMS and parts <= MOST_PARTS and us < least:
+            best, least = parts, us
+    return best
 
 
 def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
@@ -189,9 +223,11 @@ def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
     if parts == 1:
         return lines_summed(base, index, source)
     total = base.type.dtype if base.type.dtype.itemsize >= 4 else float32
-    length = -(-count // parts)
-    index, source = (reshape(_filled(x, length * parts - count, nothing), shape=(lines * parts, length))
-                     for x, nothing in ((index, -1), (cast(source, dtype=total), 0)))
+    source, length = cast(source, dtype=total), -(-count // parts)
+    if count % parts:  # the last parts have positions more that add nothing
+        more = (0, length * parts - count)
+        index, source = _filled(index, more), pad(source, low=(0, 0), high=more, value=0)
+    index, source = (reshape(x, shape=(lines * parts, length)) for x in (index, source))
     found = lines_summed(full((lines * parts, rows), 0, total, base.type.device), index, source)
     found = reshape(found, shape=(lines, parts, rows))
     summed = cast(base, dtype=total)
@@ -200,6 +236,16 @@ def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
     return cast(summed, dtype=base.type.dtype)
 
 
-def _filled(x: Node, more: int, value: int) -> Node:
-    """Lines with so many more positions, which add nothing."""
-    return x if more.__class__ is int and more == 0 else pad(x, low=(0, 0), high=(0, more), value=value)
+def _filled(index: Node, more: tuple[int, int]) -> Node:
+    """An index with so many positions more, at which 0 is added. Its check stays the last of what makes it: who adds
+    takes that out of the loop, and so does not wait for what is loaded ahead."""
+    moves, checked = [], index
+    while checked.op.kind == "movement" and len(checked.inputs) == 1:
+        moves.append(checked)
+        checked = checked.inputs[0]
+    if checked.op is not in_range:
+        return pad(index, low=(0, 0), high=more, value=-1)
+    found = checked.inputs[0]
+    for move in reversed(moves):
+        found = move.op(found, **move.attributes)
+    return in_range(pad(found, low=(0, 0), high=more, value=0), **checked.attributes)

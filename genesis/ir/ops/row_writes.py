@@ -11,7 +11,7 @@ from genesis.config import config
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.line_sums import LONGEST, MOST_SUMS, summed_in_parts
+from genesis.ir.ops.line_sums import LONGEST, MOST_SUMS, summed_in_parts, taken_at_once
 from genesis.ir.ops.movement import expand, permute, reshape
 from genesis.ir.ops.pointwise import eq, where_
 from genesis.ir.ops.samples import ANY, NUMERIC, case, cases, forward_only, integers, reals
@@ -86,9 +86,9 @@ that each position's are neighbours."""
 FEWEST_LINES: Final = 16
 """Minimum outer sizes for which narrow rows are moved together."""
 
-SHORT_LINE: Final = 1 << 14
-"""Maximum positions where single elements of many lines are added up line by line as they lie: a line's program takes
-some 1.4 µs for 2048."""
+SHORT_LINE: Final = {(False, False): 0, (False, True): 1024, (True, False): LONGEST[True], (True, True): 1 << 14}
+"""Maximum positions where single elements are added up line by line as they lie: by whether several warps take a line,
+2048 in some 1.4 µs, or one, 128 in 0.4, and whether lines are many. Few are cut into parts."""
 
 WRITTEN_ANEW: Final = 48 << 20
 """Bytes of a table up to which all of it is written where a sixteenth of its rows may be hit: to read and to write it
@@ -107,8 +107,8 @@ def _rows_summed(base: Node, index: Node, source: Node) -> Node:
         return rows_added(base, source, index)
     (outer, rows, inner), count = base.type.shape, index.type.numel
     many = most(outer) >= FEWEST_LINES
-    if inner.__class__ is int and inner == 1 and most(rows) <= MOST_SUMS and most(count) <= (
-            SHORT_LINE if many else LONGEST):
+    if inner.__class__ is int and inner == 1 and most(rows) <= MOST_SUMS and (
+            most(count) <= SHORT_LINE[taken_at_once(rows, count) > 0, many]):
         lines = (outer, count)
         at = expand(reshape(index, shape=(1, count)), shape=lines)
         return reshape(summed_in_parts(reshaped(base, (outer, rows)), at, reshape(source, shape=lines)),

@@ -74,7 +74,13 @@ class LoadedSteps:
 
     @cached_property
     def overlapping(self) -> bool:
-        """Whether two steps with much to do need not wait for each other, as a sort of an index and a look-up."""
+        """Whether two steps with much to do need not wait for each other, as a look-up and its gradient.
+
+        Not where programs hand parts over to each other: beside others they took longer (H200: 100,000 tokens of 32
+        bfloat16 with their gradient 30.0 µs as a graph, 25.3 one after another).
+        """
+        if self.exchanges:
+            return False
         large = [isinstance(step, Launch) and _nbytes(step) >= OVERLAPPED for step in self.steps]
         earlier: list[int] = []  # for each step the set of steps that are done before it, as bits
         for number, after in enumerate(self.after):

@@ -78,11 +78,12 @@ def test_few_steps_are_started_one_by_one(host_driver, monkeypatch):
         assert {name: found.get(name) for name in wanted} == wanted, found
 
 
-@pytest.mark.parametrize(("needed", "nbytes", "graph"),
-                         [(False, 2408, True), (False, 2409, False), (True, 2408, False)])
+@pytest.mark.parametrize(("needed", "exchanges", "nbytes", "graph"), [
+    (False, False, 2408, True), (False, False, 2409, False), (True, False, 2408, False), (False, True, 2408, False)])
 def test_few_steps_that_may_run_at_once_are_a_graph_if_they_have_much_to_do(
-        host_driver, monkeypatch, needed, nbytes, graph):
-    """On a stream the second waits for all of the first. Each moves three vectors of 800 bytes and a number."""
+        host_driver, monkeypatch, needed, exchanges, nbytes, graph):
+    """On a stream the second waits for all of the first. Each moves three vectors of 800 bytes and a number. Programs
+    that hand parts over to each other do so longer beside another kernel."""
     monkeypatch.setattr(executor_cuda, "STEPS_WITHOUT_GRAPH", 4)
     monkeypatch.setattr(bound_plan, "OVERLAPPED", nbytes)
     plan = two_step_plan()
@@ -91,6 +92,7 @@ def test_few_steps_that_may_run_at_once_are_a_graph_if_they_have_much_to_do(
                  scaled_add(place("input", 1), place("input", 0), place("output", 1), 1))
         plan = replace(plan, steps=tuple(replace(step, writes=step.args[3:4]) for step in steps))
     executor = CudaExecutor(plan)
+    executor._steps.exchanges = exchanges
     run = partial(executor.run, [memory_of(X), memory_of(Y)], [2, 3])
     found = calls_of(host_driver, lambda: [run() for _ in range(3)])
     assert found.get("launch_graph", 0) == (2 if graph else 0)

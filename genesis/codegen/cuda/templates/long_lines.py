@@ -28,7 +28,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import faster_by_block
+from genesis.ir.ops.line_sums import MOST_TAKEN, faster_by_block, taken_at_once
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
@@ -48,19 +48,13 @@ MOST_TURNS: Final = 128
 MOST_SHARES: Final = 8
 """Maximum programs that share a line's sums: each looks at all of its positions."""
 
-SEVERAL_WARPS: Final = 384
-"""Positions of a line above which several warps take it: one has three turns for so many."""
-
-MOST_WARPS: Final = 16
-"""Warps of a program, of which two are on a multiprocessor with 64 registers a thread. A barrier, of which each turn
-has some six, takes longer with more."""
-
 SUMS_BYTES: Final = 64 << 10
 """Bytes of shared memory for a program's sums: with the slots two programs are on a Hopper's multiprocessor, and one
 on those of GPUs that have 99 KB."""
 
 REGISTERS: Final = 64
-"""Maximum registers of a thread, with which two programs of 16 warps are on a multiprocessor."""
+"""Maximum registers of a thread, with which two programs of 16 warps are on a multiprocessor. More warps take longer to
+meet at a barrier, of which each turn has some six."""
 
 DECLARED: Final = 40 << 10
 """Bytes of shared memory up to which a kernel declares its words; what Triton wants beside has to fit, too."""
@@ -68,13 +62,12 @@ DECLARED: Final = 40 << 10
 SUMS_OF_A_WARP: Final = 1024
 """Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
 
+SLOTS_EACH: Final = 2
+"""Slots for each position that is taken at once: with one the positions of two sums met more often, and took turns for
+nothing (H200: 3.1 µs a turn of 2048, three of which share a line)."""
+
 WIDE: Final = 4
 """Sums that a thread reads or writes at a time, where they begin and end: 16 bytes of float32."""
-
-
-def takes_several_warps(count: int) -> bool:
-    """Is a line of so many positions for programs of several warps?"""
-    return most(count) > SEVERAL_WARPS
 
 
 def _share(rows: int, size: int) -> int:
@@ -92,10 +85,10 @@ def sums_fit(lines: int, rows: int, count: int, inner: int, dtype: DType) -> boo
     """
     if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > FARTHEST:
         return False
-    if faster_by_block(lines, count, inner):
+    if faster_by_block(lines, rows, count, inner):
         return False
     size = sum_kind(dtype)[2]
-    if inner.__class__ is int and inner == 1 and takes_several_warps(count):
+    if inner.__class__ is int and inner == 1 and taken_at_once(rows, count):
         return most(rows) <= MOST_SHARES * _share(rows, size)
     if not (inner.__class__ is int and inner == 1):
         lanes = lanes_of(rows, count, inner, size)
@@ -106,8 +99,8 @@ def sums_fit(lines: int, rows: int, count: int, inner: int, dtype: DType) -> boo
 
 def emit_line_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a lines_summed."""
-    lines = node.type.ndim == 2
-    return (_LongLines if lines and takes_several_warps(node.inputs[1].shape[1]) else LineSums)(group, node).source()
+    several = node.type.ndim == 2 and taken_at_once(node.shape[1], node.inputs[1].shape[1])
+    return (_LongLines if several else LineSums)(group, node).source()
 
 
 class _LongLines(LineSums):
@@ -119,16 +112,16 @@ class _LongLines(LineSums):
 
     def __init__(self, group: Group, node: Node):
         super().__init__(group, node)
-        count = power_of_two(self.rows.length)
+        taken = taken_at_once(self.length, self.rows.length)
         self.share, self.lines, self.beside, self.turns = _share(self.length, self.size), 1, 1, 1
-        self.warps = min(max(count // (32 * LOADS), power_of_two(self.share) // SUMS_OF_A_WARP, 1), MOST_WARPS)
+        self.warps = max(taken, min(power_of_two(self.share) // SUMS_OF_A_WARP * 32 * LOADS, MOST_TAKEN)) // 32 // LOADS
         self.lanes = 32 * self.warps
         self.shares = 1 if most(self.length) <= self.share else -(-self.length // self.share)
         self.stride = self.sums = self.share
-        self.rounds = min(-(-count // self.lanes), LOADS)
+        self.rounds = min(-(-power_of_two(self.rows.length) // self.lanes), LOADS)
         self.loops = most(self.rows.length) > self.rounds * self.lanes
         self.blocks = self.rows.rows
-        self.slots = min(power_of_two(self.sums), power_of_two(self.rounds) * self.lanes)
+        self.slots = min(power_of_two(self.sums), SLOTS_EACH * power_of_two(self.rounds) * self.lanes)
 
     def source(self) -> KernelSource:
         """The finished kernel."""
