@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from genesis.frontend.engine_protocol import engine
@@ -69,6 +69,38 @@ def _part_copied(tensor: Any) -> Any:
     size = tensor.spec.dtype.itemsize
     return np.ndarray(tensor.spec.shape, tensor.spec.dtype.numpy, engine.memory_of(tensor).bytes,
                       tensor.storage_offset() * size, [stride * size for stride in tensor.strides]).copy()
+
+
+def host_rows(tensors: Sequence[Any]) -> Any:
+    """The elements of tensors of one type that lie whole in one memory, one behind the other, as a new numpy array with
+    an axis more in front; None where they do not: `host_copy` of each takes five times as long.
+
+    >>> import genesis
+    >>> x = genesis.tensor([[1, 2], [3, 4], [5, 6]])
+    >>> host_rows([x[2], x[0]])
+    array([[5, 6],
+           [1, 2]])
+    """
+    return _reading(_host_rows, tensors)
+
+
+def _host_rows(tensors: Sequence[Any]) -> Any:
+    import numpy as np
+    first = tensors[0]
+    storage, spec, size = first.storage, first.spec, first.spec.numel
+    if not first.is_cpu or not size or not storage.settled or spec.dtype is not storage.type.dtype:
+        return None
+    starts = []
+    for x in tensors:
+        if x.storage is not storage or x.spec is not spec or not is_row_major(spec, x.part):
+            return None
+        start, rest = divmod(x.storage_offset(), size)
+        if rest:
+            return None
+        starts.append(start)
+    rows = storage.type.numel // size
+    whole = np.ndarray((rows, size), spec.dtype.numpy, engine.memory_of(first).bytes)
+    return whole.take(starts, axis=0).reshape(len(starts), *spec.shape)
 
 
 def export_numpy(tensor: Any) -> Any:

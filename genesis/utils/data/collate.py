@@ -11,7 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.default_dtypes import get_default_dtype
-from genesis.frontend.host_values import host_copy
+from genesis.frontend.host_values import host_copy, host_rows
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import dtype_of_numpy, promote_types
 from genesis.ops.creation import as_tensor, dtype_of_nested
@@ -66,7 +66,8 @@ def stacked(batch: Sequence[Any], learnt: bool = False) -> Any:
                                 f"{type(sample).__name__}")
         if learnt and any(tensor.requires_grad for tensor in batch):
             return stack(list(batch))
-        return _stack([_elements(tensor) for tensor in batch])
+        rows = host_rows(batch) if all(isinstance(tensor, Tensor) for tensor in batch) else None
+        return rows if rows is not None else _stack([_elements(tensor) for tensor in batch])
     if isinstance(first, np.ndarray):
         if first.dtype.kind in "SUO":
             raise TypeError(f"default_collate: cannot stack arrays of dtype {first.dtype}")
