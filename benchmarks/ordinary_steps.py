@@ -1,16 +1,24 @@
 """Training steps of ordinary models at the sizes that people train them with on a CPU, beside eager torch.
 
     python benchmarks/ordinary_steps.py [--only unet,mobilenet] [--rounds 6] [--out]
+    python benchmarks/ordinary_steps.py --first [--only experts] [--out]
 
 Milliseconds of processor time a step (zero_grad, forward, loss, backward, step, the loss read), the least of several,
 libraries in turn, one thread. Columns behind are ratios to torch, above 1 faster: undecorated, and with the step
-compiled. `benchmarks/programs.py` times the tests' programs, whose sizes are so small that most of a step is Python.
+compiled. With `--first` instead: seconds of the first step, and of the first twenty together, each way in a process of
+its own whose cache of plans is empty; imports are not counted. `benchmarks/programs.py` times the tests' programs,
+whose sizes are so small that most of a step is Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from statistics import geometric_mean
 from time import process_time
 from typing import Any
@@ -245,14 +253,62 @@ def least(name: str, rounds: int) -> dict[str, float]:
     return found
 
 
+WAYS = ("torch", "undecorated", "compiled")
+FIRST_STEPS = 20
+FIRST_BAR, TOTAL_BAR = 1.0, 1.5
+"""Seconds that a first step may take beyond torch's, and how many times torch's the first twenty may take."""
+
+
+def first_steps(name: str, way: str) -> tuple[float, float]:
+    """Processor seconds of this process's first step, and of the first twenty together."""
+    step = step_of(torch if way == "torch" else genesis, name, way == "compiled")
+    start = process_time()
+    step().item()
+    first = process_time() - start
+    for _ in range(FIRST_STEPS - 1):
+        step().item()
+    return first, process_time() - start
+
+
+def from_nothing(name: str, way: str) -> tuple[float, float]:
+    """`first_steps` in a new process whose cache is empty."""
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run([sys.executable, __file__, "--alone", way, "--only", name], text=True, check=True,
+                              capture_output=True, env={**os.environ, "GENESIS_CACHE_DIR": cache})
+    first, total = map(float, done.stdout.split()[-2:])
+    return first, total
+
+
+def time_first_steps(names: list[str], out: Path | None) -> None:
+    """Time the first steps of each model in each way, print them beside torch's, and write them."""
+    rows = {}
+    print(f"{'':14}" + "".join(f"{way:>12}{f'of {FIRST_STEPS}':>8}" for way in WAYS) + "  (seconds)")
+    for name in names:
+        row = rows[name] = {way: from_nothing(name, way) for way in WAYS}
+        missed = [way for way in WAYS[1:] if row[way][0] > row["torch"][0] + FIRST_BAR
+                  or row[way][1] > row["torch"][1] * TOTAL_BAR]
+        print(f"{name:14}" + "".join(f"{row[way][0]:12.2f}{row[way][1]:8.2f}" for way in WAYS)
+              + (f"  below the bar: {', '.join(missed)}" if missed else ""), flush=True)
+    if out:
+        record.write(out, "ordinary_first_steps", bars={"first_s": FIRST_BAR, "total": TOTAL_BAR}, rows=rows)
+
+
 def main() -> None:
     """Time all and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="models, by their names and commas")
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--first", action="store_true", help="the first steps, from an empty cache")
+    parser.add_argument("--alone", choices=WAYS, help=argparse.SUPPRESS)
     record.add_out(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.alone:
+        print(*first_steps(args.only, args.alone))
+        return
+    if args.first:
+        time_first_steps([name for name in MODELS if not args.only or name in args.only.split(",")], args.out)
+        return
     rows = {}
     print(f"{'':14}{'torch ms':>10}{'undecorated':>13}{'compiled':>10}")
     for name in MODELS:
