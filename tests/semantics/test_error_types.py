@@ -34,6 +34,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "~ of floats": (lambda T: ~T.ones(2), "integer and Boolean"),
     "a tensor of None": (lambda T: T.tensor([None]), "infer|not all numbers"),
     "a tensor of rows of two lengths": (lambda T: T.tensor([[1, 2], [3]]), "length|inhomogeneous"),
+    "a product of booleans": (
+        lambda T: T.ones(2, 2, dtype=T.bool) @ T.ones(2, 2, dtype=T.bool), "not implemented for"),
+    "a layer of booleans": (lambda T: T.nn.functional.linear(
+        T.ones(2, 2, dtype=T.bool), T.ones(2, 2, dtype=T.bool)), "not implemented for"),
     "outer of a matrix": (lambda T: T.outer(T.ones(2, 2), T.ones(2)), "1-D"),
     "outer by a matrix": (lambda T: T.ones(2).outer(T.ones(2, 2)), "1-D"),
     "a class beyond": (lambda T: T.nn.functional.one_hot(T.tensor([5]), 3).tolist(), ""),

@@ -13,7 +13,7 @@ from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
 from genesis.ir.ops.splits import accumulated, split_start
-from genesis.ir.types import TensorType, tensor_type
+from genesis.ir.types import TensorType, bool_, tensor_type
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -32,7 +32,15 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
         raise RuntimeError(f"dtypes {a.dtype!r} and {b.dtype!r} differ")
     if a.device is not b.device:
         raise RuntimeError(f"operands are on two devices, {a.device} and {b.device}")
+    _refuse_booleans(a)
     return a.with_shape((*a.shape[:-1], b.shape[-1]))
+
+
+def _refuse_booleans(kind: TensorType) -> None:
+    """No backend multiplies matrices of booleans: said where the op is recorded."""
+    if kind.dtype is bool_:
+        raise NotImplementedError("matrix products are not implemented for booleans: cast them, as with .float() or "
+                                  ".int()")
 
 
 matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4, autocast="low", opaque=Opaque("matmul", views=(0, 1)),
@@ -88,6 +96,7 @@ def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = No
         raise RuntimeError(f"dtypes of input {x.dtype!r} and parameters {weight.dtype!r} differ")
     if len({t.device for t in (x, weight, bias) if t is not None}) > 1:
         raise RuntimeError(f"operands are on two devices, {x.device} and {weight.device}")
+    _refuse_booleans(x)
     return tensor_type((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
 
 
