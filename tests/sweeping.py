@@ -58,14 +58,15 @@ def _fitting(names: Sequence[str], patterns: Sequence[str]) -> Iterator[str]:
 def show_each_value(cases: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Few cases in which each value of each parameter is: always the one that shows most values that none before did.
 
-    Values are told apart as objects: a list of parameters has the same ones in all cases.
+    Values are told apart by their `repr`. Whether two equal ones are one object depends on who compiled the file, and
+    processes that share tests out have to find the same ones.
 
     >>> grid = {x + y: {"first": x, "second": y} for x in "abc" for y in "de"}
     >>> list(show_each_value(grid))
     ['ad', 'be', 'cd']
     """
-    rest = {name: {(key, id(value)) for key, value in values.items()} for name, values in cases.items()}
-    shown: set[tuple[str, int]] = set()
+    rest = {name: {(key, repr(value)) for key, value in values.items()} for name, values in cases.items()}
+    shown: set[tuple[str, str]] = set()
     while rest:
         best = max(rest, key=lambda name: len(rest[name] - shown))
         new = rest.pop(best) - shown

@@ -66,7 +66,7 @@ def test_a_value_that_only_the_sweep_has_need_not_be_shown() -> None:
     assert left(cases) == ["2-2", "1-3"]
 
 
-def test_values_are_told_apart_as_objects() -> None:
-    """Two lists that are equal are two values: rows of a table."""
-    first, second = [1], [1]
-    assert list(show_each_value({"a": {"x": first}, "b": {"x": first}, "c": {"x": second}})) == ["a", "c"]
+def test_values_are_told_apart_by_what_they_are_not_by_which_object() -> None:
+    """Processes that share tests out have to choose the same ones."""
+    assert list(show_each_value({"a": {"x": [1]}, "b": {"x": [1]}, "c": {"x": [2]}})) == ["a", "c"]
+    assert list(show_each_value({"a": {"x": lambda: 0}, "b": {"x": lambda: 0}})) == ["a", "b"]
