@@ -1,4 +1,7 @@
-"""Torch's name for an optimizer whose state is shared out; what it is is in `genesis.optim.zero_redundancy`."""
+"""Torch's name for an optimizer whose state is shared out; what it is is in `genesis.optim.zero_redundancy`.
+
+In: parameters, and the class of an optimizer. Out: one whose state lies on all ranks, a part on each.
+"""
 
 from __future__ import annotations
 
