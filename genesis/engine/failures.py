@@ -45,7 +45,7 @@ def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None 
     if not backend_of(flush.device).checks_indices:
         found = misplaced_in(error, flush.captured.order) or located(error, flush.captured.order)
     if found is None:
-        _fail(error, flush, flush.outputs, part)
+        _fail(error, flush, [s for s in flush.outputs if not _stands(flush, s)], part)
         return error
     node, error = found  # values that do not need that op stay pending
     _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])], part)
@@ -91,6 +91,22 @@ def _fail(error: BaseException, flush: Flush, outputs: Iterable[Storage], part: 
     for storage in storages:
         if not storage.settled:
             storage.fail(error, flush.content[storage])
+
+
+def _stands(flush: Flush, storage: Storage) -> bool:
+    """Whether a value that another one of the failed program is made of can be computed alone: then the error is the
+    other's. The last ones keep it, though they may be computed the next time."""
+    if storage in flush.updates or backend_of(flush.device).checks_indices:
+        return False
+    node = flush.content[storage]
+    others = [flush.content[s] for s in (*flush.outputs, *flush.updates) if flush.content[s] is not node]
+    if node not in walk(others) or any(x.op.kind == "collective" for x in walk([node])):
+        return False
+    try:
+        _computed_again(node)
+    except Exception:  # whatever it is: it is told when the value is read
+        return False
+    return True
 
 
 def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, IndexOutOfRange] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.frontend.recording import TensorBase, emit, read, wrap
@@ -55,6 +56,10 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     >>> genesis.round(genesis.tensor([0.5, 1.5, 2.25])), genesis.round(genesis.tensor([123.456]), decimals=1)
     (tensor([0., 2., 2.]), tensor([123.5000]))
     """
+    if isinstance(decimals, bool) or not hasattr(decimals, "__index__"):
+        raise failure("round", f"argument 'decimals' must be int, not {type(decimals).__name__}", [("input", input)],
+                      error=TypeError)
+    decimals = operator.index(decimals)
     if not decimals:
         found: Tensor = pointwise_op(p.round, input)
         return found if out is None else into(out, found)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import genesis
 from genesis import nn, optim
+from genesis.codegen.cpu.lowerings import LOWERINGS
 
 
 @pytest.fixture
@@ -54,3 +57,23 @@ def test_a_step_that_fails_is_told_by_the_step(table: genesis.Tensor) -> None:
     with pytest.raises(IndexError, match="index 4 is out of bounds"):
         optimizer.step()
     assert weight.tolist() == [[1, 1]] * 3
+
+
+def test_what_a_failed_value_is_made_of_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the error does not tell which op it is of."""
+    def refuses(*args: object, **attributes: object) -> None:
+        raise TypeError("not today")
+    row = replace(LOWERINGS["tanh"], function=refuses, direct=None)
+    monkeypatch.setitem(LOWERINGS, "tanh", row)
+    x = genesis.arange(6) * 1.5
+    y = x + 1
+    failed = y.tanh()
+    behind = failed * 2
+    for value in (behind, failed):
+        with pytest.raises(TypeError, match="not today"):
+            value.tolist()
+    monkeypatch.undo()
+    assert x.tolist() == [0.0, 1.5, 3.0, 4.5, 6.0, 7.5]
+    assert (y * 2).tolist() == [2.0, 5.0, 8.0, 11.0, 14.0, 17.0]
+    with pytest.raises(TypeError, match="not today"):
+        failed.tolist()

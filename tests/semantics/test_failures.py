@@ -25,8 +25,8 @@ class Fault:
         self.count, self.at = 0, None
         for module in (cpu_storage, executor_cpu):
             monkeypatch.setattr(module, "allocate", self.counting(module.allocate))
-        lowering_for = lower.lowering_for
-        monkeypatch.setattr(lower, "lowering_for", lambda *what: self.allocating(lowering_for(*what)))
+        lowering_for = lower._lowering_for
+        monkeypatch.setattr(lower, "_lowering_for", lambda node: self.allocating(lowering_for(node)))
 
     def counting(self, original):
         def allocate(*what, **how):

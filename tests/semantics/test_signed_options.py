@@ -112,3 +112,13 @@ def test_nodes_with_signed_attributes_are_apart() -> None:
 def test_every_attribute_that_may_be_a_float_is_told_apart() -> None:
     named = {name for name, fits in ATTRIBUTES.items() if fits(0.5) and not fits("none")}
     assert named == FLOAT_ATTRIBUTES
+
+
+@pytest.mark.parametrize("places", [2.0, np.float64(2.0), True, "2"])
+def test_places_that_are_no_int_are_refused_though_equal_to_some(places: Any) -> None:
+    """`round(decimals=2.0)` had the program of `decimals=2`, or none, and then `decimals=2` had none either."""
+    x = genesis.tensor([1.234, 5.678])
+    assert x.round(decimals=2).tolist() == pytest.approx([1.23, 5.68])
+    with pytest.raises(TypeError, match="'decimals' must be int"):
+        x.round(decimals=places)
+    assert x.round(decimals=np.int64(1)).tolist() == pytest.approx([1.2, 5.7])
