@@ -20,7 +20,7 @@ from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.collectives import messages
 from genesis.ir.ops.row_number import report
-from genesis.ir.ops.row_writes import IF_ALLOWED, IN_ANY_ORDER
+from genesis.ir.ops.row_writes import FEWEST_LINES, IF_ALLOWED, IN_ANY_ORDER, added_by_lines
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.sym_int import most
@@ -74,6 +74,18 @@ def _beside(node: Node) -> bool:
     return few_columns(prod(shape[:axis]), prod(shape[axis + 1:]))
 
 
+def _single(node: Node) -> bool:
+    """Are rows single elements? Then they are added line by line, where the index is checked, too."""
+    inner = prod(node.shape[node["axis"] + 1:])
+    return inner.__class__ is int and inner == 1
+
+
+def _many_lines(node: Node) -> bool:
+    """Is each of many outer sizes a line of single elements? A program for each would look through the index."""
+    outer, rows, inner = node.shape
+    return most(outer) >= FEWEST_LINES and added_by_lines(outer, rows, inner, node.inputs[1].type.numel)
+
+
 def _one_row(node: Node) -> bool:
     """Is one row of what is in memory written? Then the kernel that makes the row writes it there (`row_put`)."""
     count = node.inputs[1].type.numel
@@ -85,8 +97,8 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_summed": lambda node: sums_fit(node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:]),
                                           node.dtype),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
-    "rows_summed": lambda node: looked_through(*node.inputs[:2]),
-    "index_add": lambda node: few_rows(node) and _beside(node),
+    "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not _many_lines(node),
+    "index_add": lambda node: few_rows(node) and _beside(node) and not _single(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),
     **dict.fromkeys(("scatter_add", "scatter"),
                     lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),

@@ -99,6 +99,12 @@ MANY_ROWS: Final = 4096
 handful."""
 
 
+def added_by_lines(outer: int, rows: int, inner: int, count: int) -> bool:
+    """Are single elements added up line by line, as they lie?"""
+    single, many = inner.__class__ is int and inner == 1, most(outer) >= FEWEST_LINES
+    return single and most(rows) <= MOST_SUMS and most(count) <= SHORT_LINE[taken_at_once(rows, count) > 0, many]
+
+
 def _rows_summed(base: Node, index: Node, source: Node) -> Node:
     """Add rows by sorting their numbers, or in any order: each row would look through too many."""
     from genesis.ir.ops.block_rows import fits_blocks, rows_by_block
@@ -107,8 +113,7 @@ def _rows_summed(base: Node, index: Node, source: Node) -> Node:
         return rows_added(base, source, index)
     (outer, rows, inner), count = base.type.shape, index.type.numel
     many = most(outer) >= FEWEST_LINES
-    if inner.__class__ is int and inner == 1 and most(rows) <= MOST_SUMS and (
-            most(count) <= SHORT_LINE[taken_at_once(rows, count) > 0, many]):
+    if added_by_lines(outer, rows, inner, count):
         lines = (outer, count)
         at = expand(reshape(index, shape=(1, count)), shape=lines)
         return reshape(summed_in_parts(reshaped(base, (outer, rows)), at, reshape(source, shape=lines)),
