@@ -154,7 +154,7 @@ class Workers:
                 process.join()
         while True:  # shared memory of batches that nobody took
             try:
-                _unpacked(self._answers.get_nowait()[2])
+                _given_back(self._answers.get_nowait()[2])
             except queue.Empty:
                 break
         self._answers.close()
@@ -235,6 +235,15 @@ def _shared(content: memoryview) -> str | bytes:
     name = memory.name
     memory.close()
     return f"{name} {content.nbytes}"
+
+
+def _given_back(packed: tuple[bytes, list[str | bytes]]) -> None:
+    """The shared memory of what was packed is given back. Nothing is unpickled: where Python shuts down, that fails."""
+    for place in packed[1]:
+        if isinstance(place, str):
+            memory = SharedMemory(name=place.partition(" ")[0])
+            memory.close()
+            memory.unlink()
 
 
 def _unpacked(packed: tuple[bytes, list[str | bytes]]) -> Any:

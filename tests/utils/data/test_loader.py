@@ -108,6 +108,34 @@ def test_large_arrays_go_through_shared_memory_that_is_given_back() -> None:
     assert set(os.listdir("/dev/shm")) - before == set()
 
 
+UNPICKLED: list[int] = []
+
+
+def unpickled(i: int) -> int:
+    UNPICKLED.append(i)
+    return i
+
+
+class Told:
+    """A sample that says when it is unpickled."""
+
+    def __init__(self, i: int):
+        self.i = i
+
+    def __reduce__(self) -> Any:
+        return unpickled, (self.i,)
+
+
+def test_batches_that_nobody_took_are_not_unpickled() -> None:
+    """They are let go of where Python shuts down, too, where nothing can be imported: a program that an exception
+    ended told of a second one."""
+    UNPICKLED.clear()
+    batches = iter(GD.DataLoader([Told(i) for i in range(8)], 2, num_workers=1, collate_fn=list))
+    assert next(batches) == [0, 1]
+    del batches
+    assert UNPICKLED == [0, 1]
+
+
 class Numbers(GD.IterableDataset[int]):
     """0 to n - 1; each worker gives its own part."""
 
