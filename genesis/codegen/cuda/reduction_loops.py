@@ -24,7 +24,7 @@ from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Stat
 from genesis.codegen.cuda.masked_lanes import masked_lanes
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines
-from genesis.codegen.cuda.same_in_vectors import same_in_vectors
+from genesis.codegen.cuda.same_in_vectors import loop_lines, same_in_vectors
 from genesis.codegen.cuda.shifted import is_shifted, shift_of
 from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
@@ -262,6 +262,8 @@ class Program(Accumulators):
 
         def block(head: str) -> list[str]:
             inner = self.r_lines(self.r_size if splits.multiple % self.blocks.r == 0 else "end")
+            if any(isinstance(s, Load) and same_in_vectors(self, s) for s in inside):
+                inner = loop_lines(self, inner)
             inner += self.shares(reductions.values(), "r_start - begin")
             for s in inside:
                 inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
