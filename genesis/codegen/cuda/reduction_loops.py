@@ -35,6 +35,10 @@ from genesis.ir.types import bool_, int64
 MASKED: Final = 1024
 """Elements of a block below which one of a row whose length is an argument always has a mask."""
 
+MOST_LOADS: Final = 4
+"""Operands of a block up to which their loads should not wait for each other: of seven there are enough under way, and
+registers have no room for all of them (a total of seven transposed operands spilled 32 bytes)."""
+
 
 class Program(Accumulators):
     """Prints a kernel for given blocks, loops and all.
@@ -72,7 +76,8 @@ class Program(Accumulators):
         if self.length is None and kernel.has_r and long:
             self.ragged_r = self.reaches_past(kernel.r_size)  # of symbolic sizes a guard: a plan has masks or has none
         self.ragged_r = self.ragged_r or self.vector > 0
-        if not blocks.across and not is_shifted(self.shift):
+        few = len(kernel.loads("xr")) + len(kernel.loads("r")) <= MOST_LOADS
+        if few and not blocks.across and not is_shifted(self.shift):
             self.masked = masked_lanes(kernel, self._names_what_is_masked, self.ragged_r, blocks.num_stages < 2)
 
     def _names_what_is_masked(self, s: Load) -> bool:
