@@ -25,6 +25,7 @@ from genesis.distributions.categorical import (
 )
 from genesis.distributions.composed import Independent, MixtureSameFamily, TransformedDistribution
 from genesis.distributions.constraint_registry import biject_to, transform_to
+from genesis.distributions.continuous_bernoulli import ContinuousBernoulli
 from genesis.distributions.counts import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson
 from genesis.distributions.derived import (
     Gumbel,
@@ -40,6 +41,7 @@ from genesis.distributions.derived import (
 from genesis.distributions.distribution import Distribution
 from genesis.distributions.exp_family import ExponentialFamily
 from genesis.distributions.gamma_family import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT
+from genesis.distributions.generalized_pareto import GeneralizedPareto
 from genesis.distributions.kl import kl_divergence, register_kl
 from genesis.distributions.location_scale import Cauchy, Exponential, Laplace, Normal, Uniform
 from genesis.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
@@ -48,12 +50,13 @@ from genesis.distributions.transforms import *  # noqa: F403
 from genesis.distributions.transforms import __all__ as _transforms
 from genesis.ir.suggest import suggesting
 
-__all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Dirichlet", "Distribution", "Exponential",
-           "ExponentialFamily", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
-           "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal",
-           "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial",
-           "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli",
-           "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "Weibull", "biject_to",
-           "constraints", "kl_divergence", "register_kl", "transform_to", "transforms", "utils", *_transforms]
+__all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
+           "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto",
+           "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Kumaraswamy", "Laplace",
+           "LogNormal", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
+           "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
+           "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution",
+           "Uniform", "Weibull", "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to",
+           "transforms", "utils", *_transforms]
 
 __getattr__ = suggesting(__name__)

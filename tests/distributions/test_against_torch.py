@@ -34,6 +34,8 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "Multinomial": ({"total_count": 4, "probs": M}, np.array([[1.0, 1, 2], [4, 0, 0]])),
     "MultivariateNormal": ({"loc": A[:2], "scale_tril": L}, B[:2]),
     "LowRankMultivariateNormal": ({"loc": A[:2], "cov_factor": L[:, 1:], "cov_diag": B[:2]}, B[:2]),
+    "ContinuousBernoulli": ({"probs": P}, np.array([0.3, 0.7, 1.0])),
+    "GeneralizedPareto": ({"loc": A, "scale": B, "concentration": np.array([0.3, 0.0, -0.4])}, None),
     "RelaxedBernoulli": ({"temperature": 0.7, "probs": P}, P),
     "RelaxedOneHotCategorical": ({"temperature": np.array(0.7), "probs": M}, M),
 }
@@ -76,7 +78,8 @@ def test_a_distribution_says_what_torchs_says(name: str) -> None:
         if name not in ("Gamma", "Chi2", "InverseGamma"):  # no incomplete gamma function yet
             same(answer(lambda: ours.cdf(genesis.tensor(value))), answer(lambda: theirs.cdf(torch.tensor(value))),
                  "cdf")
-    if name in ("Normal", "Laplace", "Cauchy", "Uniform", "Exponential", "LogNormal", "Gumbel", "Pareto", "HalfNormal"):
+    if name in ("Normal", "Laplace", "Cauchy", "Uniform", "Exponential", "LogNormal", "Gumbel", "Pareto", "HalfNormal",
+                "ContinuousBernoulli", "GeneralizedPareto"):
         same(answer(lambda: ours.icdf(genesis.tensor(P))), answer(lambda: theirs.icdf(torch.tensor(P))), "icdf")
     if name not in ("Multinomial", "LowRankMultivariateNormal"):
         shape = (2, *ours.batch_shape)
@@ -99,6 +102,7 @@ def test_samples_have_the_mean(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Normal", "Laplace", "Exponential", "Gamma", "Dirichlet", "Beta", "Bernoulli",
                                   "Categorical", "OneHotCategorical", "Geometric", "Poisson", "MultivariateNormal",
+                                  "ContinuousBernoulli",
                                   "Gumbel",
                                   "Cauchy", "HalfNormal", "LogNormal"])
 def test_divergences(name: str) -> None:
@@ -108,6 +112,21 @@ def test_divergences(name: str) -> None:
                    for key, x in CASES[name][0].items()}
         return library.distributions.kl_divergence(p, getattr(library.distributions, name)(**shifted)).numpy()
     same(divergence(genesis), divergence(torch), name)
+
+
+def test_densities_beyond_a_threshold() -> None:
+    """torch's take no float64: in float32, of tails that are those of a power, exponential, and that end."""
+    def values(library: Any) -> list[Any]:
+        c = library.tensor([0.3, 0.0, -0.4, -1.0], requires_grad=True)
+        of = library.distributions.GeneralizedPareto(library.tensor([0.5, 1.5, -1.0, 0.0]), 1.3, c)
+        x = library.tensor([0.9, 4.0, -0.2, 0.7])
+        found = [of.log_prob(x), of.cdf(x), of.log_cdf(x), of.log_survival_function(x)]
+        found[0][:1].sum().backward()
+        return [y.detach().numpy() for y in found] + [c.grad.numpy()]
+    for ours, theirs in zip(values(genesis), values(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=3e-6)
+    with pytest.raises(ValueError, match="within the support"):
+        genesis.distributions.GeneralizedPareto(0.0, 1.0, -0.5).log_prob(genesis.tensor(2.5))
 
 
 def test_gamma_samples_are_differentiable() -> None:
