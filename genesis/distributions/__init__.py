@@ -48,6 +48,7 @@ from genesis.distributions.multivariate import LowRankMultivariateNormal, Multiv
 from genesis.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from genesis.distributions.transforms import *  # noqa: F403
 from genesis.distributions.transforms import __all__ as _transforms
+from genesis.distributions.von_mises import VonMises
 from genesis.ir.suggest import suggesting
 
 __all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
@@ -56,7 +57,7 @@ __all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Co
            "LogNormal", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
            "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
            "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution",
-           "Uniform", "Weibull", "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to",
+           "Uniform", "VonMises", "Weibull", "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to",
            "transforms", "utils", *_transforms]
 
 __getattr__ = suggesting(__name__)
