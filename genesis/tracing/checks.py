@@ -73,6 +73,8 @@ class Checks:
         self._states: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
         self._registered: list[Any] = []
+        self._dictionaries: list[tuple[Any, dict[str, Any]]] = []
+        self._slow_dictionaries: list[tuple[Any, dict[str, Any]]] = []
         self._module_epoch = self._tensor_epoch = self._states_epoch = -1
 
     # Filling
@@ -164,6 +166,14 @@ class Checks:
         """Check that the object has this class; `slowly` for a module."""
         (self._slow_kinds if slowly else self._kinds).append((value, kind))
 
+    def dictionary(self, value: Any, inside: Any, slowly: bool = False) -> None:
+        """Check that an object has this dictionary of attributes, which `value.__dict__ = ...` replaces; `slowly` for a
+        module."""
+        if slowly:
+            self._slow_dictionaries.append((value, inside))
+        elif type(inside) is dict:
+            self._dictionaries.append((value, inside))
+
     def registrations(self) -> None:
         """Check that no class was registered with an abstract one, which `isinstance` asks."""
         if not self._registered:
@@ -223,6 +233,7 @@ class Checks:
         self._expected = (*(kind for _, kind in self._kinds), *(value for _, _, value in (*entries, *attributes)),
                           *(value for _, value, _ in self._cells),
                           *(item for _, items, _ in self._containers for item in items))
+        self._holders, self._held = [x for x, _ in self._dictionaries], [x for _, x in self._dictionaries]
         self._disjoint = [space.keys().isdisjoint for space, _ in self._absent]
         self._absent_names = [names for _, names in self._absent]
         # not of Genesis' own layers, of which `forward` alone is asked for, and which are most of a model's modules
@@ -242,7 +253,9 @@ class Checks:
         try:
             if not all(map(is_, self._now(), self._expected)) and not self._equal():
                 return False
-        except (KeyError, AttributeError, ValueError, RuntimeError):
+            if not all(map(is_, map(vars, self._holders), self._held)):
+                return False
+        except (KeyError, AttributeError, ValueError, RuntimeError, TypeError):
             return False
         if list(map(len, self._sized)) != self._lengths or not all(map(call, self._disjoint, self._absent_names)):
             return False
@@ -255,6 +268,8 @@ class Checks:
             if not all(_same_entries(*entry) for entry in self._slow):
                 return False
             if not all(type(value) is kind for value, kind in self._slow_kinds):
+                return False
+            if not all(vars(value) is inside for value, inside in self._slow_dictionaries):
                 return False
             if not all(space.keys().isdisjoint(names) for space, names in self._slowly_absent):
                 return False

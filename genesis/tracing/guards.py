@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import enum
 import functools
 import sys
 import types
@@ -170,6 +171,8 @@ class Guards:
             return
         if isinstance(value, SIMPLE):
             self._attributes_beside(value, what)
+            if isinstance(value, enum.Enum) and not isinstance(value._value_, SIMPLE):
+                self._stack.append((value._value_, f"the value of {what}"))
             return
         if isinstance(value, (list, dict)):
             self.ways.setdefault(id(value), set()).add(what)
@@ -272,6 +275,7 @@ class Guards:
             del named[name]
         self.checks.attributes(value, slots)
         if inside is not None:
+            self.checks.dictionary(value, inside, slowly=isinstance(value, Tree))
             self.checks.entries(inside, named)
             self.checks.absent(inside, (self._names | {"forward"}) - copy.keys() - set(skip), isinstance(value, Tree))
         for owner, found in ((inside, named), (value, slots)):
@@ -311,7 +315,8 @@ class Guards:
             raise NotReplayable(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
         if is_own_module(module) and not issubclass(kind, (Tree, Optimizer, LRScheduler)):
             return
-        self.checks.attributes(kind, {"__mro__": kind.__mro__})
+        looked_at = self._names & _NAMING
+        self.checks.attributes(kind, {"__mro__": kind.__mro__, **{name: getattr(kind, name) for name in looked_at}})
         below: set[str] = set()
         for each in reversed(kind.__mro__):
             if is_library_module(each.__module__):
@@ -343,6 +348,7 @@ class Guards:
         self.checks.kind(module, self._world.kind(module), slowly=True)
         self._stack.append((type(module), what))
         if type(module).__module__.startswith("genesis.nn."):
+            self.checks.dictionary(module, vars(module), slowly=True)
             self.checks.slowly(vars(module), {k: v for k, v in copy.items() if k != "_transient"})
             self.checks.absent(vars(module), {"forward"} - copy.keys(), slowly=True)
         else:

@@ -269,7 +269,7 @@ def content(value: Any) -> Any:
         return ()
     if is_library_module(kind.__module__) and (kind.__module__, kind.__name__) not in _NAMESPACES:
         return MISSING
-    return MISSING if any(map(_is_of_c, library_bases(kind))) else dict(attributes(value))
+    return MISSING if any(map(_keeps_more, kind.__mro__)) else dict(attributes(value))
 
 
 _STATELESS: Final = frozenset({"abc", "typing", "enum", "collections.abc", "numbers"})
@@ -289,8 +289,12 @@ _PLAIN_BASES: Final = frozenset({object, int, float, complex, str, bytes, bool, 
 """Classes whose objects are compared by what they hold; none of their methods reads an attribute."""
 
 
-def _is_of_c(kind: type) -> bool:
+def _keeps_more(kind: type) -> bool:
     """Whether the class is written in C, and so keeps what no attribute shows: a deque's items, an array's numbers."""
+    module = str(kind.__module__)
+    if kind in _PLAIN_BASES or module in _STATELESS or (module, kind.__name__) in _NAMESPACES or (
+            module.startswith("genesis.")):
+        return False
     return isinstance(vars(kind).get("__new__"), types.BuiltinFunctionType) or isinstance(
         vars(kind).get("__init__"), types.WrapperDescriptorType)
 

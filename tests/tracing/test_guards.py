@@ -732,3 +732,67 @@ def test_settings_that_a_call_reads_or_writes(tmp_path: Path) -> None:
     for _ in range(4):
         saves(genesis.ones(1))
     assert len(manager.checkpoints()) == 4
+
+
+class _Plain:
+    scale = 2.0
+
+
+class _List(list[float]):
+    scale = 2.0
+
+
+class _Layer(genesis.nn.Module):
+    scale = 2.0
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale
+
+
+def _with_attributes(kind: str) -> Any:
+    return {"object": _Plain, "list": _List, "module": _Layer, "function": lambda: lambda x: x}[kind]()
+
+
+@pytest.mark.parametrize("kind", ["object", "list", "module", "function"])
+def test_a_dictionary_of_attributes_that_is_replaced(kind: str) -> None:
+    held, other = _with_attributes(kind), _with_attributes(kind)
+    held.scale, other.scale = 2.0, 7.0
+    compiled = genesis.compile(lambda x: held(x) if kind == "module" else x * held.scale)
+    steps = [(lambda: None, 2), (lambda: setattr(held, "__dict__", {**vars(held), "scale": 5.0}), 5),
+             (lambda: setattr(held, "__dict__", vars(other)), 7), (lambda: setattr(other, "scale", 9.0), 9)]
+    for change, expected in steps:
+        change()
+        for _ in range(3):
+            assert compiled(genesis.ones(1)).item() == expected
+    assert compiled.hits >= 3
+
+
+class _Level(enum.Enum):
+    LOW = [1.0]
+
+
+def test_what_the_value_of_an_enumeration_holds() -> None:
+    compiled = genesis.compile(lambda x: x * _Level.LOW.value[0])
+    for value in (2.0, 3.0):
+        _Level.LOW.value[0] = value
+        assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [value] * 3
+    assert compiled.hits
+
+
+def test_the_name_of_a_class() -> None:
+    class Named:
+        pass
+    compiled = genesis.compile(lambda x: x * len(Named.__name__))
+    for name in ("Named", "Renamed"):
+        Named.__name__ = name
+        assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [len(name)] * 3
+    assert compiled.hits
+
+
+def test_an_object_of_another_package_s_class_of_c() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    held = tokenizers.Tokenizer(tokenizers.models.BPE())
+    compiled = genesis.compile(lambda x: x * (2 if held.padding is None else 3))
+    assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [2] * 3
+    held.enable_padding()
+    assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [3] * 3
