@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from typing import Any, Final
 
 from genesis.autograd import anomaly
 from genesis.config import config
@@ -18,6 +19,7 @@ from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user
+from genesis.tracing.tracer import is_library_module
 
 AROUND = ("grad mode", "inference mode", "default device", "default dtype", "anomaly mode", "config",
           "replaced functions")
@@ -71,19 +73,39 @@ def describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
                 describe(item, key, tensors)
     elif value is None or isinstance(value, (bool, int, float, str, bytes)):
         key.append((type(value), repr(value) if isinstance(value, float) else value))
+        if value.__class__ not in _PLAIN:
+            _describe_class(value, key, tensors)
     elif isinstance(value, (list, tuple)):
         key.append((type(value), len(value)))
         for item in value:
             describe(item, key, tensors)
+        if value.__class__ not in _PLAIN:
+            _describe_class(value, key, tensors)
     elif isinstance(value, dict):
         key.append((type(value), len(value)))
         for name, item in value.items():
             describe(name, key, tensors)
             describe(item, key, tensors)
+        if value.__class__ not in _PLAIN:
+            _describe_class(value, key, tensors)
     elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
         key.append(Held(value))
     else:
         raise NotReplayable(f"an argument is a {type(value).__name__}, which cannot be compared")
+
+
+def _describe_class(value: Any, key: list[Any], tensors: list[Any]) -> None:
+    """Add what a number, a text or a container of a class of the user's is besides: its class, and its attributes."""
+    kind = type(value)
+    if isinstance(value, enum.Enum) or kind.__module__.startswith("genesis.") or is_library_module(kind.__module__):
+        return
+    key.append(Held(kind))
+    for name, item in getattr(value, "__dict__", {}).items():
+        key.append(name)
+        describe(item, key, tensors)
+
+
+_PLAIN: Final = frozenset({bool, int, float, str, bytes, list, tuple, dict, type(None)})
 
 
 __all__ = ["AROUND", "describe", "signature"]

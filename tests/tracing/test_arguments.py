@@ -248,3 +248,38 @@ def test_a_batch_over_a_numpy_buffer() -> None:
         assert [x.tolist() for x in kept] == ([[2.0 * i + 1] * 2 for i in range(4)] if kept[0].ndim else
                                               [3.0 * i for i in range(4)])
         assert compiled.hits == 3, genesis.explain(compiled)
+
+
+class _Numbers(list[float]):
+    kind = 1.0
+
+
+class _Names(dict[str, float]):
+    kind = 1.0
+
+
+class _Count(int):
+    kind = 1.0
+
+
+class _Text(str):
+    kind = 1.0
+
+
+class _Row(tuple[float, ...]):
+    kind = 1.0
+
+
+@pytest.mark.parametrize("given", [_Numbers([1.0]), _Names(a=1.0), _Count(3), _Text("abc"), _Row((1.0,))],
+                         ids=lambda given: type(given).__name__)
+def test_attributes_of_an_argument_that_derives_from_a_plain_class(given: Any) -> None:
+    """Those of the object, and those of its class."""
+    compiled = genesis.compile(lambda x, given: x * given.scale * given.kind)
+    given.scale = 2.0
+    steps = [(lambda: None, 2), (lambda: setattr(given, "scale", 5.0), 5),
+             (lambda: setattr(type(given), "kind", 3.0), 15), (lambda: setattr(given, "kind", 2.0), 10)]
+    for change, expected in steps:
+        change()
+        for _ in range(3):
+            assert compiled(genesis.ones(1), given).item() == expected
+    assert compiled.hits >= 4
