@@ -23,7 +23,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
 from genesis.tracing.code_reads import Reads, imported, place_of, reads
-from genesis.tracing.tracer import is_library_module, is_own_module
+from genesis.tracing.tracer import PURE_MODULES, is_library_module, is_own_module
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
           enum.Enum, DType, Device)
@@ -277,10 +277,10 @@ _STATELESS: Final = frozenset({"abc", "typing", "enum", "collections.abc", "numb
 
 
 def library_bases(kind: type) -> list[type]:
-    """The library's classes that a class of the user's derives from, whose methods may read what no name in the user's
-    code shows."""
+    """The library's classes that a class of the user's derives from and whose methods a captured function may call
+    (`PURE_MODULES`): these read what no name in the user's code shows."""
     return [] if is_library_module(kind.__module__) else [each for each in kind.__mro__ if each not in _PLAIN_BASES
-            and is_library_module(each.__module__) and each.__module__ not in _STATELESS
+            and each.__module__ in PURE_MODULES and each.__module__ not in _STATELESS
             and (each.__module__, each.__name__) not in _NAMESPACES]
 
 

@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import types
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -796,3 +797,18 @@ def test_an_object_of_another_package_s_class_of_c() -> None:
     assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [2] * 3
     held.enable_padding()
     assert [compiled(genesis.ones(1)).item() for _ in range(3)] == [3] * 3
+
+
+def test_a_function_in_a_test_case() -> None:
+    class Case(unittest.TestCase):
+        def test(self) -> None:
+            self.scale = 2.0
+            compiled = genesis.compile(lambda x: x * self.scale, fullgraph=True)
+            for scale in (2.0, 3.0):
+                self.scale = scale
+                for _ in range(3):
+                    self.assertEqual(compiled(genesis.ones(1)).item(), scale)
+            self.assertGreaterEqual(compiled.hits, 2)
+    result = unittest.TestResult()
+    Case("test").run(result)
+    assert result.wasSuccessful(), result.errors + result.failures
