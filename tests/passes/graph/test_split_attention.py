@@ -23,7 +23,7 @@ def keys_of_a_piece(keys: int, heads: int = 8, batch: int = 1) -> tuple[int, int
     return int(shape[2]), int(shape[0] * shape[1])
 
 
-@pytest.mark.parametrize(("keys", "piece"), [(512, 64), (4352, 64), (4608, 64), (1 << 15, 512)])
+@pytest.mark.parametrize(("keys", "piece"), [(512, 64), (4352, 128), (4608, 128), (1 << 15, 512)])
 def test_a_piece_is_whole_tiles_and_all_of_them_have_room_at_once(keys: int, piece: int) -> None:
     found, programs = keys_of_a_piece(keys)
     assert found == piece and found % SHORTEST_PIECE == 0
