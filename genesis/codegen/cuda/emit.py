@@ -115,7 +115,7 @@ _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "attention_backward": emit_attention_backward,
     "convolution": emit_convolution,
     "scan": emit_scan,
-    "scatter": emit_scatter,
+    "scatter": lambda group, gpu: emit_scatter(group),
     "segment": lambda group, gpu: emit_segment(group),
     "sort": lambda group, gpu: emit_sort(group),
     "long_sort": lambda group, gpu: emit_long_sort(group),

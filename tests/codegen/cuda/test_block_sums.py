@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.gpu_model import MODELS
 from genesis.codegen.cuda.templates import block_sums, ordered_hits, row_sums, shared_words
 from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import backend_named
@@ -263,14 +262,3 @@ def test_words_and_what_triton_wants_are_no_more_than_a_launch_gets(beside: bool
         return
     with pytest.raises(RuntimeError, match="declares 49152 bytes"):
         compile_kernel(parts, 90)
-
-
-@pytest.mark.parametrize(("count", "columns", "asks"), [(100_000, 32, True), (4000, 32, False), (200_000, 64, False)])
-def test_the_source_is_asked_for_before_programs_wait(count: int, columns: int, asks: bool) -> None:
-    """While the kernels before sort the index memory is idle; a source that the L2 has no room for is not asked for."""
-    schedule = scheduled((50_000, columns), 0, count, "bfloat16" if count < 200_000 else "float32", True)
-    kernel = next(emit(group) for group in schedule.groups if emit(group).name == "block_sums")
-    before = kernel.source.partition("def block_sums(")[2].partition("cuda.gdc_wait()")[0]
-    assert ("g_ask(" in before) == asks and compile_cubin(kernel)
-    other = emit(next(group for group in schedule.groups if emit(group).name == "block_sums"), MODELS["a100"])
-    assert "g_ask(" not in other.source

@@ -15,9 +15,6 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
-from genesis.codegen.cuda.gpu_model import H200, GpuModel
-from genesis.codegen.cuda.prefetch import MOST_BYTES
-from genesis.codegen.cuda.prefetch import WARPS as WARPS_ASKING
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words
 from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SHORT_ROW, SIXTH, OrderedHits, ordered_tiles
@@ -54,18 +51,12 @@ FEWEST_SHARES: Final = 4
 columns that a bin that everything hits keeps a GPU busy."""
 
 
-ASKED: Final = (1 << 20, 2, 3)
-"""(least bytes of the source, numerator, denominator of the part of the L2 that it may fill at most) for it to be asked
-for before a program waits: rows are read in the order of the table's, each of them from memory otherwise, while the
-kernels that sort the index leave memory idle."""
-
-
-def emit_block_sums(group: Group, node: Node, gpu: GpuModel = H200) -> KernelSource:
+def emit_block_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a block_sums: hits in the order of their rows, where several have room in a warp."""
     _, rows, inner = map(hint, sizes_of(node))
     count = hint(node.inputs[1].type.numel)
     wide = inner >= WIDE and (inner > SHORT_ROWS_WIDTH or count >= SHORT_ROW * rows)
-    return (_WideSums if wide else _OrderedSums)(group, node, gpu).source()
+    return _WideSums(group, node).source() if wide else _OrderedSums(group, node).source()
 
 
 def share_of(count: int, bins: int, programs: int, nbytes: int, least: int) -> int:
@@ -100,27 +91,6 @@ class _BlockSums(Words):
         several: programs that have these bins' rows.
         share, shares: positions of a share and how many there may be; 0 where no bin is shared.
     """
-
-    gpu = H200
-
-    def asked_for(self) -> list[str]:
-        """A piece of the source for each program, if the whole of it may be in the L2."""
-        source, outer = self.added.type, self.outer
-        least, part, of = ASKED
-        nbytes = hint(source.nbytes)
-        if not (self.gpu.dependent_launch and self.gpu.bulk_prefetch) or not (
-                least <= nbytes <= self.gpu.l2_bytes * part // of):
-            return []
-        asking = min(hint(self.programs) * hint(outer), self.gpu.multiprocessors * WARPS_ASKING // self.tiles.warps)
-        piece = -(-nbytes // asking // 1024) * 1024
-        if piece > MOST_BYTES:
-            return []
-        memory, size = self.memory(self.added), self.added.dtype.itemsize
-        end = f"{outer} * {self.rows.size}.to(tl.int64) * {self.inner * size}" if self.rows.size == "r_size" else (
-            f"{outer * self.rows.length * self.inner * size}")
-        return ["asked = tl.program_id(0).to(tl.int64)",
-                f"wanted = ((asked + 1) * {piece} <= {end}) & (asked < {asking}) & (tl.program_id(1) == 0)",
-                f"g_ask({memory} + asked * {piece // size}, wanted, {piece})"]
 
     def found_in_blocks(self, least: int) -> None:
         """Have bins' pieces of blocks, and programs for shares of at least so many positions."""
@@ -280,8 +250,7 @@ class _BlockSums(Words):
 class _OrderedSums(_BlockSums, OrderedHits):
     """Hits are put into the order of their rows."""
 
-    def __init__(self, group: Group, node: Node, gpu: GpuModel = H200):
-        self.gpu = gpu
+    def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
         outer, rows, inner = map(hint, sizes_of(node))
         count = hint(words.type.numel)
@@ -307,8 +276,7 @@ class _WideSums(_BlockSums):
 
     registers = REGISTERS
 
-    def __init__(self, group: Group, node: Node, gpu: GpuModel = H200):
-        self.gpu = gpu
+    def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
         outer, rows, inner = map(hint, sizes_of(node))
         tiles = tiles_of(outer, rows, inner, hint(words.type.numel), node.dtype.itemsize)

@@ -231,12 +231,8 @@ class RowSums:
                  "GROUPS": tiles.groups, **self.sizes}
         found = self.rows.source(self.node.op.name, text, {"out": self.group.outputs[0]}, sizes,
                                  self.programs * self.outer, tiles.warps, helpers, inputs=self.exchanged,
-                                 shared=nbytes if self.beside_tritons else 0, before=self.asked_for())
+                                 shared=nbytes if self.beside_tritons else 0)
         return replace(found, grid=(found.grid[0], -(-self.inner // tiles.columns), 1), registers=self.registers)
-
-    def asked_for(self) -> list[str]:
-        """What the L2 is asked for before the program waits."""
-        return []
 
     @property
     def sums_bytes(self) -> int:

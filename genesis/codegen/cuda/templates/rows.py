@@ -6,7 +6,7 @@ the operand without touching memory (views, casts, numbers, random bits) is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from genesis.codegen.cuda.block_sizes import Blocks
@@ -123,9 +123,9 @@ class Rows:
     def source(self, name: str, lines: list[str], outputs: dict[str, Node], constexprs: dict[str, int], programs: int,
                num_warps: int, more: str = "", sizes: dict[str, int] | None = None,
                inputs: Mapping[str, Node | Exchange] | None = None, shared: int = 0,
-               registers: int = 0, before: Sequence[str] = ()) -> KernelSource:
+               registers: int = 0) -> KernelSource:
         """The finished kernel. `inputs` and `sizes` are arguments besides the operands and the number of rows;
-        `shared` and `registers` are `KernelSource`'s. Lines `before` do not wait for the kernels before it."""
+        `shared` and `registers` are `KernelSource`'s."""
         sizes = {"x_size": self.rows, **({"r_size": self.length} if self.size == "r_size" else {}), **(sizes or {})}
         inputs = inputs or {}
         pointers: dict[str, Node | Exchange] = {a.name: a.node for a in self.kernel.arguments if a.role == "in"}
@@ -137,7 +137,7 @@ class Rows:
         bound = "r_size" if self.inner == 1 else "x_size"  # the one that cuts vectors off
         bounds = {bound: sizes[bound]} if bound in sizes else {}
         empty = not self.rows or not any(node.type.numel for node in outputs.values())
-        return KernelSource(name, module(name, signature, lines, more, before), signature, constexprs,
+        return KernelSource(name, module(name, signature, lines, more), signature, constexprs,
                             (*pointers.values(), *numbers.values(), *sizes.values()),
                             (*pointers, *multiples_of_16(bounds)), (0 if empty else programs, 1, 1), num_warps,
                             label=name, eights=tuple(multiples_of_8(bounds)), shared=shared,
