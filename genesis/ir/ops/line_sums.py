@@ -181,8 +181,9 @@ lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose
 SUMS_AT_ONCE: Final = 16384
 """Sums of a line that a program has room for."""
 
-PROGRAMS: Final = 264
-"""Programs of long lines that an H200 runs at once: with fewer a line's positions are shared out."""
+PROGRAMS: Final = 120
+"""Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
+longer (H200: 100,000 positions 11.9 µs in 112 programs and 15.3 in 154)."""
 
 TURN_US: Final = 1.7
 """Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
@@ -201,7 +202,7 @@ def parts_of_lines(lines: int, rows: int, count: int) -> int:
     """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
 
     >>> parts_of_lines(1, 100_000, 100_000), parts_of_lines(16, 16_500, 16_500), parts_of_lines(3000, 1100, 1100)
-    (17, 5, 1)
+    (17, 3, 1)
     """
     programs, taken = lines * -(-rows // SUMS_AT_ONCE), taken_at_once(rows, count)
     whole = -(-count // taken) if taken else 1
