@@ -41,7 +41,7 @@ GAIN: Final = 0.6
 """Split-K is used where it takes at most this fraction of the unsplit time. A smaller gain vanishes in a step, whose
 other branches use idle multiprocessors too: products of 72 tiles gained 20 % alone, and GPT-2's step nothing."""
 
-LONG_GAIN: Final = 0.9
+LONG_GAIN: Final = 0.85
 """The same of float32 products with all bits, which multiply-adds make: they take so long that nothing runs beside
 them, and few programs wait for memory besides (H200: (72, 4096) @ (4096, 1200) in 57 programs took 78 µs from the
 cache, and with both gradients more than twice as long as torch's)."""
