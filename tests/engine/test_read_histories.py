@@ -48,14 +48,16 @@ def test_a_constant_that_was_read_beside_others_stays_what_it_is_in_captured_cal
     compiled = genesis.compile(called)
     x = genesis.ones(2, 3)
     for _ in range(3):
-        for found in compiled(x):
-            found.tolist()
+        assert [found.tolist()[0] for found in compiled(x)] == [[2] * 3, [0] * 3]
     for _ in range(3):
         memory = genesis.ones(2, 3)
         genesis.eval(memory)
         read = constant()
-        (read * memory).tolist()  # the second time by the plan of the first
-        (read + memory).tolist()  # what is read from memory becomes a leaf
-    for given in (x, x * 1, genesis.ones(2, 3)):
-        doubled, zeros = compiled(given)
+        product = read * memory
+        product.tolist()  # the second time by the plan of the first
+        total = read + memory
+        total.tolist()  # what is read from memory becomes a leaf
+    del read, product, total
+    for given in (lambda: x, lambda: x * 1, lambda: x.abs()):  # pending, so that a plan is made with what computes it
+        doubled, zeros = compiled(given())
         assert doubled.tolist() == [[2] * 3] * 2 and zeros.tolist() == [[0] * 3] * 2
