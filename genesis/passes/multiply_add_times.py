@@ -155,8 +155,8 @@ def _fastest(sampled: tuple[Sizes, ...], multiprocessors: int, splits: int) -> F
 
 
 def _microseconds(tile: FmaTile, step: int, sizes: Sizes, multiprocessors: int, splits: int) -> float:
-    """Microseconds of one product, without its launch."""
-    batch, rows, columns, depth = sizes
+    """Microseconds of one product, without its launch; of one without elements, as if it had one."""
+    batch, rows, columns, depth = (max(size, 1) for size in sizes)
     programs = -(-rows // tile.rows) * -(-columns // tile.columns) * batch * splits
     together = -(-programs // multiprocessors)
     blocks = -(-split_length(depth, splits, SPLIT_UNIT if splits > 1 else 1) // step)

@@ -135,3 +135,11 @@ def test_infinite_values_stay_in_their_rows(cuda):
     x, y = numbers(3, 5), numbers(5, 4)
     x[1, 2] = np.inf
     check(lambda x, y: x @ y, x, y, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("shapes", [((0, 3), (3, 4)), ((5, 0), (0, 4)), ((5, 3), (3, 0)), ((0, 5, 3), (0, 3, 4)),
+                                    ((0, 0), (0, 0))], ids=str)
+def test_a_size_of_zero(shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: str, cuda: Any) -> None:
+    """A tile is chosen for products without elements, too, and for their gradients; sums of nothing are 0."""
+    check_gradients(lambda a, b: a @ b, *(numbers(*shape).astype(dtype) for shape in shapes))
