@@ -43,21 +43,23 @@ from genesis.distributions.exp_family import ExponentialFamily
 from genesis.distributions.gamma_family import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT
 from genesis.distributions.generalized_pareto import GeneralizedPareto
 from genesis.distributions.kl import kl_divergence, register_kl
+from genesis.distributions.lkj_cholesky import LKJCholesky
 from genesis.distributions.location_scale import Cauchy, Exponential, Laplace, Normal, Uniform
 from genesis.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
 from genesis.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from genesis.distributions.transforms import *  # noqa: F403
 from genesis.distributions.transforms import __all__ as _transforms
 from genesis.distributions.von_mises import VonMises
+from genesis.distributions.wishart import Wishart
 from genesis.ir.suggest import suggesting
 
 __all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet",
            "Distribution", "Exponential", "ExponentialFamily", "FisherSnedecor", "Gamma", "GeneralizedPareto",
-           "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Kumaraswamy", "Laplace",
-           "LogNormal", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial",
-           "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
-           "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution",
-           "Uniform", "VonMises", "Weibull", "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to",
-           "transforms", "utils", *_transforms]
+           "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent", "InverseGamma", "Kumaraswamy",
+           "LKJCholesky", "Laplace", "LogNormal", "LogisticNormal", "LowRankMultivariateNormal", "MixtureSameFamily",
+           "Multinomial", "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
+           "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical",
+           "StudentT", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to",
+           "constraints", "kl_divergence", "register_kl", "transform_to", "transforms", "utils", *_transforms]
 
 __getattr__ = suggesting(__name__)

@@ -69,6 +69,7 @@ for _registry in (biject_to, transform_to):
     _registry.register(constraints.interval, _between)
     _registry.register(constraints.half_open_interval, _between)
     _registry.register(constraints.lower_cholesky, lambda c: transforms.LowerCholeskyTransform())
+    _registry.register(constraints.corr_cholesky, lambda c: transforms.CorrCholeskyTransform())
     _registry.register(constraints.positive_definite, lambda c: transforms.PositiveDefiniteTransform())
     _registry.register(constraints.independent, partial(_independent, _registry))
 biject_to.register(constraints.simplex, lambda c: transforms.StickBreakingTransform())

@@ -267,7 +267,7 @@ simplex = _Checked("Simplex()", lambda x: (x >= 0).all(-1) & (abs(x.sum(-1) - 1)
 lower_triangular = _Checked("LowerTriangular()", _lower, 2)
 lower_cholesky = _Checked("LowerCholesky()", lambda x: _lower(x) & (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1), 2)
 corr_cholesky = _Checked("CorrCholesky()", lambda x: lower_cholesky.check(x) & (
-    ((x * x).sum(-1) - 1).abs() < 1e-4).all(-1), 2)
+    (x.norm(dim=-1) - 1).abs() <= 10 * genesis.finfo(x.dtype).eps * x.shape[-1]).all(-1), 2)
 square = _Checked("Square()", lambda x: genesis.full(x.shape[:-2], x.shape[-1] == x.shape[-2], dtype=genesis.bool), 2)
 symmetric = _Checked("Symmetric()", lambda x: x.isclose(x.mT, atol=1e-6).flatten(-2).all(-1), 2)
 positive_semidefinite = _Checked("PositiveSemidefinite()", lambda x: (genesis.linalg.eigvalsh(x) >= -1e-6).all(-1), 2)

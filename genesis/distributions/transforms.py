@@ -17,14 +17,16 @@ from genesis.distributions.transform import (
     identity_transform,
     sum_rightmost,
 )
+from genesis.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
 from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import suggesting
 from genesis.nn import functional as F
 
-__all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CumulativeDistributionTransform",
-           "ExpTransform", "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform",
-           "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform",
-           "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform"]
+__all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
+           "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
+           "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
+           "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform",
+           "identity_transform"]
 
 
 class ExpTransform(Transform):
@@ -224,6 +226,48 @@ class PositiveDefiniteTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return LowerCholeskyTransform()._inverse(genesis.linalg.cholesky(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """A vector of n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix. tanh of each is an element's
+    share, signed, of what the elements before it leave of a row's length 1; the diagonal takes the rest.
+    """
+
+    bijective, domain, codomain = True, constraints.real_vector, constraints.corr_cholesky
+
+    def _call(self, x: Tensor) -> Tensor:
+        eps = genesis.finfo(x.dtype).eps
+        shares = vec_to_tril_matrix(x.tanh().clamp(min=eps - 1, max=1 - eps), -1)
+        left = (1 - shares.pow(2)).sqrt().cumprod(-1)
+        shares = shares + genesis.eye(shares.shape[-1], dtype=x.dtype, device=x.device)
+        return shares * F.pad(left[..., :-1], [1, 0], value=1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        left = F.pad((1 - y.pow(2).cumsum(-1))[..., :-1], [1, 0], value=1)
+        return (tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(left, -1).sqrt()).atanh()  # type: ignore[no-any-return]
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """That of the elements below the diagonal by x: of tanh, and of the lengths that were left to each."""
+        left = tril_matrix_to_vec(1 - y.pow(2).cumsum(-1), -2)
+        slopes = 2 * (math.log(2.0) - x - F.softplus(-2 * x))
+        return 0.5 * left.log().sum(-1) + slopes.sum(-1)  # type: ignore[no-any-return]
+
+    def forward_shape(self, shape: Any) -> Any:
+        """n rows and columns."""
+        if len(shape) < 1:
+            raise ValueError("Too few dimensions on input")
+        n = (1 + math.isqrt(1 + 8 * shape[-1])) // 2
+        if n * (n - 1) // 2 != shape[-1]:
+            raise ValueError("Input is not a flattened lower-diagonal number")
+        return (*shape[:-1], n, n)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        """n (n - 1) / 2 numbers."""
+        if len(shape) < 2:
+            raise ValueError("Too few dimensions on input")
+        if shape[-2] != shape[-1]:
+            raise ValueError("Input is not square")
+        return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
 
 
 class CumulativeDistributionTransform(Transform):

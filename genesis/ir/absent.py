@@ -256,8 +256,7 @@ NAMES = (
     Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
            r"api|ddp|fsdp|style|input_reshard", "distributed.tensor.parallel"),
     Absent("it is a name of an annotation of torch's", r"T_destination|call_super_init|dump_patches", "nn.Module"),
-    Absent("it is not there yet", r"LKJCholesky|Wishart|"
-           r"CorrCholeskyTransform|MixtureSameFamilyConstraint"),
+    Absent("it is not there yet", "MixtureSameFamilyConstraint"),
     Absent("it is TorchScript's", r"Error|Future", "jit"),
     Absent("it is not there: version.cuda and version.git_version are", r"rocm", "version"),
 )
