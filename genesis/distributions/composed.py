@@ -179,13 +179,18 @@ class TransformedDistribution(Distribution):
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         whole = ComposeTransform(self.transforms)
         shape = (*base_distribution.batch_shape, *base_distribution.event_shape)
-        events = max(len(base_distribution.event_shape), whole.event_dim)
-        lift = events - len(base_distribution.event_shape)
-        self.base_dist: Any = Independent(base_distribution, lift) if lift > 0 else base_distribution
+        if len(shape) < whole.domain.event_dim:
+            raise ValueError(f"base_distribution needs to have shape with size at least {whole.domain.event_dim}, but "
+                             f"got {shape}.")
+        own = len(base_distribution.event_shape)
         after = tuple(whole.forward_shape(shape))
-        out = max(whole.codomain.event_dim + max(len(base_distribution.event_shape) - whole.domain.event_dim, 0),
-                  events if not self.transforms else 0)
-        cut = len(after) - out
+        before = tuple(whole.inverse_shape(after))
+        if before != shape:  # parameters of transforms have more dimensions: a variable for each
+            base_distribution = base_distribution.expand(before[:len(before) - own])
+        lift = whole.domain.event_dim - own
+        self.base_dist: Any = Independent(base_distribution, lift) if lift > 0 else base_distribution
+        cut = len(after) - max(whole.codomain.event_dim,
+                               own + whole.codomain.event_dim - whole.domain.event_dim)
         super().__init__(after[:cut], after[cut:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:

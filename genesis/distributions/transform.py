@@ -118,6 +118,12 @@ class _Inverse(Transform):
         return f"_InverseTransform({self._of!r})"
 
 
+def _of_dimensions(constraint: Any, events: int) -> Any:
+    """The constraint, of values of so many dimensions."""
+    more = events - constraint.event_dim
+    return constraints.independent(constraint, more) if more > 0 else constraint
+
+
 class ComposeTransform(Transform):
     """One transform after the other."""
 
@@ -126,11 +132,15 @@ class ComposeTransform(Transform):
         self.parts = list(parts)
         self.bijective = all(part.bijective for part in self.parts)
         self.sign = math.prod(part.sign for part in self.parts) if self.parts else 1
-        events = max((part.event_dim for part in self.parts), default=0)
-        first = self.parts[0].domain if self.parts else constraints.real
-        last = self.parts[-1].codomain if self.parts else constraints.real
-        self.domain, self.codomain = (c if c.event_dim >= events else constraints.independent(c, events - c.event_dim)
-                                      for c in (first, last))
+        self.domain, self.codomain = constraints.real, constraints.real
+        if self.parts:
+            before, after = self.parts[-1].codomain.event_dim, self.parts[0].domain.event_dim
+            for part in reversed(self.parts):
+                before = max(before + part.domain.event_dim - part.codomain.event_dim, part.domain.event_dim)
+            for part in self.parts:
+                after = max(after + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim)
+            self.domain = _of_dimensions(self.parts[0].domain, before)
+            self.codomain = _of_dimensions(self.parts[-1].codomain, after)
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -145,9 +155,11 @@ class ComposeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The sum of all parts'."""
         total: Any = genesis.zeros_like(x) if not self.parts else 0
+        events = self.domain.event_dim
         for part in self.parts:
             after = part(x)
-            total = total + sum_rightmost(part.log_abs_det_jacobian(x, after), self.event_dim - part.event_dim)
+            total = total + sum_rightmost(part.log_abs_det_jacobian(x, after), events - part.domain.event_dim)
+            events += part.codomain.event_dim - part.domain.event_dim
             x = after
         return total  # type: ignore[no-any-return]
 
@@ -191,6 +203,14 @@ class IndependentTransform(Transform):
         """Summed over one value."""
         found = self.base_transform.log_abs_det_jacobian(x, y)
         return sum_rightmost(found, self.reinterpreted_batch_ndims)  # type: ignore[no-any-return]
+
+    def forward_shape(self, shape: Any) -> Any:
+        """The base's."""
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        """The base's."""
+        return self.base_transform.inverse_shape(shape)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"

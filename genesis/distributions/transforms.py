@@ -64,6 +64,12 @@ class PowerTransform(Transform):
         """log |exponent · y / x|."""
         return (self.exponent * y / x).abs().log()  # type: ignore[no-any-return]
 
+    def forward_shape(self, shape: Any) -> Any:
+        """With the exponent's."""
+        return genesis.broadcast_shapes(shape, getattr(self.exponent, "shape", ()))
+
+    inverse_shape = forward_shape
+
 
 class SigmoidTransform(Transform):
     """The logistic function."""
@@ -156,6 +162,12 @@ class AffineTransform(Transform):
         found = (scale.abs().log() if isinstance(scale, Tensor)
                  else genesis.full_like(x, math.log(abs(scale))))
         return sum_rightmost(found.expand(x.shape), self._event_dim)  # type: ignore[no-any-return]
+
+    def forward_shape(self, shape: Any) -> Any:
+        """With those of loc and scale."""
+        return genesis.broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
+
+    inverse_shape = forward_shape
 
 
 class SoftmaxTransform(Transform):
