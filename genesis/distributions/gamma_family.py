@@ -130,6 +130,10 @@ class Gamma(ExponentialFamily):
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1.0 - a) * a.digamma()  # type: ignore[no-any-return]
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """The incomplete gamma function."""
+        return genesis.special.gammainc(self.concentration, self.rate * self._checked(value))
+
 
 class Chi2(Gamma):
     """The sum of `df` squared standard normal variables."""

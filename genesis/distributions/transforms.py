@@ -29,6 +29,11 @@ __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform"
            "identity_transform"]
 
 
+def _sign(x: Any) -> Any:
+    """That of a tensor or a number."""
+    return x.sign() if isinstance(x, Tensor) else (x > 0) - (x < 0)
+
+
 class ExpTransform(Transform):
     """exp."""
 
@@ -54,6 +59,11 @@ class PowerTransform(Transform):
         super().__init__(cache_size)
         self.exponent = exponent
 
+    @property
+    def sign(self) -> Any:  # type: ignore[override]
+        """The sign of `exponent`."""
+        return _sign(self.exponent)
+
     def _call(self, x: Tensor) -> Tensor:
         return x.pow(self.exponent)  # type: ignore[no-any-return]
 
@@ -65,7 +75,7 @@ class PowerTransform(Transform):
         return (self.exponent * y / x).abs().log()  # type: ignore[no-any-return]
 
     def forward_shape(self, shape: Any) -> Any:
-        """With the exponent's."""
+        """The shape, broadcast with the exponent's."""
         return genesis.broadcast_shapes(shape, getattr(self.exponent, "shape", ()))
 
     inverse_shape = forward_shape
@@ -148,7 +158,7 @@ class AffineTransform(Transform):
     @property
     def sign(self) -> Any:  # type: ignore[override]
         """The sign of `scale`."""
-        return self.scale.sign() if isinstance(self.scale, Tensor) else (self.scale > 0) - (self.scale < 0)
+        return _sign(self.scale)
 
     def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x  # type: ignore[no-any-return]
@@ -164,7 +174,7 @@ class AffineTransform(Transform):
         return sum_rightmost(found.expand(x.shape), self._event_dim)  # type: ignore[no-any-return]
 
     def forward_shape(self, shape: Any) -> Any:
-        """With those of loc and scale."""
+        """The shape, broadcast with those of loc and scale."""
         return genesis.broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
 
     inverse_shape = forward_shape

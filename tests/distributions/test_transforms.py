@@ -78,3 +78,18 @@ def test_parameters_of_a_transform_widen_the_base() -> None:
     with pytest.raises(ValueError, match="needs to have shape with size at least 1"):
         genesis.distributions.TransformedDistribution(genesis.distributions.Normal(0.0, 1.0),
                                                       genesis.distributions.StickBreakingTransform())
+
+
+@pytest.mark.parametrize("exponent", [-1.0, -0.5, 2.0, [-2.0, 3.0]])
+def test_falling_transforms_turn_the_cdf(exponent: Any) -> None:
+    def values(library: Any) -> list[Any]:
+        power = library.tensor(exponent, dtype=library.float64)
+        to = library.distributions.PowerTransform(power)
+        rate = library.tensor([0.7, 1.9], dtype=library.float64)
+        made = library.distributions.TransformedDistribution(library.distributions.Exponential(rate), to)
+        x = library.tensor([[0.3], [1.4]], dtype=library.float64)
+        return [np.asarray(to.sign), made.cdf(x).numpy(), made.icdf(made.cdf(x)).numpy()]
+    for ours, theirs in zip(values(genesis), values(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    if exponent == -1.0:
+        assert genesis.distributions.PowerTransform(-1).sign == -1  # a number
