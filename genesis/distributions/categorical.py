@@ -132,6 +132,11 @@ class _OfDraws(Distribution):
         """Their logarithms."""
         return self._categorical.logits  # type: ignore[no-any-return]
 
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._categorical.param_shape
+
 
 class OneHotCategorical(_OfDraws):
     """`Categorical` whose values are one-hot vectors; arguments as of it."""

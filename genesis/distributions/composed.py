@@ -83,6 +83,17 @@ class Independent(Distribution):
         """Summed."""
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)  # type: ignore[no-any-return]
 
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """What the base has, where no dimension is part of a value."""
+        return self.reinterpreted_batch_ndims == 0 and bool(self.base_dist.has_enumerate_support)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """The base's, where no dimension is part of a value."""
+        if self.reinterpreted_batch_ndims > 0:
+            raise NotImplementedError("Enumeration over cartesian product is not implemented")
+        return self.base_dist.enumerate_support(expand=expand)  # type: ignore[no-any-return]
+
     def __repr__(self) -> str:
         return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
 

@@ -132,6 +132,11 @@ class _Counted(Probabilities):
         new._param = getattr(new, name)
         return new
 
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._param.shape
+
 
 class Binomial(_Counted):
     """The number of successes.

@@ -152,6 +152,20 @@ def test_angles() -> None:
                                (p * (logs[0] - logs[1])).mean(0) * 2 * np.pi, rtol=1e-9)
 
 
+def test_shapes_of_parameters_and_all_values_of_rows() -> None:
+    for name in ("Bernoulli", "Binomial", "NegativeBinomial", "Categorical", "OneHotCategorical", "Multinomial"):
+        assert tuple(made(genesis, name).param_shape) == tuple(made(torch, name).param_shape), name
+
+    def values(library: Any, rows: int, expand: bool) -> Any:
+        of = library.distributions.Independent(made(library, "Bernoulli"), rows)
+        assert of.has_enumerate_support == (rows == 0)
+        return of.enumerate_support(expand).numpy()
+    for expand in (True, False):
+        np.testing.assert_array_equal(values(genesis, 0, expand), values(torch, 0, expand))
+    with pytest.raises(NotImplementedError, match="cartesian product"):
+        values(genesis, 1, True)
+
+
 def test_gamma_samples_are_differentiable() -> None:
     """The mean of dx/dα over samples is d mean/dα = 1, within six standard errors; small, middle and large shapes."""
     genesis.manual_seed(2)
