@@ -262,7 +262,6 @@ def matrix_transposed(name: str, x: Any) -> Tensor:
     return transpose(x, -2, -1) if ndim else permute(x, ())
 
 
-
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
     if start_dim.__class__ is not int or end_dim.__class__ is not int:

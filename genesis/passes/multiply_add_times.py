@@ -92,6 +92,9 @@ and nearly no work takes 9.4)."""
 OTHER_INSTRUCTIONS: Final = 400
 """Instructions of a kernel beside its multiply-adds."""
 
+OTHER_REGISTERS: Final = 5 * 16
+"""Registers of a thread beside its results, about: what it multiplies next, addresses and masks."""
+
 SAMPLES: Final = ((0.125, 0.625, 0.375, 0.875), (0.375, 0.125, 0.875, 0.625), (0.625, 0.875, 0.125, 0.375),
                   (0.875, 0.375, 0.625, 0.125))
 """Where in their classes batch, rows, columns and depth lie, of each product whose times are weighed."""
@@ -171,9 +174,8 @@ def _microseconds(tile: FmaTile, step: int, sizes: Sizes, multiprocessors: int, 
 
 
 def _resident(tile: FmaTile, step: int, blocks: int) -> int:
-    """Programs that a multiprocessor has registers and shared memory for, about: a thread has its results and some 80
-    numbers beside."""
-    registers = 65536 // ((tile.of_a_thread + 80) * 32 * tile.warps)
+    """Programs that a multiprocessor has registers and shared memory for, about."""
+    registers = 65536 // ((tile.of_a_thread + OTHER_REGISTERS) * 32 * tile.warps)
     shared = (tile.rows + tile.columns) * step * 4 * blocks_ahead(step, blocks)
     return max(1, min(registers, (228 << 10) // shared))
 

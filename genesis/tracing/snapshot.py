@@ -31,9 +31,9 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 CACHED: Final = type(functools.lru_cache(int))
+"""What `functools.lru_cache` makes of a function."""
 _STAND_FOR = (functools.partial, CACHED)
 """Classes of what stands for a function and consists of others, beside the attributes that it was given."""
-"""What `functools.lru_cache` makes of a function."""
 MOST_KEPT: Final = 256
 """Results up to which a cache is compared: each costs a call's guards 0.05 µs."""
 _WRAPPERS = (staticmethod, classmethod)

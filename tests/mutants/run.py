@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
+from types import ModuleType
 from typing import Final
 
 from tests.mutants.table import ROOT, Fault, read
@@ -150,8 +151,9 @@ def _child(place: Place, arguments: list[str], limits: Limits) -> None:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.chdir(place.root)
-        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "genesis", "__main__")]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "genesis")]:
             del sys.modules[name]
+        sys.modules["__main__"] = ModuleType("__main__")  # not the tree's; who starts ranks asks for one
         sys.path[:] = [str(place.root), *(path for path in sys.path if path not in ("", str(ROOT)))]
         sys.dont_write_bytecode = True
         with tempfile.TemporaryDirectory() as cache:

@@ -136,6 +136,7 @@ def test_a_last_move_that_has_no_memory_ends_the_step_where_it_began(search: str
         opt.step(closure)
         before, kept = w.tolist(), state_of(opt)
         opt.step(closure)
+        assert w.storage.settled, "the last move waits for its first reader"
     calls = instants_of("call", "cpu")
     w, opt, closure = second_order(search)
     opt.step(closure)

@@ -21,7 +21,7 @@ import genesis.nn.functional as F
 from genesis import nn
 from genesis.frontend import traced_number
 from genesis.frontend.traced_number import evaluated
-from genesis.ir import node
+from genesis.ir import numbers
 from genesis.ir.size_trace import Trace
 
 LENGTHS = (7, 9, 12, 5, 31, 8, 2, 3, 4, 1, 0, 16, 7, 6)
@@ -579,10 +579,10 @@ def test_a_fraction_of_a_size_is_an_operand_if_it_has_every_bit() -> None:
     trace = traced_number.NumberTrace(Trace(True, n=7))
     n = trace.sizes.symbol("n")
     with trace:
-        alone = node.number(n / (n - 1) * 0.1)
+        alone = numbers.number(n / (n - 1) * 0.1)
         assert [evaluated(alone.attrs[0], {"n": size}) for size in (7, 11, 1000)] == [
             0.1 * (size / (size - 1)) for size in (7, 11, 1000)]
-        assert evaluated(node.number(n * n + 1).attrs[0], {"n": 9}) == 82
+        assert evaluated(numbers.number(n * n + 1).attrs[0], {"n": 9}) == 82
         for several in (n / (n - 1) + n / (n - 2), (n * 0.1) / (n - 1), n * 0.1 + 0.3):
             with pytest.raises(TypeError, match="SymInt"):
-                node.number(several)
+                numbers.number(several)

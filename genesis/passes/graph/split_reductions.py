@@ -64,7 +64,7 @@ and one that puts parts together start within 5 µs)."""
 SPLITS_EACH: Final = 8
 """Splits of contiguous elements per multiprocessor, over all results: a program each."""
 
-FEWER_SPLITS: Final = (128, 64, 16)
+FEWER_SPLITS: Final = (128, 16)
 """Total splits that are worth a second launch, too, where `SPLITS_EACH` of them would be shorter than
 `SHORTEST_SPLIT`."""
 

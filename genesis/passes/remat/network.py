@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from genesis.ir.node import Node
-from genesis.ir.ops.recompute import inputs_read
+from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.materialize import memory_values, weight
 from genesis.passes.fusion.operand_view import operand_view
@@ -39,6 +39,8 @@ class StepCosts:
         parts: value in memory → the part of the step that makes it.
         readers: value → the groups that read it; also those that would, to make something of it again.
         outside: values that are in memory whatever is decided: inputs and results of the program.
+        waited_for: values that others wait for (`recompute`), and so may need: a second computation of such a value,
+            which waits for some of these, would wait for itself.
     """
 
     def __init__(self, schedule: Schedule, turns: Sequence[int]):
@@ -60,6 +62,7 @@ class StepCosts:
                 if x not in bases:
                     self._loops.setdefault(x, set()).add(at)
         self.outside = {self.value(x) for x in (*graph.roots, *graph.inputs)}
+        self.waited_for = {self.value(node.inputs[1]) for node in graph.nodes if node.op is recompute}
 
     def value(self, name: Node) -> Node:
         """The value in memory that goes by this name: an output may be a reshape of it."""
@@ -136,7 +139,8 @@ def _own_cost(step: StepCosts, node: Node, wanted: bool, reach: set[int]) -> Cos
     to kernel, and every far reader would load what all of them read.
     """
     nbytes, near, far = size(node), step.near(node), step.far(node)
-    barred = node.op.kind not in MADE_AGAIN or node in step.outside or step.read_by_loops(node)
+    barred = (node.op.kind not in MADE_AGAIN or node in step.outside or node in step.waited_for
+              or step.read_by_loops(node))
     again = round(weight(node) * hint(node.type.numel) * OP_BYTES) * len(reach)
     loads = len(reach)
     if wanted and any(step.groups[at].kind not in FUSED for at in far):  # made again, it must be in memory again

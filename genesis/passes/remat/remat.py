@@ -36,7 +36,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
 from genesis.passes.remat.network import CHOOSING, StepCosts, network
-from genesis.passes.remat.rewrite import recomputed
+from genesis.passes.remat.rewrite import WaitsForItselfError, recomputed
 from genesis.passes.remat.step_time import moved_bytes, step_bytes
 
 LEAST_BYTES = 16 << 20
@@ -103,7 +103,10 @@ def _remat_at(peaks: Sequence[int], schedule: Schedule, group: Callable[[Graph],
         after = decided(step, kernels, choices, lone)
         if not after:
             return schedule
-        found = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
+        try:
+            found = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
+        except WaitsForItselfError:
+            return schedule
         if given.allows(Counted.of(found), budget):
             return found
         if budget is budgets[-1]:

@@ -11,6 +11,11 @@ from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import recompute
 from genesis.passes.fusion.views import stored_as
 
+
+class WaitsForItselfError(ValueError):
+    """A second computation would wait for a value that needs it."""
+
+
 Key = tuple[str, Any, Any]
 """What is asked of a node, or of a part: the first says what the others are."""
 
@@ -27,6 +32,9 @@ def recomputed(graph: Graph, part: Mapping[Node, int], after: Mapping[Node, Node
     Args:
         part: for every value in memory the part of the program that makes it.
         after: value to make again → a value of the later part that must be known first.
+
+    Raises:
+        WaitsForItselfError: what must be known first needs a value that is to be made again.
     """
     rewriter = _Rewriter(part, after)
     return Graph(graph.inputs, tuple(map(rewriter.root, graph.outputs)),
@@ -55,12 +63,16 @@ class _Rewriter:
     def build(self, wanted: Key) -> Node:
         """The node for a key; iterative, since programs may be deep."""
         stack = [wanted]
+        begun: set[Key] = set()  # all that is begun and not done needs, one by the other, the key at hand
         while stack:
             key = stack[-1]
             if key not in self.done:
                 needed = self.needs(key)
                 missing = [k for k in needed if k not in self.done]
                 if missing:
+                    if key in begun:
+                        raise WaitsForItselfError(f"{key[0]} {key[1]!r}")
+                    begun.add(key)
                     stack += reversed(missing)
                     continue
                 self.done[key] = self.make(key, [self.done[k] for k in needed])

@@ -71,7 +71,7 @@ def test_taps_of_symbolic_sizes_are_rows_of_one_address(monkeypatch: pytest.Monk
             assert len(rows) == 1 and sorted(steps) == [0, 1, 2, 110, 111, 112, 220, 221, 222]
         else:
             assert len(rows) == 3 and sorted(steps) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-        assert len([name for name in kernel.signature if name.startswith("size")]) == (0 if literals else 5)
+        assert len([name for name in kernel.signature if name.startswith("size")]) == (0 if literals else 6)
         assert compiled_by_triton(kernel.key_parts(), 90).asm["cubin"]
 
 

@@ -20,6 +20,7 @@ from genesis.ir.ops import control, leaves, movement, reduction
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import random as r
 from genesis.ir.ops.contraction import matmul
+from genesis.ir.ops.recompute import recompute
 from genesis.ir.parser import parse
 from genesis.ir.types import bfloat16, float32
 from genesis.ir.verify import verify
@@ -44,7 +45,7 @@ from genesis.passes.remat.remat import (
     spend,
     turns,
 )
-from genesis.passes.remat.rewrite import recomputed
+from genesis.passes.remat.rewrite import WaitsForItselfError, recomputed
 from genesis.passes.remat.step_time import moved_bytes, step_bytes
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import an_input, inputs, some
@@ -400,3 +401,13 @@ def test_low_precision_values_are_made_again_as_they_were() -> None:
     after = remat(before, fuse, least=0, sparing=True)
     assert after is not before
     assert_same_values(before, after, tolerance=0.15, most_programs=256)  # torch rounds each of 40 ops and 32 terms
+
+
+def test_a_second_computation_does_not_wait_for_itself() -> None:
+    """The later part's value waits for what would be made again behind it."""
+    x = an_input(0, (4,))
+    first = p.exp(x)
+    later = p.exp(recompute(x, first))
+    graph = Graph((x,), (p.add(first, later),))
+    with pytest.raises(WaitsForItselfError):
+        recomputed(graph, {first: 0, later: 1, graph.outputs[0]: 1}, {first: later})
