@@ -99,10 +99,15 @@ class CausalLM(PreTrainedModel):
         assert self.lm_head.weight.sharding is not None
         return split_cross_entropy(logits, labels, mesh, self.lm_head.weight.sharding.region()[0][0])
 
-    def following(self, input_ids: Tensor, length: int | None, cache: Cache) -> Tensor:
-        """What follows the last of the tokens: (B, T) → (B, vocabulary) logits. `model.reserve` made room and gave the
-        length. The same program for every token, so that it can be compiled."""
-        logits = self.lm_head(self.model.computed(input_ids, length, cache=cache)[:, -1])
+    def following(self, input_ids: Tensor, length: int | None, cache: Cache, last: Tensor | None = None) -> Tensor:
+        """What follows one of the tokens: (B, T) → (B, vocabulary) logits. `model.reserve` made room and gave the
+        length. The same program for every token, so that it can be compiled.
+
+        Args:
+            last: (1,) int64, which of the T tokens; the last by default.
+        """
+        x = self.model.computed(input_ids, length, cache=cache)
+        logits = self.lm_head(x[:, -1] if last is None else x.index_select(1, last).squeeze(1))
         mesh = self.split_over
         if mesh is None:
             return logits

@@ -121,6 +121,17 @@ class KVCache:
         self.filled.add_(queries)
         return self.slots
 
+    def room(self) -> int:
+        """How many tokens may be read into it of which the last are forgotten again (`forget`)."""
+        return 0
+
+    def forget(self, tokens: int) -> None:
+        """Take the last tokens out again. What their slots hold is written over by those that come next, and no query
+        before sees it."""
+        assert tokens <= self.seen and self.filled is not None
+        self.seen -= tokens
+        self.filled.copy_(genesis.tensor([self.seen], dtype=genesis.int64, device=self.filled.device))
+
     def check(self, queries: int) -> None:
         """Raise ValueError if the cache has no room for this many tokens more."""
 
@@ -242,6 +253,10 @@ class StaticCache(KVCache):
         self.capacity = capacity
         shape = batch, spec.kv_heads, capacity, spec.head_dim
         self.layers = [_StaticLayer(self, shape, spec.windows[i], dtype, device) for i in range(spec.layers)]
+
+    def room(self) -> int:
+        """The slots that are free."""
+        return self.capacity - self.seen
 
     def check(self, queries: int) -> None:
         """Raise ValueError if the capacity is less than what is there and this many tokens more."""

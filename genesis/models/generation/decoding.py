@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 import genesis
 import genesis.nn.functional as F
@@ -29,6 +29,23 @@ PREFILL_CHUNK = 2048
 WORTH: Final = 8
 """Chunks of a prompt that a capture is worth. Of 28 layers it takes the host 125 to 210 ms, recording 24, a replay 1
 (measured on a GPU that does nothing)."""
+
+FEWEST: Final = 16
+EACH_POWER: Final = 256
+"""Rows up to which a product takes as long as its weights take to come from memory."""
+
+
+def padded_length(tokens: int) -> int:
+    """The length as which a chunk of so many tokens is read on a GPU, whose kernels and memory are planned for lengths.
+
+    A prompt of each length is few programs so: powers of two up to 256, where rows more cost nothing, and four lengths
+    between two powers from there on, of which at most a fifth is read in vain.
+
+    >>> [padded_length(tokens) for tokens in (1, 17, 129, 256, 257, 513, 1500, 2048)]
+    [16, 32, 256, 256, 320, 640, 1536, 2048]
+    """
+    power = max(FEWEST, 1 << (tokens - 1).bit_length())
+    return power if power <= EACH_POWER else -(-tokens // (power // 8)) * (power // 8)
 
 
 @dataclass(frozen=True)
@@ -69,12 +86,18 @@ class Decoder:
         sampling: how tokens are chosen.
         seed: of the draws; None for another text each time.
         capacity: slots of a new cache.
+
+    Attributes:
+        padded_on: the kinds of devices on which chunks of prompts are read as some of a few lengths (`padded_length`).
     """
+
+    padded_on: ClassVar[Set[str]] = {"cuda"}
 
     def __init__(self, model: Any, batch: int, capacity: int, sampling: Sampling, seed: int | None = None,
                  cache: KVCache | None = None):
         self.model, self.sampling = model, sampling
         self.device = next(model.parameters()).device
+        genesis.eval(*model.parameters(), *model.buffers())  # what fills them is no part of the first prompt's program
         if cache is not None:
             cache.require(model, batch)
         self.cache = cache_for(model, batch, capacity) if cache is None else cache
@@ -95,11 +118,15 @@ class Decoder:
         return genesis.compile(self._computed)
 
     @cached_property
-    def _following(self) -> Callable[[Tensor, int | None], Tensor]:
+    def _following(self) -> Callable[[Tensor, int | None, Tensor], Tensor]:
         return genesis.compile(self._read)
 
-    def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
+    def prefill(self, ids: Tensor | Sequence[Sequence[int]], padding: Tensor | None = None,
+                chunk: int = PREFILL_CHUNK) -> Step:
         """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens.
+
+        Tokens are shared out on the host, where they came from: of each length that a program on the device has seen
+        that would be another.
 
         Raises:
             ValueError: there is padding behind tokens that the cache holds.
@@ -110,22 +137,44 @@ class Decoder:
                               "their padding would stand inside of the text", error=ValueError,
                               hint="one call for each length, with a cache for its rows alone")
             self.cache.padding = padding
-        self._note(ids, padding)
-        last, whole = None, self.cache.seen + ids.shape[1]
-        lengths = [min(chunk, ids.shape[1] - start) for start in range(0, ids.shape[1], chunk)]
-        for number, length in enumerate(lengths):
-            part = ids[:, number * chunk:number * chunk + length].clone()  # a replay takes whole memories, no views
-            genesis.eval(part)  # what is recorded is the program that is replayed, too
-            self.cache.begin(length, self.device)
-            by_length = self.model.model.reserve(part, self.cache) is not None
-            last = self._reader(length, lengths[number + 1:].count(length))(part, whole if by_length else None)
-            genesis.eval(last, *self.cache.tensors())
+        rows = ids.tolist() if isinstance(ids, Tensor) else [list(row) for row in ids]
+        self._note_prompts(rows, padding)
+        last, whole = None, self.cache.seen + len(rows[0])
+        parts = [[row[start:start + chunk] for row in rows] for start in range(0, len(rows[0]), chunk)]
+        lengths = [self._length(len(part[0])) for part in parts]
+        for number, (part, length) in enumerate(zip(parts, lengths, strict=True)):
+            last = self._read_part(part, length, whole, lengths[number + 1:].count(length))
         self._lengths.update(lengths)
         assert last is not None
         self.cache.begin(1, self.device)  # as a step leaves it: else the second step is captured again
         return self._chosen(last)
 
-    def _reader(self, length: int, later: int) -> Callable[[Tensor, int | None], Tensor]:
+    def _length(self, tokens: int) -> int:
+        """How many tokens a chunk of so many is read as: more, where what follows its last token is never seen."""
+        spec, padded = self.model.spec, padded_length(tokens)
+        if self.device.type not in self.padded_on or (spec.rotary is not None
+                                                      and self.model.model.rotary_emb.by_length):
+            return tokens
+        table = not spec.position_table or self.cache.seen + padded <= spec.position_table
+        return padded if table and padded <= self.cache.room() else tokens
+
+    def _read_part(self, part: list[list[int]], length: int, whole: int, later: int) -> Tensor:
+        """Read a chunk as so many tokens, behind which as many more of its length follow; what its last one predicts.
+
+        Tokens behind the last are read and forgotten: those before do not see them, and the next ones take their slots.
+        """
+        real = len(part[0])
+        tokens, last = (genesis.tensor(x, dtype=genesis.int64, device=self.device)
+                        for x in ([row + [0] * (length - real) for row in part], [real - 1]))
+        self.cache.begin(length, self.device)
+        by_length = self.model.model.reserve(tokens, self.cache) is not None
+        logits = self._reader(length, later)(tokens, whole if by_length else None, last)
+        genesis.eval(logits, *self.cache.tensors())
+        if real < length:
+            self.cache.forget(length - real)
+        return logits
+
+    def _reader(self, length: int, later: int) -> Callable[[Tensor, int | None, Tensor], Tensor]:
         """What reads so many tokens: it is captured, and replayed from then on, where as many chunks of this length
         follow as a capture is worth, or one was a part of an earlier prompt."""
         if later < WORTH and length not in self._lengths | self._captured:
@@ -133,8 +182,8 @@ class Decoder:
         self._captured.add(length)
         return self._following
 
-    def _read(self, tokens: Tensor, length: int | None) -> Tensor:
-        return self.model.following(tokens, length, self.cache)  # type: ignore[no-any-return]
+    def _read(self, tokens: Tensor, length: int | None, last: Tensor) -> Tensor:
+        return self.model.following(tokens, length, self.cache, last)  # type: ignore[no-any-return]
 
     def step(self, tokens: Tensor) -> Step:
         """Read one token of each row, (B,); choose the next."""
@@ -145,19 +194,22 @@ class Decoder:
 
     def _chosen(self, logits: Tensor) -> Step:
         tokens, scores = self.sampling.choose(logits, self.occurred, self.generator)
-        self._note(tokens.unsqueeze(1), None)
+        if self.occurred is not None:
+            counts = genesis.zeros(self.occurred.shape, dtype=genesis.int32, device=tokens.device)
+            counts = counts.scatter_add(1, tokens.unsqueeze(1), genesis.ones_like(tokens, dtype=genesis.int32)[:, None])
+            self.occurred.logical_or_(counts > 0)
         return Step(tokens, scores)
 
-    def _note(self, ids: Tensor, padding: Tensor | None) -> None:
+    def _note_prompts(self, rows: list[list[int]], padding: Tensor | None) -> None:
         """Remember which tokens occurred, for the penalty."""
         if self.occurred is None:
             return
-        real = genesis.ones_like(ids).to(genesis.bool)
-        if padding is not None:
-            real = genesis.arange(ids.shape[1], device=ids.device) >= padding.unsqueeze(1)
-        counts = genesis.zeros(self.occurred.shape, dtype=genesis.int32, device=ids.device)
-        counts = counts.scatter_add(1, ids, real.to(genesis.int32))
-        self.occurred.logical_or_(counts > 0)
+        import numpy as np
+        occurred = np.zeros(self.occurred.shape, dtype=np.bool_)
+        for row, tokens, before in zip(occurred, rows, [0] * len(rows) if padding is None else padding.tolist(),
+                                       strict=True):
+            row[[token for token in tokens[before:] if 0 <= token < len(row)]] = True  # the table says what is none
+        self.occurred.logical_or_(genesis.tensor(occurred, device=self.device))
 
 
 def _seed_alike(generator: genesis.Generator, mesh: DeviceMesh | None) -> None:
@@ -243,26 +295,31 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
         prompts, padding = left_padded(ids, device, fill)
     steps = decode(model, prompts, max_new_tokens, Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed,
                    padding, cache)
-    rows, ended = [prompts], [False] * prompts.shape[0]
+    told: list[list[int] | Tensor] = []
+    ended = [False] * prompts.shape[0]
     put = streamer.put if isinstance(streamer, Streamer) else streamer
     if isinstance(streamer, Streamer):
         streamer.put(prompts)
     with closing(steps):  # however it ends, an exception of the streamer's too, dropout is what it was
         for step in steps:
             tokens = step.tokens
+            told.append(tokens)
             if stops:
+                chosen = [fill if over else token for over, token in zip(ended, tokens.tolist(), strict=True)]
+                told[-1] = chosen
                 if any(ended):
-                    over = genesis.tensor(ended, device=device)
-                    tokens = genesis.where(over, fill, tokens)
-                ended = [old or token in stops for old, token in zip(ended, tokens.tolist(), strict=True)]
-            rows.append(tokens.unsqueeze(1))
+                    tokens = genesis.tensor(chosen, dtype=genesis.int64, device=device)
+                ended = [old or token in stops for old, token in zip(ended, chosen, strict=True)]
             if put is not None:
                 put(tokens)
             if stops and all(ended):
                 break
     if isinstance(streamer, Streamer):
         streamer.end()
-    return genesis.cat(rows, 1)
+    # Put together on the host: on the device it would be another program for each number of tokens.
+    columns = [x.tolist() if isinstance(x, Tensor) else x for x in told]
+    rows = [row + [column[i] for column in columns] for i, row in enumerate(prompts.tolist())]
+    return genesis.tensor(rows, dtype=genesis.int64, device=device)
 
 
 def _stop_tokens(stop: Any) -> list[int]:

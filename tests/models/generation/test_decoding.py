@@ -360,3 +360,61 @@ def test_a_model_trains_on_when_a_streamer_raises(model: LlamaForCausalLM) -> No
         generate(model, [[1, 2]], 4, streamer=interrupted)
     assert kept.value and [module.training for module in model.modules()] == states
     model.eval()
+
+
+@pytest.fixture
+def padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts are read as on a GPU."""
+    monkeypatch.setattr(Decoder, "padded_on", {"cpu"})
+
+
+@pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.7}, {"temperature": 0.8, "seed": 3}], ids=str)
+@pytest.mark.parametrize("prompts", [[[1, 2, 3]], [list(range(1, 30))], [[1, 2, 3, 4, 5], [4]]],
+                         ids=["short", "long", "two"])
+def test_what_is_read_behind_a_prompt_is_forgotten(prompts: list[list[int]], options: dict[str, Any],
+                                                   model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens, and the cache for those that come next."""
+    found = []
+    for devices in ({"cuda"}, {"cpu"}):
+        monkeypatch.setattr(Decoder, "padded_on", devices)
+        cache = cache_for(model, len(prompts), 80)
+        first = generate(model, prompts, 7, cache=cache, **{"temperature": 0.0, **options})
+        assert cache.filled is not None
+        assert cache.filled.item() == cache.seen == first.shape[1] - 1
+        found.append([first, generate(model, first[:, -1:], 5, cache=cache, temperature=0)])
+    assert [x.tolist() for x in found[0]] == [x.tolist() for x in found[1]]
+
+
+def test_prompts_of_many_lengths_are_few_programs(padded: None) -> None:
+    """So are answers of many lengths, with penalties and stops as well."""
+    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 3})).eval()
+    options: dict[str, Any] = {"temperature": 0, "repetition_penalty": 1.2, "stop": 49}
+    plans: list[Any] = []
+    with engine.observe(plans.append):
+        for length in (17, 20):
+            generate(model, [list(range(1, length))], 6, **options)
+        before = len(plans)
+        for length in range(18, 30):
+            generate(model, [list(range(1, length))], 32 - length, **options)
+    assert before > 0 and len(plans) == before, [plan.graph for plan in plans[before:]]
+
+
+def test_a_prompt_is_padded_where_there_is_room(padded: None) -> None:
+    """Not beyond the cache or the model's table, and not where angles go by the text's length."""
+    from genesis.models import GPT2Config, GPT2LMHeadModel
+    llama = LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=40, n_embd=32, n_layer=1, n_head=4)).eval()
+    scaled = LlamaForCausalLM(LlamaConfig(**{**SIZES, "rope_parameters": {"rope_theta": 1e4, "rope_type": "dynamic",
+                                                                         "factor": 2.0}})).eval()
+    greedy = Sampling(temperature=0)
+    for chosen, cache, tokens, length in (
+            (llama, StaticCache(llama.spec, 1, 40), 20, 32), (llama, StaticCache(llama.spec, 1, 31), 20, 20),
+            (llama, GrowingCache(llama.spec), 20, 20), (gpt2, StaticCache(gpt2.spec, 1, 256), 30, 32),
+            (gpt2, StaticCache(gpt2.spec, 1, 256), 39, 39), (scaled, StaticCache(scaled.spec, 1, 256), 20, 20)):
+        decoder = Decoder(chosen, 1, 0, greedy, cache=cache)
+        assert decoder._length(tokens) == length
+        with genesis.no_grad():
+            ids = genesis.tensor([[i % 50 for i in range(tokens)]])
+            logits = decoder.prefill(ids).logprobs
+            whole = genesis.nn.functional.log_softmax(chosen(ids).logits[:, -1], -1)
+        np.testing.assert_allclose(logits.numpy(), whole.numpy(), atol=1e-4)
