@@ -5,7 +5,7 @@ an earlier one in nothing but such beginnings would be compiled for each; instea
 numbers of the plan, and the slices rows that an index selects: `take` and `index_copy`. The first program keeps its
 plan, and both give the same bits.
 
-Only for backends whose plans are for fixed sizes. Where sizes are symbolic, places are, too (`symbolic/`).
+Only for backends whose plans are for fixed sizes. Where sizes are symbolic, places are, too (`symbolic/places.py`).
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, SymbolicProgram
-from genesis.engine.symbolic.symbols import Sizes, Terms
+from genesis.engine.symbolic.symbols import Axis, Sizes, Terms
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
+from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.disk_store import default_directory
@@ -31,7 +32,7 @@ from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from genesis.engine.symbolic.plan_template import PlanTemplate
 
@@ -184,7 +185,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
     from genesis.engine.symbolic.plan_template import PlanTemplate
     sizes, program, numbers = _traced(captured, erased, member)
     arguments = {sizes.names.get(member.numbers[axis.position]) for axis in member.arguments()}
-    sizes.trace.literals = frozenset(sizes.trace.classes.keys() - arguments)
+    sizes.trace.literals = frozenset(sizes.names.values()) - arguments
     try:
         return PlanTemplate(program.graph, numbers, sizes.trace, sizes.where(), device)
     except Overwritten:
@@ -207,14 +208,17 @@ def _traced(captured: Captured, erased: tuple, member: Member,
     derived: dict[int, Terms] = {}
     while True:
         sizes = Sizes(member.numbers, member.samples, axes, derived, exact)
-        if not sizes.names:
-            raise FixedSizes("no size of its data can change by itself" if axes else "it neither reads nor makes data")
+        placed = not exact and any(node.op.placed or node.op is control.call for node in captured.order)
+        if not sizes.names and not placed:
+            raise FixedSizes(_no_sizes(axes))
         try:
             program = SymbolicProgram(captured, sizes)
         except Overwritten:
             raise
         except _SHAPE_ERRORS as error:  # a wrong guess
             raise FixedSizes(f"its sizes follow no rule ({type(error).__name__}: {error})") from error
+        if not sizes.trace.classes:
+            raise FixedSizes(_no_sizes(axes))
         solved = sizes.solved()
         if not solved:
             if not exact:
@@ -226,6 +230,10 @@ def _traced(captured: Captured, erased: tuple, member: Member,
     if same != erased:
         raise FixedSizes("what it computes depends on them")
     return sizes, program, numbers
+
+
+def _no_sizes(axes: Sequence[Axis]) -> str:
+    return "no size of its data can change by itself" if axes else "it neither reads nor makes data"
 
 
 def _fixed_inputs(captured: Captured) -> set[int]:

@@ -89,3 +89,12 @@ def exact_class_of(size: int) -> SizeClass:
     if size < LEAST:
         return class_of(size)
     return SizeClass(LEAST, LARGEST, 1, size, parted=False)
+
+
+def place_class(most: int) -> SizeClass:
+    """The class of where a slice begins that does not begin where its operand does.
+
+    >>> 1 in place_class(14), 14 in place_class(14), 15 in place_class(14), 0 in place_class(14)
+    (True, True, False, False)
+    """
+    return SizeClass(1, most, 1, most, parted=False)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from genesis.ir.polynomials import DIVISIONS, SYMBOLS, Atom, Atoms, Terms, sorted_terms, without_factors
-from genesis.ir.size_class import LEAST, SizeClass, class_of, exact_class_of
+from genesis.ir.size_class import LEAST, SizeClass, class_of, exact_class_of, place_class
 from genesis.ir.size_ranges import COMPARISONS, OPPOSITE, Range, decided, product_of, quotient_of, remainder_of, sum_of
 from genesis.ir.sym_int import Size, SymInt, hint, terms_of, value_of
 
@@ -88,6 +88,14 @@ class Trace:
     def add_symbol(self, name: str, value: int) -> SymInt:
         """One more symbol, met while the run goes on."""
         made = self._symbols[name] = self._symbol(name, value)
+        return made
+
+    def add_place(self, name: str, value: int, most: int) -> SymInt:
+        """A symbol for where a slice begins, from 1 to `most`: these are one class."""
+        self.classes[name] = place_class(most)
+        made = self._atom(("symbol", name, None), value, (1, most), most)
+        assert isinstance(made, SymInt)  # as above
+        self._symbols[name] = made
         return made
 
     def symbol(self, name: str) -> SymInt:

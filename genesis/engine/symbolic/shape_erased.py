@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from genesis.engine.symbolic.places import prefix_axes
 from genesis.engine.symbolic.symbols import Axis, data_axes, leading_axis, made_axes
 from genesis.ir.size_class import class_of, exact_class_of
 from genesis.ir.types import TensorType
@@ -62,6 +63,7 @@ class ShapeErased:
         axes = self._axes.get(given)
         if axes is None:  # they are the same for all members, which differ in sizes alone
             axes = self._axes[given] = (*data_axes(types, fixed), *made_axes(captured))
+        axes = (*axes, *prefix_axes(captured, fixed))
         for axis in axes:
             size = numbers[axis.position]
             if self._first.setdefault(axis.position, size) != size:

@@ -14,16 +14,18 @@ from math import prod
 from typing import Any, Final
 
 from genesis.engine.capture import Captured, build_nodes, graph_of, input_nodes
+from genesis.engine.symbolic.places import movable
 from genesis.engine.symbolic.shape_erased_key import numbers_of
-from genesis.engine.symbolic.symbols import Sizes, Vector, first_numbers
+from genesis.engine.symbolic.symbols import Sizes, first_numbers
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.size_class import LEAST
 from genesis.ir.size_divisors import gcd
-from genesis.ir.sym_int import Size, SymInt, value_of
+from genesis.ir.sym_int import Size, SymInt, most, value_of
 from genesis.ir.types import TensorType
+from genesis.ir.walk import computed
 
 Types = tuple[TensorType, ...]
 Shape = tuple[Size, ...]
@@ -51,21 +53,31 @@ class SymbolicProgram:
         self._sizes = sizes
         self._bodies: dict[tuple[Graph, Types, int], Graph] = {}
         self._first = first_numbers(captured)
+        self._movable = {} if sizes.trace.exact else movable(captured.order, lambda node: (
+            node.op is leaves.data or (computed(node) and node not in captured.known)))
         types = [_with_sizes(type, [sizes.of_axis.get((i, axis)) for axis in range(type.ndim)])
                  for i, type in enumerate(captured.memory_types)]
         inputs = input_nodes(types)
-        built = build_nodes(captured, inputs, lambda node, operands: self._attrs(node, operands, self._first.get(node)))
+        given: dict[Node, tuple] = {}
+
+        def attributes(node: Node, operands: tuple[Node, ...]) -> tuple:
+            found = given[node] = self._attrs(node, operands, self._first.get(node))
+            return found
+        built = build_nodes(captured, inputs, attributes)
         self.graph = graph_of(captured, inputs, built)
-        self.key = self._key(captured, types, built)
+        self.key = self._key(captured, types, built, given)
 
     @staticmethod
-    def _key(captured: Captured, types: Sequence[TensorType], built: dict[Node, Node]) -> tuple:
+    def _key(captured: Captured, types: Sequence[TensorType], built: dict[Node, Node],
+             attributes: dict[Node, tuple]) -> tuple:
+        """The key with the attributes that were given, which are not those of what is built for an index that is
+        checked (`with_check`)."""
         key = [*types, *captured.key[len(types):]]
         for node, at in captured.op_at.items():
             if node.attrs and key[at + 1] is node.attrs:
-                made = built[node] if built[node].op is node.op else built[node].inputs[0]  # known(made, memory)
-                key[at + 1] = made.attrs
+                key[at + 1] = attributes[node]
                 if not node.inputs:
+                    made = built[node] if built[node].op is node.op else built[node].inputs[0]  # known(made, memory)
                     key[at + 2] = made.type
         return tuple(key)
 
@@ -128,16 +140,61 @@ class SymbolicProgram:
                     found[i] = pooled_sizes(whole, *how, ceil)[i]
         return tuple(found)
 
+    def _starts(self, node: Node, starts: Shape, operands: Types, at: int) -> Shape:
+        """Where a slice begins: at a place that may move, or as `_bounds` says."""
+        places = self._places(node, operands, at)
+        return tuple([given if place is None else place
+                      for given, place in zip(self._bounds(node, starts, operands, at), places, strict=True)])
+
+    def _stops(self, node: Node, stops: Shape, operands: Types, at: int) -> Shape:
+        """Where it ends: as far behind its place as it is long, or as `_bounds` says."""
+        first = at - len(stops)
+        places = self._places(node, operands, first)
+        return tuple([given if place is None else place + self._extent(node, operands, axis, first)
+                      for axis, (given, place) in enumerate(zip(self._bounds(node, stops, operands, at), places,
+                                                                strict=True))])
+
+    def _places(self, node: Node, operands: Types, at: int) -> list[SymInt | None]:
+        """For each axis of a slice the symbol of its place, if it may move: it neither begins nor ends where its
+        operand does, and is half of it at most. Not that of a write with a step: which elements it is for is asked of
+        each.
+
+        Args:
+            at: where the numbers of its starts are.
+        """
+        found: list[SymInt | None] = [None] * len(node["starts"])
+        single = self._movable.get(node)
+        if single is not None:
+            for axis, (start, stop, step, whole) in enumerate(zip(*node.attrs, operands[0].shape, strict=True)):
+                if start and stop < value_of(whole) and (step == 1 or node.op is not movement.assign):
+                    extent = self._extent(node, operands, axis, at)
+                    if bool(2 * extent <= whole) and (not single or value_of(extent) == 1):
+                        place = self._sizes.place(at + axis, most(whole) - 1)
+                        if bool(place + extent < whole):  # it is: said for the sake of the guard
+                            found[axis] = place
+        return found
+
+    def _extent(self, node: Node, operands: Types, axis: int, at: int) -> Size:
+        """From where a slice begins to where it ends, along an axis."""
+        if node.op is movement.assign:  # with a step of 1
+            return operands[1].shape[axis]
+        starts, stops = self._sizes.vector(at + axis), self._sizes.vector(at + len(node["starts"]) + axis)
+        return self._sizes.like(tuple([stop - start for start, stop in zip(starts, stops, strict=True)]))
+
     def _bounds(self, node: Node, bounds: Shape, operands: Types, at: int) -> Shape:
         """Where a slice begins or ends: as far from the end as it was, or from the beginning."""
-        return tuple([self._bound(self._sizes.vector(at + i), size)
+        return tuple([self._bound(at + i, size)
                       for i, size in enumerate(operands[0].shape[:len(bounds)])])
 
-    def _bound(self, vector: Vector, size: Size) -> Size:
-        bound, whole = vector[0], self._sizes.vector_of(size)
+    def _bound(self, at: int, size: Size) -> Size:
+        vector, whole = self._sizes.vector(at), self._sizes.vector_of(size)
+        bound = vector[0]
         from_end = {n - m for n, m in zip(whole, vector, strict=True)}
         if vector == whole:
             return size
+        prefix = self._sizes.prefix(at)
+        if prefix is not None and bool(prefix < size):  # else all of it is read, which is another program
+            return prefix
         if size.__class__ is not SymInt or len(from_end) > 1:
             return self._sizes.like(vector) if bound >= LEAST else bound
         if len(set(vector)) > 1 or 2 * bound > whole[0]:  # of one sample: the nearer end
@@ -153,6 +210,8 @@ class SymbolicProgram:
 
     def _body(self, body: Graph, operands: Types, at: int) -> Graph:
         inputs = input_nodes(operands[:len(body.inputs)])
+        if not self._sizes.trace.exact:
+            self._movable.update(movable(body.nodes, lambda node: node.op is leaves.input))
         made: dict[Node, Node] = {}
         for node in body.nodes:
             given = tuple([made[x] for x in node.inputs])
@@ -168,8 +227,8 @@ def _with_sizes(type: TensorType, sizes: Sequence[SymInt | None]) -> TensorType:
 
 
 _RULES: Final[dict[str, Callable[[SymbolicProgram, Node, Any, Types, int], Any]]] = {
-    "type": SymbolicProgram._type, "shape": SymbolicProgram._shape, "starts": SymbolicProgram._bounds,
-    "stops": SymbolicProgram._bounds, "sizes": SymbolicProgram._pooled, "graph": SymbolicProgram._graph}
+    "type": SymbolicProgram._type, "shape": SymbolicProgram._shape, "starts": SymbolicProgram._starts,
+    "stops": SymbolicProgram._stops, "sizes": SymbolicProgram._pooled, "graph": SymbolicProgram._graph}
 """Attributes that name sizes, by the names that ops give them."""
 
 

@@ -116,6 +116,22 @@ class Sizes:
         at = {name: next(axis.position for axis in chosen if numbers[axis.position] == size)
               for size, name in self.names.items()}
         self._values = [{name: sample[position] for name, position in at.items()} for sample in samples]
+        self._made = {axis.position for axis in chosen if axis.input is None}
+        self._places: dict[int, SymInt] = {}
+
+    def prefix(self, position: int) -> SymInt | None:
+        """The size of an axis that the program makes, whose number is at this position; None if it is none."""
+        return self._formulas.get(self._all[0][position]) if position in self._made else None
+
+    def place(self, position: int, most: int) -> SymInt:
+        """The symbol of the place that is the number at this position, from 1 to `most`."""
+        found = self._places.get(position)
+        if found is None:
+            name = f"at{len(self._places)}"
+            found = self._places[position] = self.trace.add_place(name, self._all[0][position], most)
+            for values, sample in zip(self._values, self._all[1:], strict=True):
+                values[name] = sample[position]
+        return found
 
     def where(self) -> dict[str, list[str]]:
         """The axes that each symbol is the size of, as text."""
@@ -123,7 +139,8 @@ class Sizes:
         for (input, axis), size in self.of_axis.items():
             for name in symbols_of(size):
                 found[name].append(f"axis {axis} of input {input}")
-        return {name: axes or ["of what it makes"] for name, axes in found.items()}
+        places = {name: ["where a slice begins"] for place in self._places.values() for name in symbols_of(place)}
+        return {**{name: axes or ["of what it makes"] for name, axes in found.items()}, **places}
 
     def vector(self, position: int) -> Vector:
         """The number at this position, in all programs."""
@@ -181,13 +198,13 @@ class Sizes:
         return found
 
     def _terms(self, size: SymInt, size_of: Mapping[str, int]) -> Terms | None:
-        """A formula by the sizes at hand; None if it is none of sums and products."""
+        """A formula by the sizes at hand; None if it is none of sums and products, or has places in it."""
         found = []
         for atoms, k in size.terms:
             factors = []
             for atom in atoms:
                 kind, name, _ = self.trace.atoms[atom]
-                if kind not in SYMBOLS:
+                if kind not in SYMBOLS or name not in size_of:
                     return None
                 if k % SYMBOLS[kind]:
                     return None
