@@ -7,6 +7,7 @@ from typing import Final
 
 from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import leaves, movement
+from genesis.ir.sym_int import SymInt
 
 Rule = Callable[[Node], "Node | None"]
 Region = tuple[tuple[int, int, int], ...]
@@ -104,9 +105,21 @@ def _slice_of_concat(node: Node) -> Node | None:
 
 
 def _slice_of_assign(node: Node) -> Node | None:
-    """What was just written there."""
+    """What was just written there; and where one of the places is a symbol, what was there before, if nothing of it was
+    written. Between numbers that is seen element by element: between symbols each element would be one or the other,
+    and of a recurrence (`x[i] = f(x[i - 1])`) so would be all that it is made of.
+    """
     x = node.inputs[0]
-    return x.inputs[1] if x.op is movement.assign and region_of(x) == region_of(node) else None
+    if x.op is not movement.assign:
+        return None
+    read, written = region_of(node), region_of(x)
+    if read == written:
+        return x.inputs[1]
+    if any(isinstance(a, SymInt) or isinstance(b, SymInt) for (a, _, _), (b, _, _) in zip(read, written, strict=True)):
+        for (start, stop, _), (first, end, _) in zip(read, written, strict=True):
+            if start >= end or stop <= first:
+                return sliced(x.inputs[0], read)
+    return None
 
 
 # Concat and assign

@@ -194,6 +194,39 @@ def test_gradients_flow_through_a_place_that_moves() -> None:
             torch.testing.assert_close(torch.tensor(gradients(genesis, at, "cuda").tolist()), expected)
 
 
+def recurrence(lib: Any, rows: int, device: str, first: int = 2) -> Any:
+    found = lib.ones(40, device=device)
+    if lib is genesis:
+        genesis.eval(found)
+    for i in range(first, first + rows):
+        found[i] = found[i - 1] * 0.5 + found[i - 2] * 0.4
+    return found
+
+
+def test_what_a_recurrence_reads_is_known(idle: Counting) -> None:
+    """Of a row that is read it is known whether it was just written, which no element is asked for; other places
+    have the same plan."""
+    lengths = []
+    for rows in (4, 8):
+        engine.reset()
+        idle.plans.clear()
+        genesis.eval(recurrence(genesis, rows, "cuda"))
+        lengths.append(sum(len(step.kernel.source) for step in idle.plans[-1].plan.steps if isinstance(step, Launch)))
+        for first in (5, 9, 11):
+            genesis.eval(recurrence(genesis, rows, "cuda", first))
+        assert [plan.origin for plan in idle.plans if len(plan.plan.inputs)] == ["compiled", "compiled", "other size",
+                                                                                "other size"]  # the first reads row 0
+    assert lengths[1] < 4 * lengths[0]
+
+
+def test_a_recurrence_has_torch_s_values() -> None:
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 24)):
+        engine.reset()
+        for first in (2, 5, 7, 30):
+            torch.testing.assert_close(torch.tensor(recurrence(genesis, 6, "cuda", first).tolist()),
+                                       recurrence(torch, 6, "cpu", first))
+
+
 def test_parts_of_a_value_are_numbers(idle: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirds of a packed projection, and the inside of a grid: kernels name them."""
     places: list[Any] = []
