@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from genesis.models.architecture import Architecture, Experts
 from genesis.models.causal_lm import CausalLM
@@ -51,10 +52,19 @@ class Qwen3MoeConfig(Qwen3Config):
     fields = {
         **Qwen3Config.fields, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24,
         "num_key_value_heads": 4, "head_dim": None, "decoder_sparse_step": 1, "moe_intermediate_size": 768,
-        "num_experts_per_tok": 8, "num_experts": 128, "num_local_experts": None, "norm_topk_prob": False,
+        "num_experts_per_tok": 8, "num_experts": 128, "norm_topk_prob": False,
         "router_aux_loss_coef": 0.001, "mlp_only_layers": None,
     }
+    other_names = {"num_local_experts": "num_experts"}  # transformers 5 writes the first, and reads either
     fixed = {"use_qk_norm": True, "shared_expert_intermediate_size": 0, "qkv_bias": False}  # Qwen3-Coder's has them
+
+    @classmethod
+    def by_own_names(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, none by another family's name. Of two counts of experts `num_local_experts`
+        is the one, as in transformers."""
+        local = given.get("num_local_experts")
+        found = {name: value for name, value in given.items() if name != "num_local_experts"}
+        return super().by_own_names(found if local is None else {**found, "num_experts": local})
 
     def windows(self) -> tuple[int | None, ...]:
         """All layers have the window: transformers does not read `max_window_layers` of this family."""
@@ -63,11 +73,19 @@ class Qwen3MoeConfig(Qwen3Config):
         return (self.sliding_window if self.use_sliding_window else None,) * self.num_hidden_layers
 
     def experts(self) -> tuple[Experts | None, ...]:
-        """Every `decoder_sparse_step`-th layer has experts, but those that `mlp_only_layers` names."""
-        plain, count = set(self.mlp_only_layers or ()), self.num_local_experts or self.num_experts
+        """Every `decoder_sparse_step`-th layer has experts, but those that `mlp_only_layers` names.
+
+        Raises:
+            ValueError: a token goes through more experts than there are.
+        """
+        plain, count = set(self.mlp_only_layers or ()), self.num_experts
         part = Experts(count, self.num_experts_per_tok, self.moe_intermediate_size, self.norm_topk_prob)
-        return tuple(part if i not in plain and count and (i + 1) % self.decoder_sparse_step == 0 else None
-                     for i in range(self.num_hidden_layers))
+        found = tuple(part if i not in plain and count and (i + 1) % self.decoder_sparse_step == 0 else None
+                      for i in range(self.num_hidden_layers))
+        if any(found) and self.num_experts_per_tok > count:
+            raise ValueError(f"Qwen3MoeConfig: num_experts_per_tok={self.num_experts_per_tok} is out of range: there "
+                             f"are {count} experts")
+        return found
 
 
 class Qwen3MoeForCausalLM(CausalLM):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.ir.flops import flops_of_nodes, is_product
+from genesis.ir.flops import flops_of, is_product
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
@@ -18,6 +18,10 @@ LAUNCH: Final = 2.4
 
 COPY: Final = 3.5
 """Microseconds that a copy of an operand takes beside those for its bytes."""
+
+BACKWARD: Final = ("flash_attention_dq", "flash_attention_dkv")
+"""Attention's gradients. Causal ones compute half of the products, at about half of the speed: steps' times were
+reckoned right with all of them (H200, 2026-11)."""
 
 
 def bytes_of(group: Group) -> int:
@@ -30,8 +34,13 @@ def group_microseconds(group: Group, gpu: Gpu) -> float:
     Views take nothing."""
     if group.runs_nothing:
         return 0.0
-    flops = int(flops_of_nodes(filter(is_product, group.nodes)))
+    flops = sum(_weighed(node) for node in filter(is_product, group.nodes))
     return LAUNCH + 1e6 * max(bytes_of(group) / gpu.copy_rate, flops / gpu.product_rate)
+
+
+def _weighed(node: Node) -> int:
+    """A product's operations, as many as its time is reckoned by."""
+    return int(flops_of(node)) * (2 if node.op.name in BACKWARD and node["causal"] else 1)
 
 
 def copy_microseconds(x: Node, gpu: Gpu) -> float:

@@ -13,7 +13,7 @@ from functools import cache
 from time import perf_counter
 from typing import Any, Final
 
-from genesis.ir.flops import PRODUCTS, flops_of_nodes
+from genesis.ir.flops import flops_of_nodes, is_product
 from genesis.runtime.plan import Collective, Copy, Launch, MatrixMap, Place, Table
 
 VECTOR_FLOPS: Final = 256
@@ -96,26 +96,18 @@ def _places(args: Iterable[Any]) -> Iterable[Place]:
 # Operations
 
 def flops_by_step(compiled: Any) -> dict[int, tuple[int, bool]]:
-    """(operations, whether they are a product's) of the steps of a plan, by their number: its program's groups, found
-    by what they write or by their op's name."""
+    """(operations, whether they are a product's) of the steps of a plan, by their number. A GPU's launches know theirs;
+    calls of the CPU are looked for among their program's groups, by their op's name."""
+    steps = compiled.plan.steps
+    if compiled.plan.device.type != "cpu":
+        return {number: (step.flops, step.multiplies) for number, step in enumerate(steps) if isinstance(step, Launch)}
     found: dict[int, tuple[int, bool]] = {}
-    try:
-        groups, places = list(compiled.schedule.groups), compiled.passed.memory.places
-    except Exception:  # a plan from disk whose program can no longer be compiled here
-        return found
-    at = 0
-    for number, step in enumerate(compiled.plan.steps):
-        if isinstance(step, Copy):
-            continue
+    groups, at = compiled.schedule.groups, 0
+    for number, step in enumerate(steps):
         for candidate in range(at, len(groups)):
-            group = groups[candidate]
-            if isinstance(step, Launch):
-                fits = step.writes == tuple(places.get(x) for x in group.outputs)
-            else:
-                fits = step.label.partition("  # ")[0] == group.nodes[0].op.name
-            if fits:
-                names = {node.op.name for node in group.nodes}
-                found[number] = flops_of_nodes(group.nodes), not names.isdisjoint(PRODUCTS)
+            nodes = groups[candidate].nodes
+            if step.label.partition("  # ")[0] == nodes[0].op.name:
+                found[number] = int(flops_of_nodes(nodes)), any(map(is_product, nodes))
                 at = candidate + 1
                 break
     return found

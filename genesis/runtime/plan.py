@@ -68,7 +68,8 @@ class Launch:
     business. `writes` are the places that it may write to;
     None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward". Of the places
     `shared` it writes a part, as other launches write the others: these need not wait for each other. `choices` say
-    which of its template's tiles or forms the kernel was made with where there were several, and who said so.
+    which of its template's tiles or forms the kernel was made with where there were several, and who said so. `flops`
+    are the floating-point operations of what it computes; `multiplies` says that they are a product's of matrices.
     """
 
     kernel: KernelImage
@@ -79,6 +80,8 @@ class Launch:
     origin: str = ""
     shared: tuple[Place, ...] = ()
     choices: tuple[str, ...] = ()
+    flops: int = 0
+    multiplies: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from genesis.ir.types import Device, TensorType, dtype_named, tensor_type
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, MatrixMap, Place, Plan, Table
 from genesis.runtime.stored_form import Entry, Field, Stored, check_form
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Version of the forms; it grows when one of an earlier version would be read wrongly."""
 
 CLASSES: Final[dict[str, Callable[..., object]]] = {cls.__name__: cls for cls in (

@@ -407,3 +407,24 @@ def test_a_dtype_and_a_tied_head(tmp_path: Path) -> None:
     again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=genesis.bfloat16)
     assert again.lm_head.weight is again.model.embed_tokens.weight
     assert {p.dtype for p in again.parameters()} == {genesis.bfloat16}
+
+
+def test_more_experts_for_a_token_than_there_are(tmp_path: Path) -> None:
+    """transformers makes such a model, and its first token is an error in the middle of a layer."""
+    with pytest.raises(ValueError, match="num_experts_per_tok=8 is out of range: there are 3 experts"):
+        Qwen3MoeConfig(num_experts=3).architecture()
+    for none in ({"mlp_only_layers": list(range(24))}, {"num_experts": 0}):  # layers with experts
+        assert not any(Qwen3MoeConfig(**{"num_experts": 3, **none}).architecture().experts)
+
+
+@pytest.mark.parametrize("given", [
+    {"num_experts": 4}, {"num_local_experts": 4}, {"num_experts": 4, "num_local_experts": None},
+    {"num_experts": 128, "num_local_experts": 4}])
+def test_the_count_of_experts_by_either_name(given: dict[str, Any]) -> None:
+    """transformers 4 reads `num_experts` alone, so that it is what is written."""
+    config = Qwen3MoeConfig(num_experts_per_tok=2, **given)
+    written = config.to_dict()
+    assert config.num_local_experts == written["num_experts"] == 4 and "num_local_experts" not in written
+    assert all(x is not None and x.count == 4 for x in config.architecture().experts)
+    theirs = pytest.importorskip("transformers").Qwen3MoeConfig(**{k: v for k, v in given.items() if v is not None})
+    assert theirs.num_experts == 4

@@ -19,6 +19,7 @@ import genesis
 from genesis import nn, optim
 from genesis.engine import compilation, plans
 from genesis.ir.flops import flops_of
+from genesis.models import GPT, GPTConfig
 from genesis.passes import pipeline
 from genesis.profiler import (
     ProfilerAction,
@@ -386,3 +387,44 @@ def test_a_pretended_gpu(host_driver: Any) -> None:
     kernels = [event for event in p.events() if getattr(event, "device", "") == "cuda:0"]
     assert all(a.start + a.duration <= b.start for a, b in pairwise(kernels)), "one by one"
     assert p._recorded()[0].memory["cuda:0"].peak >= 1 << 18
+
+
+def test_operations_of_a_training_step_on_a_pretended_gpu(host_driver: Any) -> None:
+    """Six for each weight of a product and token: forward two, backward four. The launches know theirs, as the
+    program's groups may come in another order when the passes run once more."""
+    genesis.manual_seed(0)
+    model = GPT(GPTConfig(vocab_size=40, context=16, layers=1, heads=2, dim=16)).to("cuda")
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-3)
+    tokens = genesis.randint(0, 40, (2, 16), device="cuda")
+    for _ in range(2):  # recorded, and as a step that ran before
+        with profile() as p:
+            loss = model(tokens, tokens)[1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        products = 6 * tokens.numel() * sum(weight.numel() for name, weight in model.named_parameters()
+                                            if weight.ndim == 2 and name != "position")
+        found = sum(row.flops for row in p.key_averages() if "matmul" in row.key)
+        assert products <= found < 1.01 * products, "with a bias that is added in the same kernel"
+
+
+def test_operations_of_a_plan_of_all_sizes(host_driver: Any) -> None:
+    weight = genesis.full((16, 24), 0.1, device="cuda")
+    for rows in (32, 48, 64, 80):  # from the third size on filled in
+        x = genesis.full((rows, 16), 0.5, device="cuda")
+        genesis.eval(x, weight)
+        with profile() as p:
+            genesis.eval(x @ weight)
+        assert [row.flops for row in p.key_averages()] == [2 * rows * 16 * 24]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_operations_of_attentions_gradient(causal: bool, host_driver: Any) -> None:
+    """Five products of the scores' size, and two that both kernels make; causal ones half of each."""
+    q, k, v = (genesis.full((1, 2, 32, 16), x, device="cuda", requires_grad=True) for x in (0.1, 0.2, 0.3))
+    with profile() as p:
+        nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).sum().backward()
+        genesis.eval(q.grad, k.grad, v.grad)
+    found = sum(row.flops for row in p.key_averages() if "attention_d" in row.key)
+    assert found == (1 if causal else 2) * 7 * (2 * 32 * 32 * 16)

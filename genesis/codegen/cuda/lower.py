@@ -15,6 +15,7 @@ from genesis.codegen.cuda.templates.row_digits import in_one_program
 from genesis.codegen.cuda.templates.row_sums import looked_through
 from genesis.codegen.cuda.templates.scatter import ROWS, few_columns
 from genesis.codegen.cuda.templates.segments import lines_fit
+from genesis.ir.flops import as_it_is, flops_of_nodes, is_product
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
@@ -170,7 +171,9 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
             exchanged = [x for x in arguments if isinstance(x, Place) and x.where == "exchange"]
             steps.append(Launch(image, arguments, source.grid, source.label,
                                 (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group),
-                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices)), source.choices))
+                                tuple(dict.fromkeys(memory.places[x.part] for x in group.slices)), source.choices,
+                                flops_of_nodes(group.nodes, as_it_is),  # type: ignore[arg-type]  # filled in later
+                                any(map(is_product, group.nodes))))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 
