@@ -19,6 +19,11 @@ PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_s
 """Names of the ops that are computed as products of matrices."""
 
 
+NOT_COUNTED: Final = ("cast", "bitcast", "where")
+"""Names of elementwise ops that choose or convert numbers. A product of a vector reads its matrix in bfloat16: counted,
+its conversions would be as many operations again as the products or the sums."""
+
+
 def is_product(node: Node) -> bool:
     """Whether an op is computed as products of matrices."""
     return node.op.name in PRODUCTS
@@ -36,7 +41,7 @@ def flops_of(node: Node, size: Callable[[Size], Size] = hint) -> Size:
         size: what a symbolic size counts as; its hint by default. With sizes themselves (`as_it_is`) the operations are
             a formula of them.
     """
-    if node.op.kind in ("leaf", "movement", "control", "index", "random"):
+    if node.op.kind in ("leaf", "movement", "control", "index", "random") or node.op.name in NOT_COUNTED:
         return 0
     shapes = [tuple(map(size, x.type.shape)) for x in node.inputs if type(x.type) is not tuple]
     out = tuple(map(size, node.types[0].shape))
