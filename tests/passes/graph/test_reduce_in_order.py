@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 import torch
 
-from genesis.ir import Graph
-from genesis.ir.ops import control, movement, reduction, sorting
+from genesis.ir import Graph, Node
+from genesis.ir.ops import control, indexing, leaves, movement, reduction, sorting
 from genesis.ir.ops import pointwise as p
+from genesis.ir.types import float64, int64
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.reduce_in_order import reduce_in_order
 from tests.codegen.cuda.evaluate import evaluate
@@ -44,3 +47,92 @@ def test_one_of_several_results_is_reduced_as_it_is() -> None:
     values = control.item(sorting.sort(x, axis=1, descending=False), index=0)
     graph = Graph((x,), (reduction.sum(p.mul(values, 3.0), axes=(1,)),))
     assert reduce_in_order(graph).roots == graph.roots
+
+
+def spread(x: Node, axes: tuple[int, ...], like: Node) -> Node:
+    """A reduction's result, repeated along the axes that it lost."""
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(like.shape))
+    return movement.expand(movement.reshape(x, shape=kept), shape=like.shape)
+
+
+def large_permutations(graph: Graph, least: int) -> list[Node]:
+    return [node for node in graph.nodes if node.op is movement.permute and node.type.numel >= least]
+
+
+def test_values_between_two_permutations_are_computed_in_memory_order() -> None:
+    """The gradient of a cross-entropy of logits that lie turned: two reductions that wait for each other, places along
+    the reduced axis, and a result as large as the logits that goes back to their order."""
+    x, target, g = an_input(0, (9, 5, 6)), an_input(1, (5, 6), int64), an_input(2, (5, 6))
+    turned = movement.permute(x, axes=(1, 2, 0))
+    off = p.sub(turned, spread(reduction.max(turned, axes=(2,)), (2,), turned))
+    powers = p.exp(off)
+    total = reduction.sum(powers, axes=(2,))
+    picked = indexing.gather(off, movement.reshape(target, shape=(5, 6, 1)), axis=2)
+    losses = p.sub(p.log(total), movement.reshape(picked, shape=(5, 6)))
+    places = leaves.iota(shape=(5, 6, 9), axis=2, dtype=int64, device=x.type.device)
+    hit = p.cast(p.eq(places, spread(target, (2,), turned)), dtype=x.dtype)
+    gradient = p.mul(p.sub(p.div(powers, spread(total, (2,), turned)), hit), spread(g, (2,), turned))
+    graph = Graph((x, target, g), (losses, movement.permute(gradient, axes=(2, 0, 1))))
+    found = reduce_in_order(graph)
+    assert not large_permutations(found, x.type.numel)
+    assert {node["axes"] for node in found.nodes if node.op in (reduction.max, reduction.sum)} == {(0,)}
+    data = [some(x), torch.randint(0, 9, (5, 6)), some(g)]
+    for got, want in zip(run_schedule(fuse(found), data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_value_that_is_multiplied_by_itself_has_one_reader() -> None:
+    x = an_input(0, (16, 9, 7))
+    turned = movement.permute(x, axes=(2, 1, 0))
+    found = reduce_in_order(Graph((x,), (reduction.sum(p.mul(turned, turned), axes=(0, 1, 2)),)))
+    assert not large_permutations(found, 2)
+
+
+def test_operands_in_two_orders_leave_both_as_they_are() -> None:
+    x, y = an_input(0, (40, 9)), an_input(1, (9, 40))
+    graph = Graph((x, y), (reduction.sum(p.mul(movement.permute(x, axes=(1, 0)), y), axes=(1,)),))
+    assert reduce_in_order(graph).roots == graph.roots
+
+
+def test_what_is_as_large_as_a_reduction_s_operand_may_be_wanted_in_one_set_and_not_in_another() -> None:
+    x, y = an_input(0, (40, 9)), an_input(1, (40, 9))
+    one, other = (movement.permute(each, axes=(1, 0)) for each in (x, y))
+    graph = Graph((x, y), (reduction.sum(one, axes=(1,)), p.exp(other), reduction.sum(other, axes=(1,))))
+    found = reduce_in_order(graph)
+    assert found.roots[0].inputs[0] is x and found.roots[1:] == graph.roots[1:]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_keep_their_values(seed: int) -> None:
+    """Permutations, reductions and what is repeated of them, in any order; each value in float64."""
+    rng = Random(seed)
+    inputs = [an_input(i, rng.choice([(4, 9, 3), (1, 9, 12), (8, 3, 5)]), float64) for i in range(2)]
+    values: list[Node] = list(inputs)
+
+    def drawn() -> Node:
+        x = rng.choice(values)
+        match rng.choice(("permute", "permute", "reduce", "reduce", "pointwise", "pointwise", "both", "pick")):
+            case "permute":
+                return movement.permute(x, axes=tuple(rng.sample(range(x.type.ndim), x.type.ndim)))
+            case "pointwise":
+                return rng.choice((lambda x: p.mul(x, 1.5), lambda x: p.mul(x, x), p.sin))(x)
+            case "pick":
+                axis = rng.randrange(x.type.ndim)
+                index = reduction.argmax(x, axis=axis, keepdims=True)
+                picked = indexing.gather(x, index, axis=axis)
+                return p.add(picked, p.cast(index, dtype=float64))
+            case "both":
+                same = [y for y in values if y.shape == x.shape]
+                return p.add(x, rng.choice(same))
+        axes = tuple(sorted(rng.sample(range(x.type.ndim), rng.randint(1, x.type.ndim))))
+        total = rng.choice((reduction.sum, reduction.max))(x, axes=axes)
+        return p.sub(x, spread(total, axes, x)) if rng.random() < 0.7 else spread(total, axes, x)
+
+    for _ in range(9):
+        values.append(drawn())
+    graph = Graph(tuple(inputs), tuple(rng.sample(values[2:], 3)))
+    found = reduce_in_order(graph)
+    data = [some(x) for x in inputs]
+    for got, want in zip(evaluate(found, data), evaluate(graph, data), strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
