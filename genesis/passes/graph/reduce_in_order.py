@@ -5,11 +5,13 @@ axis of a permuted tensor neighbours would lie far apart, and each program would
 So everything between a permutation and what ends it is computed in memory's order: pointwise values and reductions of
 them, as of a cross-entropy with its gradient of logits that lie turned. What ends it is a reduction's result, which is
 smaller and is turned back, or a permutation back to memory's order. Where a value of the operand's size is wanted in
-the permuted order, all stays as it is: one kernel then reads in one order and writes in the other.
+the permuted order, all stays as it is: one kernel then reads in one order and writes in the other. A further input of
+that size, as the gradient that comes in, is turned itself if that saves more permutations than it makes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -60,16 +62,17 @@ class _Orders:
         self.parents: dict[Node, Node] = {}
 
     def found(self) -> dict[Node, Order]:
-        """The values and their orders: without sets of which a value is wanted as it is written, or none is reduced."""
+        """The values and their orders: without sets of which none is reduced, then without those of which a value is
+        wanted as it is written. What is left out may belong to another set, which is in another order."""
         refused: set[Node] = set()
         while True:
             self._follow(refused)
-            stays = {self._set_of(node) for node in self._wanted()}
-            turned = {self._set_of(node) for node in self.reduced} - stays
-            more = {node for node in self.orders if node not in self.small and self._set_of(node) not in turned}
-            if not more:
+            large = {node: self._set_of(node) for node in self.orders if node not in self.small}
+            idle = set(large.values()) - {self._set_of(node) for node in self.reduced}
+            stay = idle or {self._set_of(node) for node in self._wanted()} | self._as_many_turned()
+            if not stay:
                 return self.orders
-            refused |= more
+            refused |= {node for node, found in large.items() if found in stay}
 
     def _follow(self, refused: set[Node]) -> None:
         """Find the order of each value that is made in memory's, but of these."""
@@ -118,11 +121,31 @@ class _Orders:
         return tuple(kept.index(axis) for axis in order if axis in kept)
 
     def _of_pointwise(self, node: Node, turned: list[Node]) -> Order | None:
-        """That of its operands, if all that are not the same along some axis have it."""
+        """That of its operands, if all have it that are neither inputs nor the same along some axis."""
         orders = {tuple(_axes_in(self.orders[x], x)) for x in turned}
-        plain = [x for x in node.inputs if not (x in self.orders or x.type.weak or x in self.repeated)]
-        same = all(x.type.ndim == node.type.ndim for x in turned)
-        return self.orders[turned[0]] if len(orders) == 1 and not plain and same else None
+        plain = self._plain(node)
+        large = all(x.op is leaves.input for x in plain) and not any(x in self.small for x in turned)
+        same = all(x.type.ndim == node.type.ndim for x in (*turned, *plain))
+        return self.orders[turned[0]] if len(orders) == 1 and (large or not plain) and same else None
+
+    def _plain(self, node: Node) -> list[Node]:
+        """Operands of a pointwise op that would have to be turned for it."""
+        return [x for x in node.inputs if not (x in self.orders or x.type.weak or x in self.repeated)]
+
+    def _as_many_turned(self) -> set[Node]:
+        """Sets for which as many inputs would be turned as permutations are left out."""
+        inputs: set[tuple[Node, Node]] = set()
+        saved: Counter[Node] = Counter()
+        for node in self.graph.nodes:
+            behind = node.inputs[0] if node.op is permute else None
+            if node in self.orders and node not in self.small:
+                if behind is None and node.op is not reshape:
+                    inputs |= {(self._set_of(node), x) for x in self._plain(node)}
+                elif behind is not None and behind not in self.orders:
+                    saved[self._set_of(node)] += 1
+            elif behind in self.orders and behind not in self.small:
+                saved[self._set_of(behind)] += 1
+        return {found for found, more in Counter(found for found, _ in inputs).items() if more >= saved[found]}
 
     def _wanted(self) -> set[Node]:
         """Large values that are turned and wanted as they are written."""

@@ -11,7 +11,7 @@ from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
 from genesis.ir.ops import reduction
 from genesis.ir.ops.contraction import matmul
-from genesis.ir.ops.movement import reshape
+from genesis.ir.ops.movement import permute, reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.splits import accumulated, reduce_splits
 from genesis.ir.size_divisors import twos
@@ -103,6 +103,9 @@ COLUMNS_EACH: Final = 512
 MULTIPLE: Final = 2048
 """Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
 
+FEWEST_ACROSS: Final = 16
+"""Minimum elements along either side of squares of values that lie in two orders."""
+
 MOST_BEHIND: Final = 64
 """Maximum ops between a product and a sum that is asked whether the product's kernel may make it."""
 
@@ -161,7 +164,7 @@ def _split(node: Node, gpu: Gpu, cut: Cut | None = None) -> Node | None:
     cut = cut or _cut(node, gpu)
     if cut is None:
         return None
-    row = _row_before(node, gpu)
+    row = _row_before(node, gpu) or _across_orders(node)
     if row:
         return _by_rows(node, row, gpu)
     parts = reduce_splits(node.inputs[0], how=node.op.name, axes=cut.axes, splits=cut.splits, multiple=cut.multiple)
@@ -180,7 +183,8 @@ def _by_rows(node: Node, row: tuple[int, ...], gpu: Gpu) -> Node:
     x = node.inputs[0]
     dtype = x.dtype if node.dtype is bool_ else accumulated(node.op.name, x.dtype)
     rows = node.op(cast(x, dtype=dtype), axes=row)
-    total = node.op(rows, axes=tuple(axis for axis in node["axes"] if axis not in row))
+    kept = [axis for axis in range(x.type.ndim) if axis not in row]
+    total = node.op(rows, axes=tuple(place for place, axis in enumerate(kept) if axis in node["axes"]))
     total = cast(_split(total, gpu) or total, dtype=node.dtype)
     return total if total.shape == node.shape else reshape(total, shape=node.shape)
 
@@ -205,6 +209,47 @@ def _row_before(node: Node, gpu: Gpu) -> tuple[int, ...]:
             pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen)
             seen.update(behind.inputs)
     return ()
+
+
+def _across_orders(node: Node) -> tuple[int, ...]:
+    """The axes over which a total of values that lie in two orders is reduced first; () where all lie in one.
+
+    In the order of one of them the other's neighbours would be a line of memory apart. A kernel that keeps some axes
+    reads squares of both, as a transposing copy does, and reduces them to one number for each of the axes that it
+    keeps: those up to the one along which the permuted value lies, or those behind it, whichever are more.
+
+        before: %2: f32[] = sum(sub(permute(%0), %1), axes=(0,1))    after: %2: f32[4096] = sum(…, axes=(1,))
+                                                                            %3: f32[] = sum(%2, axes=(0,))
+    """
+    x, axes = node.inputs[0], sorted(node["axes"])
+    if axes != list(range(x.type.ndim)):
+        return ()
+    along = _axis_of_neighbours(x)
+    if along is None:
+        return ()
+    outer, inner = tuple(range(along + 1)), tuple(range(along + 1, x.type.ndim))
+    sizes = [hint(prod(x.shape[axis] for axis in side)) for side in (outer, inner)]
+    if min(hint(x.shape[along]), sizes[1]) < FEWEST_ACROSS:
+        return ()
+    return inner if sizes[0] >= sizes[1] else outer
+
+
+def _axis_of_neighbours(x: Node) -> int | None:
+    """The axis along which a permuted value lies that something is computed of beside one in order; None if there is
+    no such value, or it lies along the last axis, too."""
+    last = max((axis for axis, size in enumerate(x.shape) if size != 1), default=0)
+    pending, seen, found = [x], {x}, None
+    while pending and len(seen) <= MOST_BEHIND:
+        behind = pending.pop()
+        if behind.op is permute and behind.type.numel == x.type.numel:
+            source = behind.inputs[0]
+            inmost = max((axis for axis, size in enumerate(source.shape) if size != 1), default=0)
+            along = behind["axes"].index(inmost)
+            found = along if along != last else found
+        elif behind.op.kind == "pointwise":
+            pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen)
+            seen.update(behind.inputs)
+    return found
 
 
 def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:

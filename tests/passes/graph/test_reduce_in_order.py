@@ -106,33 +106,38 @@ def test_what_is_as_large_as_a_reduction_s_operand_may_be_wanted_in_one_set_and_
 def test_random_programs_keep_their_values(seed: int) -> None:
     """Permutations, reductions and what is repeated of them, in any order; each value in float64."""
     rng = Random(seed)
-    inputs = [an_input(i, rng.choice([(4, 9, 3), (1, 9, 12), (8, 3, 5)]), float64) for i in range(2)]
-    values: list[Node] = list(inputs)
+    shape = rng.choice([(8, 9, 10), (9, 1, 12), (8, 11)])
+    axes = tuple(rng.sample(range(len(shape)), len(shape)))
+    x, y = (an_input(i, shape, float64) for i in range(2))
+    values: list[Node] = [movement.permute(x, axes=axes)]
+    if rng.random() < 0.3:
+        values.append(movement.permute(y, axes=axes))
 
     def drawn() -> Node:
-        x = rng.choice(values)
-        match rng.choice(("permute", "permute", "reduce", "reduce", "pointwise", "pointwise", "both", "pick")):
+        v = rng.choice(values)
+        along = tuple(sorted(rng.sample(range(v.type.ndim), rng.randint(1, v.type.ndim))))
+        match rng.choice(("permute", "reduce", "reduce", "pointwise", "both", "pick")):
             case "permute":
-                return movement.permute(x, axes=tuple(rng.sample(range(x.type.ndim), x.type.ndim)))
-            case "pointwise":
-                return rng.choice((lambda x: p.mul(x, 1.5), lambda x: p.mul(x, x), p.sin))(x)
+                return movement.permute(v, axes=tuple(rng.sample(range(v.type.ndim), v.type.ndim)))
+            case "reduce":
+                total = rng.choice((reduction.sum, reduction.max))(v, axes=along)
+                return p.sub(v, spread(p.sin(total), along, v))
             case "pick":
-                axis = rng.randrange(x.type.ndim)
-                index = reduction.argmax(x, axis=axis, keepdims=True)
-                picked = indexing.gather(x, index, axis=axis)
-                return p.add(picked, p.cast(index, dtype=float64))
+                index = reduction.argmax(v, axis=along[0], keepdims=True)
+                picked = p.add(indexing.gather(v, index, axis=along[0]), p.cast(index, dtype=float64))
+                return p.mul(v, movement.expand(picked, shape=v.shape))
             case "both":
-                same = [y for y in values if y.shape == x.shape]
-                return p.add(x, rng.choice(same))
-        axes = tuple(sorted(rng.sample(range(x.type.ndim), rng.randint(1, x.type.ndim))))
-        total = rng.choice((reduction.sum, reduction.max))(x, axes=axes)
-        return p.sub(x, spread(total, axes, x)) if rng.random() < 0.7 else spread(total, axes, x)
+                return p.add(v, rng.choice([other for other in values if other.shape == v.shape]))
+        return rng.choice((lambda v: p.mul(v, 1.5), lambda v: p.mul(v, v), p.sin))(v)
 
-    for _ in range(9):
+    for _ in range(rng.randint(1, 5)):
         values.append(drawn())
-    graph = Graph(tuple(inputs), tuple(rng.sample(values[2:], 3)))
+    last = values[-1]
+    ends = [reduction.sum(last, axes=(rng.randrange(last.type.ndim),)),
+            movement.permute(last, axes=movement.inverse(axes)), last]
+    graph = Graph((x, y), tuple(rng.sample(ends[:2], rng.randint(1, 2)) if rng.random() < 0.8 else ends))
     found = reduce_in_order(graph)
-    data = [some(x) for x in inputs]
+    data = [some(x), some(y)]
     for got, want in zip(evaluate(found, data), evaluate(graph, data), strict=True):
         assert got.shape == want.shape
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
