@@ -2,13 +2,15 @@
 
 A softmax over the middle axis of a permuted tensor has, along the axis behind it, neighbours that lie far apart; what
 lie side by side are elements of other programs' rows. Each of its loops would read single elements of many lines, and
-it has two or three. A copy reads and writes each element once, by square tiles.
+it has two or three. A copy reads and writes each element once, by square tiles. So it is with rows along the last axis
+where the next row's elements lie elsewhere than beside a row's own, with a norm's backward, whose programs have whole
+rows one after the other for its weights' gradients, and with a scan.
 
     before: %1 = permute(%0: f32[1879,30,5,61])       an index map of the softmax over axis 2 of f32[61,30,1879,5]
     after:  %1 = permute(%0)                          a kernel, and the softmax reads what it wrote
 
 A single reduction is done in memory's order instead (`passes/graph/reduce_in_order.py`), and rows along the last axis
-are read across memory (`codegen/cuda/column_blocks.turned`).
+whose neighbours lie side by side are read across memory (`codegen/cuda/column_blocks.turned`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ LEAST_BYTES: Final = 8 << 20
 FEWEST_REDUCTIONS: Final = 2
 """Reductions that wait for each other, or that read the value at once: each reads it again."""
 
+LONGEST_SCAN: Final = 64
+"""Elements of a scanned row, for each byte of one, up to which a program has rows for half a sector: of a thousand
+elements of a program (`templates/scan.py`) 16 bytes lie side by side."""
+
 FIRST: Final = "it is copied first: as it lies neighbours of a row are far apart, and those in memory are of other rows"
 """Why a value that is copied first is not computed where it is read."""
 
@@ -42,12 +48,19 @@ def turned_rows(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         for x in dict.fromkeys(node.inputs):
             readers.setdefault(x, []).append(node)
-    return {node for node, unit in found.items() if _across(_reductions_of(node, readers), unit)}
+
+    def copied(node: Node) -> bool:
+        source = node.inputs[0]
+        return source.op is leaves.input or (source not in graph.roots and readers[source] == [node])
+    return {node for node, unit in found.items() if copied(node) and _across(_reductions_of(node, readers), unit)}
 
 
 def _far_unit(node: Node) -> int | None:
-    """The axis along which neighbours of a large permuted input are neighbours in memory; None if that is the last."""
-    if node.inputs[0].op is not leaves.input or hint(node.type.nbytes) < LEAST_BYTES:
+    """The axis along which neighbours of a large permuted value are neighbours in memory; None if that is the last.
+    The value is an input, or made of one element by element."""
+    if node.inputs[0].op is not leaves.input and node.inputs[0].op.kind != "pointwise":
+        return None
+    if hint(node.type.nbytes) < LEAST_BYTES:
         return None
     strides = strides_of(node)
     last = max((axis for axis, size in enumerate(node.shape) if hint(size) > 1), default=0)
@@ -64,7 +77,7 @@ def _reductions_of(node: Node, readers: dict[Node, list[Node]]) -> list[Node]:
             if reader in seen:
                 continue
             seen.add(reader)
-            if reader.op.kind == "reduction":
+            if reader.op.kind in ("reduction", "scan"):
                 found.append(reader)
             elif reader.op.kind == "pointwise" and reader.shape == node.shape:
                 pending.append(reader)
@@ -72,10 +85,33 @@ def _reductions_of(node: Node, readers: dict[Node, list[Node]]) -> list[Node]:
 
 
 def _across(reductions: list[Node], unit: int) -> bool:
-    """Whether there are several reductions, and each keeps both that axis and the last."""
-    def axes(node: Node) -> tuple[int, ...]:
-        return node["axes"] if "axes" in node.op.attrs else (node["axis"],)
+    """Whether each reads elements that lie apart, and there are several; or one of them scans."""
+    several = len(reductions) >= FEWEST_REDUCTIONS or any(x.op.kind == "scan" for x in reductions)
+    if not several:
+        return False
+    along_rows = [x for x in reductions if _last(x) in _axes(x)]
+    for_weights = any(unit in _axes(x) and _last(x) not in _axes(x) for x in reductions)
+    return (for_weights and len(along_rows) >= FEWEST_REDUCTIONS) or all(_apart(x, unit) for x in reductions)
 
-    def last(node: Node) -> int:
-        return max((axis for axis, size in enumerate(node.inputs[0].shape) if hint(size) > 1), default=0)
-    return len(reductions) >= FEWEST_REDUCTIONS and all(not {unit, last(x)} & set(axes(x)) for x in reductions)
+
+def _apart(node: Node, unit: int) -> bool:
+    """Whether neighbours along that axis are neither of one row nor of rows that follow each other."""
+    axes, last = _axes(node), _last(node)
+    if unit in axes:
+        return False
+    if last not in axes:
+        return True
+    x = node.inputs[0]
+    kept = [axis for axis, size in enumerate(x.shape) if axis not in axes and hint(size) > 1]
+    long = node.op.kind == "scan" and hint(x.shape[last]) > LONGEST_SCAN * x.dtype.itemsize
+    return long or kept[-1] != unit
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    """The axes that are reduced, or scanned."""
+    return node["axes"] if "axes" in node.op.attrs else (node["axis"],)
+
+
+def _last(node: Node) -> int:
+    """The last axis of what is reduced that is longer than 1."""
+    return max((axis for axis, size in enumerate(node.inputs[0].shape) if hint(size) > 1), default=0)

@@ -6,7 +6,8 @@ import pytest
 
 from genesis.ir import Graph
 from genesis.ir.node import Node
-from genesis.ir.ops import composite, movement
+from genesis.ir.ops import composite, movement, scan
+from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.passes.fusion import turned_rows as module
 from genesis.passes.fusion.fuse import fuse
@@ -33,11 +34,37 @@ def test_a_softmax_over_a_middle_axis_reads_a_copy() -> None:
 
 
 @pytest.mark.parametrize(("order", "axis", "why"), [
-    ((3, 1, 0, 2), 0, "rows are lines of memory"), ((3, 1, 2, 0), 3, "the last axis is read across"),
+    ((3, 1, 0, 2), 0, "rows are lines of memory"), ((1, 2, 3, 0), 3, "the last axis is read across"),
     ((0, 2, 1, 3), 1, "neighbours are neighbours")])
 def test_others_are_read_as_they_lie(order: tuple[int, ...], axis: int, why: str) -> None:
     x, turned = permuted(order=order)
     assert not turned_rows(decomposed(Graph((x,), (composite.softmax(turned, axis=axis),)))), why
+
+
+@pytest.mark.parametrize(("order", "why"), [((2, 1, 0), "the next row's elements lie 30 further"),
+                                             ((0, 1, 2), "they lie as they are"), ((1, 2, 0), "they lie beside")])
+def test_rows_whose_next_is_not_beside_them_are_copied(order: tuple[int, ...], why: str) -> None:
+    x, turned = permuted((3000, 30, 61), order)
+    rows = composite.softmax(turned, axis=2)
+    assert turned_rows(decomposed(Graph((x,), (rows,)))) == ({turned} if order == (2, 1, 0) else set()), why
+
+
+def test_rows_that_are_summed_for_weights_too_are_copied() -> None:
+    """A norm's backward: its programs go through whole rows, one after the other."""
+    x, turned = permuted((1024, 3000), (1, 0))
+    off = p.sub(turned, movement.expand(r.sum(turned, axes=(1,), keepdims=True), shape=turned.shape))
+    rows = p.div(off, movement.expand(r.sum(off, axes=(1,), keepdims=True), shape=turned.shape))
+    assert not turned_rows(Graph((x,), (rows,)))
+    assert turned_rows(Graph((x,), (rows, r.sum(rows, axes=(0,))))) == {turned}
+
+
+def test_what_a_scan_reads_is_copied_with_what_is_computed_of_it() -> None:
+    x = an_input(0, (631, 5000))
+    turned = movement.permute(p.mul(x, 2.0), axes=(1, 0))
+    scanned = scan.cumsum(turned, axis=1)
+    assert turned_rows(Graph((x,), (scanned,))) == {turned}
+    assert not turned_rows(Graph((x,), (scanned, turned.inputs[0]))), "it is in memory anyway"
+    assert not turned_rows(Graph((x,), (scan.cumsum(turned, axis=0),))), "it scans what lies side by side"
 
 
 def test_one_reduction_and_small_values_need_no_copy() -> None:
@@ -51,3 +78,7 @@ def test_values_of_a_copy_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEAST_BYTES", 1)
     x, turned = permuted((37, 3, 2, 9))
     assert len(check([x], composite.softmax(turned, axis=2), turned * 2.0).groups) == 2
+    x, turned = permuted((37, 3, 9), (2, 1, 0))
+    assert len(check([x], composite.softmax(turned, axis=2)).groups) == 2
+    turned = movement.permute(p.mul(x, 2.0), axes=(1, 2, 0))
+    assert len(check([x], scan.cumsum(turned, axis=2)).groups) == 2
