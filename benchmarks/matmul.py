@@ -6,7 +6,7 @@ two events. Results are compared with float32 products before anything is timed.
     python benchmarks/matmul.py --out                        # the kernels that Genesis chooses
     python benchmarks/matmul.py --float32 tf32 --shapes 4096x4096x4096,8192x8192x8192
     python benchmarks/matmul.py --tiles "one,128,256,64,8,4;turns,128,128,64,4,5;none"    # some beside each other
-    python benchmarks/matmul.py --float32 ieee --tiles "none;one,128,256,16,8,8;shared,128,256,16,8,8"
+    python benchmarks/matmul.py --float32 ieee --tiles "none;one,128,256,16,8,8;shared,128,256,16,8,8;split,5"
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import record
+from in_turn import wait_for_turn
 
 SHAPES = ("2048x2048x2048,4096x4096x4096,8192x8192x8192,16384x768x3072,16384x3072x768,8192x4096x14336,16384x768x50304,"
           "8191x4096x4000,1024x1024x1024")
@@ -28,6 +29,9 @@ KINDS = ("forward", "input's gradient", "weight's gradient")
 REPEATS, ROUNDS = 20, 5
 TOLERANCE = 1e-2
 """Relative to the norm: bf16 results of float32 sums are within 2⁻⁹ each."""
+
+OWN_SPLITS: list[Any] = []
+"""What decides about splits where `--tiles` does not."""
 
 
 def operands(kind: str, m: int, k: int, n: int) -> tuple[tuple[tuple[int, int], bool], tuple[tuple[int, int], bool]]:
@@ -37,10 +41,10 @@ def operands(kind: str, m: int, k: int, n: int) -> tuple[tuple[tuple[int, int], 
     return (((m, n), False), ((n, k), False)) if kind == "input's gradient" else (((m, n), True), ((m, k), False))
 
 
-def timed(run: Any, event: Any) -> float:
+def timed(run: Any, event: Any, repeats: int) -> float:
     """The median over rounds of the mean device time of a call, in milliseconds."""
     found = []
-    for count in (3, *[REPEATS] * ROUNDS):
+    for count in (3, *[repeats] * ROUNDS):
         begin, end = event(enable_timing=True), event(enable_timing=True)
         begin.record()
         for _ in range(count):
@@ -56,7 +60,8 @@ def use_tile(text: str) -> None:
 
     `which` is "one" group, two in "turns", or "shared": one whose programs share tiles.
 
-    "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded.
+    "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded; "tile,…" one of float32
+    operands whose bits all count. "split,n" lets each sum be computed in n parts, which a second kernel adds up.
     """
     from genesis import engine
     from genesis.codegen.cuda import choices
@@ -65,12 +70,24 @@ def use_tile(text: str) -> None:
     from genesis.codegen.cuda.templates.tile import Tile
     from genesis.ir.types import float32
     from genesis.passes import structural_memo
+    from genesis.passes.graph import split_k
     os.environ["GENESIS_PLAN_CACHE"] = "0"
+    if not OWN_SPLITS:
+        OWN_SPLITS.append(split_k._split_count)
+    split_k._split_count = OWN_SPLITS[0]  # type: ignore[assignment]
     streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = streamed_matmul.FMA_FORMS = ()  # type: ignore[misc]
     choices._deciding.clear()
     if text.startswith("plain"):
         product_choice.ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),
+    elif text.startswith("split"):
+        split_k._split_count = lambda node, gpu: int(text.split(",")[1])  # type: ignore[assignment]
+    elif text.startswith("tile"):
+        tile = Tile(*map(int, text.split(",")[1:]))
+        product_choice.MORE_TILES = {**product_choice.MORE_TILES, "ieee": (tile,)}  # type: ignore[misc]
+        choices._deciding.append(choices._Deciding(Rows([Row(Key("product", ""), tile.name)])))
+        split_k._split_count = lambda node, gpu: 1  # type: ignore[assignment]
     elif text != "none":
+        split_k._split_count = lambda node, gpu: 1  # type: ignore[assignment]
         which, *numbers = text.split(",")
         form = streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",
                                     1.0, 0, 0)
@@ -101,13 +118,13 @@ class Product:
         rows = min(512, self.torch[0].shape[0])
         self.expected = self.torch[0][-rows:].double() @ self.torch[1].double()
 
-    def torch_ms(self) -> float:
+    def torch_ms(self, repeats: int) -> float:
         """Milliseconds of torch's product."""
         import torch
         out = torch.empty(self.torch[0].shape[0], self.torch[1].shape[1], device="cuda", dtype=self.torch[0].dtype)
-        return timed(lambda: torch.mm(*self.torch, out=out), torch.cuda.Event)
+        return timed(lambda: torch.mm(*self.torch, out=out), torch.cuda.Event, repeats)
 
-    def genesis_ms(self) -> tuple[float, float, str]:
+    def genesis_ms(self, repeats: int) -> tuple[float, float, str]:
         """Milliseconds of Genesis's product, its relative error, and the kernel's name."""
         import torch
 
@@ -122,7 +139,7 @@ class Product:
         got = torch.from_dlpack(y.detach())[-self.expected.shape[0]:].double()
         error = float((got - self.expected).norm() / self.expected.norm())
         stream = current_stream(0).handle
-        return (timed(lambda: [start(stream) for _, start in launches], genesis.cuda.Event), error,
+        return (timed(lambda: [start(stream) for _, start in launches], genesis.cuda.Event, repeats), error,
                 " ".join(label for label, _ in launches))
 
 
@@ -166,6 +183,8 @@ def main() -> None:
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--tiles", default="", help="see above; the default is what Genesis chooses")
     parser.add_argument("--float32", choices=["ieee", "tf32", "bf16x3"], help="products of float32, rounded like this")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="launches between two events")
+    parser.add_argument("--in-turn", action="store_true", help="compile, then wait for a line of stdin")
     record.add_out(parser)
     args = parser.parse_args()
     if args.float32:
@@ -178,16 +197,18 @@ def main() -> None:
     tiles = args.tiles.split(";") if args.tiles else [""]
     if args.tiles:
         compiled_ahead(tiles, shapes, "float32" if args.float32 else "bfloat16")
+    if args.in_turn and not wait_for_turn():
+        return
     rows = []
     for shape in shapes:
         for kind in KINDS:
             product = Product(kind, shape, "float32" if args.float32 else "bfloat16")
-            before, found = product.torch_ms(), {}
+            before, found = product.torch_ms(args.repeats), {}
             for tile in tiles:
                 if tile:
                     use_tile(tile)
                 try:
-                    ms, error, label = product.genesis_ms()
+                    ms, error, label = product.genesis_ms(args.repeats)
                 except Exception as problem:  # a tile that does not fit
                     print(f"{shape} {kind} {tile}: {type(problem).__name__} {str(problem)[:150]}", file=sys.stderr)
                     continue
@@ -195,7 +216,7 @@ def main() -> None:
                     print(f"{shape} {kind} {tile or label}: WRONG by {error:.1e}", flush=True)
                     continue
                 found[tile or label] = ms
-            torch_ms = min(before, product.torch_ms())
+            torch_ms = min(before, product.torch_ms(args.repeats))
             ratios = {name: torch_ms / ms for name, ms in found.items()}
             rows.append({"shape": shape, "kind": kind, "torch_tflops": product.flops / torch_ms / 1e9,
                          "of_cublas": ratios})
