@@ -33,3 +33,6 @@ class Gpu(Protocol):
 
     def stores_beside_sums(self, product: Node) -> bool:
         """Whether a product's kernel may finish and store one tile while it sums up another."""
+
+    def adds_up_streams(self, product: Node) -> bool:
+        """Whether a float32 product may have kernels of multiply-adds whose blocks the copy engine brings."""

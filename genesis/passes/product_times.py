@@ -18,7 +18,7 @@ from genesis.ir.size_divisors import divided_by
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.graph.memory_order import strides_of
-from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma
+from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma, fastest_streamed
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
@@ -62,6 +62,9 @@ BLOCKS: Final[dict[str, tuple[Block, ...]]] = {
 """Kind of operands → tiles, the largest first. Those of "half" were measured on an H200 (2026-11), "unaligned" and
 "rounded" are reckoned."""
 
+VECTOR_BYTES: Final = 16
+"""What the copy engine wants rows to be multiples of."""
+
 KINDS: Final = (float16, bfloat16, float32)
 """Dtypes of products that have a kind."""
 
@@ -83,13 +86,25 @@ def _is_unaligned(x: Node) -> bool:
     return 1 not in (row, column) or not divided_by(other, 2) or not divided_by(end, 2)
 
 
+def in_vectors(x: Node) -> bool:
+    """Does one of a matrix's dimensions lie side by side, and the other in steps of 16 bytes? The copy engine brings no
+    others."""
+    strides = strides_of(x)
+    if strides is None:
+        return True  # a reshape of a view: it is not known here how it lies
+    (row, column), vector = strides[-2:], VECTOR_BYTES // x.dtype.itemsize
+    return (column == 1 and divided_by(row, vector)) or (row == 1 and divided_by(column, vector))
+
+
 def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
     """Estimated microseconds of a product whose inner dimension is split into so many parts, without their sum."""
     kind = kind_of(product)
     if kind == "ieee":
         *every, high, wide = product.type.shape
-        return fastest_fma(prod(every), high, wide, product.inputs[0].type.shape[-1], gpu.multiprocessors,
-                           splits).microseconds
+        inner = product.inputs[0].type.shape[-1]
+        time = fastest_fma(prod(every), high, wide, inner, gpu.multiprocessors, splits).microseconds
+        streamed = splits == 1 and gpu.adds_up_streams(product) and all(map(in_vectors, product.inputs))
+        return min(time, fastest_streamed(high, wide, inner, gpu.multiprocessors)) if streamed else time
     *batches, rows, columns = map(hint, product.type.shape)
     depth, batch = hint(product.inputs[0].type.shape[-1]), prod(batches) * splits
     blocks = split_length(depth, splits, BLOCK) // BLOCK

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
-from genesis.ir.types import bfloat16, float16
+from genesis.ir.types import bfloat16, float16, float32
+from genesis.passes.multiply_add_times import streams_fma
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,14 @@ class GpuModel:
         rows, columns = map(hint, product.shape[-2:])
         return (self.streams_products and product.dtype in (float16, bfloat16) and min(rows, columns) >= 128
                 and hint(product.type.numel) == rows * columns >= 2 * 128 * 128 * self.multiprocessors)
+
+    def adds_up_streams(self, product: Node) -> bool:
+        """Whether a float32 product may have kernels of multiply-adds whose blocks the copy engine brings: a matrix of
+        enough tiles. (`templates/streamed_matmul.py` asks in addition how operands lie.)"""
+        rows, columns = map(hint, product.shape[-2:])
+        return (self.streams_products and product.dtype is float32 and min(rows, columns) >= 128
+                and hint(product.inputs[0].shape[-1]) >= 64
+                and hint(product.type.numel) == rows * columns and streams_fma(rows * columns, self.multiprocessors))
 
     @property
     def bulk_prefetch(self) -> bool:

@@ -1,9 +1,10 @@
-"""GPUs: operands of large 16-bit products that the copy engine cannot bring as they lie are copied.
+"""GPUs: operands of large products that the copy engine cannot bring as they lie are copied.
 
 It brings blocks of matrices whose rows are equally far apart, and begin at multiples of 16 bytes
 (`templates/streamed_matmul.py`). Of rows at odd places a thread loads two bytes at a time, and where some are left out
 (`hidden[:, :-1]` as one matrix) it computes where each lies. The copies move their bytes twice, and are counted against
-what the streamed product saves.
+what the streamed product saves. Of float32 products those that have all bits gain by it; a thread that copies single
+numbers has instructions for them beside its multiply-adds.
 
     before: %2 = matmul(%0, %1)      after: %2: bf16[4001,4008] = pad(%0, high=(0,7))
                                             %3 = cast(%2, dtype=bf16)                     # a copy
@@ -26,21 +27,24 @@ from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.movement import pad, reshape, slice
 from genesis.ir.size_divisors import divided_by
 from genesis.ir.sym_int import hint
-from genesis.ir.types import bfloat16, float16
+from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.index_map import Expr
 from genesis.passes.fusion.operand_view import ONE_SOURCE, operand_view
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
 from genesis.passes.kernel_time import copy_microseconds
-from genesis.passes.product_times import kind_of, product_microseconds
-
-VECTOR: Final = 8
-"""Elements of two bytes that are 16: what the copy engine wants rows to be multiples of."""
+from genesis.passes.multiply_add_times import fastest_streamed
+from genesis.passes.product_times import VECTOR_BYTES, in_vectors, kind_of, product_microseconds
 
 SLOWER: Final = 0.15
 """What a product whose operands are found row by row takes more than a streamed one, of the latter's time (H200,
 2026-11: logits of 151,936 classes from hidden[:, :-1] 4.37 for 3.80 ms, gradients of their weight 4.48 for 3.79)."""
+
+
+SINGLY: Final = 1.15
+"""How much longer a product of multiply-adds takes than its model says where threads copy numbers one by one (H200: a
+linear layer of 1274 × 1265 × 1619 with both gradients took 495 µs for 402, products of whole vectors 1.05)."""
 
 
 def align_operands(graph: Graph, gpu: Gpu) -> Graph:
@@ -48,8 +52,11 @@ def align_operands(graph: Graph, gpu: Gpu) -> Graph:
     copies: dict[Node, Node] = {}  # one of each matrix, for all products that read it
 
     def rule(node: Node) -> Node | None:
-        if (node.op is not matmul or node.type.ndim != 2 or node.dtype not in (float16, bfloat16)
-                or not gpu.stores_beside_sums(node)):
+        if node.op is not matmul or node.type.ndim != 2:
+            return None
+        if node.dtype is float32:
+            return _added_up(node, gpu)
+        if node.dtype not in (float16, bfloat16) or not gpu.stores_beside_sums(node):
             return None
         found = _gathered(node, gpu, copies) or node
         return _aligned(found, gpu) or found
@@ -65,20 +72,24 @@ def _streamed_microseconds(product: Node, gpu: Gpu) -> float:
 def _aligned(node: Node, gpu: Gpu) -> Node | None:
     if kind_of(node) != "unaligned":
         return None
-    odd = [x for x in node.inputs if not _is_streamed(x)]
+    odd = [x for x in node.inputs if not in_vectors(x)]
     copies = sum(copy_microseconds(x, gpu) for x in odd)
     if product_microseconds(node, 1, gpu) < _streamed_microseconds(node, gpu) + copies:
         return None
     return make(node.op, tuple(_in_vectors(x) if x in odd else x for x in node.inputs), node.attrs, node.source)
 
 
-def _is_streamed(x: Node) -> bool:
-    """Does one of its dimensions lie side by side, and the other in steps of whole vectors?"""
-    strides = strides_of(x)
-    if strides is None:
-        return True  # a reshape of a view: it is not known here how it lies
-    row, column = strides
-    return (column == 1 and divided_by(row, VECTOR)) or (row == 1 and divided_by(column, VECTOR))
+def _added_up(node: Node, gpu: Gpu) -> Node | None:
+    """The same of float32 whose bits all count."""
+    if kind_of(node) != "ieee" or not gpu.adds_up_streams(node):
+        return None
+    odd = [x for x in node.inputs if not in_vectors(x)]
+    copies = sum(copy_microseconds(x, gpu) for x in odd)
+    rows, columns = node.type.shape
+    streamed = fastest_streamed(rows, columns, node.inputs[0].type.shape[1], gpu.multiprocessors)
+    if not odd or SINGLY * product_microseconds(node, 1, gpu) < streamed + copies:
+        return None
+    return make(node.op, tuple(_in_vectors(x) if x in odd else x for x in node.inputs), node.attrs, node.source)
 
 
 def _in_vectors(x: Node) -> Node:
@@ -87,7 +98,8 @@ def _in_vectors(x: Node) -> Node:
     if strides is not None and strides[0] == 1 != strides[1]:
         return swap_last(_in_vectors(swap_last(x)))
     rows, columns = x.type.shape
-    full = -(-columns // VECTOR) * VECTOR
+    vector = VECTOR_BYTES // x.dtype.itemsize
+    full = -(-columns // vector) * vector
     return slice(copied(pad(x, low=(0, 0), high=(0, full - columns))), starts=(0, 0), stops=(rows, columns),
                  steps=(1, 1))
 
@@ -115,7 +127,7 @@ def _with_gaps(x: Node) -> Node | None:
             if x.op is reshape and x.type.ndim == 2 and not _in_steps(x):
                 found = x
             x = x.inputs[0]
-    return found if found is not None and divided_by(found.type.shape[1], VECTOR) else None
+    return found if found is not None and divided_by(found.type.shape[1], VECTOR_BYTES // x.dtype.itemsize) else None
 
 
 def _in_steps(x: Node) -> bool:

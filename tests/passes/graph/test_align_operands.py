@@ -1,4 +1,4 @@
-"""Operands of large 16-bit products are copied to rows that the copy engine can bring, so that they are streamed."""
+"""Operands of large products are copied to rows that the copy engine can bring, so that they are streamed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
+from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import movement
@@ -28,25 +29,35 @@ def labels(operands: tuple[Node, Node], node: Node) -> list[str]:
 
 @pytest.mark.parametrize(("layout", "depth", "copies"), [
     ("nn", 3999, 2), ("nn", 4096, 1), ("nt", 4096, 0), ("tn", 3999, 2), ("tt", 4096, 1)])
-def test_large_products_of_odd_rows_are_streamed(layout: str, depth: int, copies: int) -> None:
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+def test_large_products_of_odd_rows_are_streamed(dtype: DType, layout: str, depth: int, copies: int) -> None:
     """A row of 4096 begins at a multiple of 16 bytes, one of 3999, 4001 or 4003 does not."""
-    *before, last = labels(*product(4001, depth, 4003, bfloat16, layout))
+    *before, last = labels(*product(4001, depth, 4003, dtype, layout))
     assert last.startswith("streamed_matmul") and len(before) == copies
 
 
 @pytest.mark.parametrize(("sizes", "dtype"), [((2101, 64, 2103), bfloat16), ((500, 3999, 501), bfloat16),
-                                              ((4000, 4000, 4000), bfloat16), ((4001, 3999, 4003), float32)])
+                                              ((4000, 4000, 4000), bfloat16), ((301, 3999, 303), float32),
+                                              ((4004, 4000, 4000), float32)])
 def test_what_gains_nothing_is_left(sizes: tuple[int, int, int], dtype: DType) -> None:
-    """Short sums, few tiles, whole vectors, float32."""
+    """Short sums, few tiles, whole vectors."""
     operands, node = product(*sizes, dtype)
     assert align_operands(Graph(operands, (node,)), H200).outputs == (node,)
 
 
 @pytest.mark.parametrize("layout", ["nn", "tt"])
-def test_copies_have_the_same_elements(layout: str) -> None:
-    (x, y), node = product(37, 41, 43, bfloat16, layout)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(bfloat16, 1e-1), (float32, 1e-4)], ids=str)
+def test_copies_have_the_same_elements(layout: str, dtype: DType, tolerance: float) -> None:
+    (x, y), node = product(37, 41, 43, dtype, layout)
     a, b = map(_in_vectors, node.inputs)
-    check((x, y), node.op(a, b), tolerance=1e-1)
+    check((x, y), node.op(a, b), tolerance=tolerance)
+
+
+def test_products_that_are_rounded_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of float32 only multiply-adds are brought so: tensor cores' forms have rules of their own."""
+    operands, node = product(4001, 3999, 4003, float32)
+    monkeypatch.setattr(config, "float32_products", "tf32")
+    assert align_operands(Graph(operands, (node,)), H200).outputs == (node,)
 
 
 def next_tokens(rows: int = 2048, columns: int = 50304) -> tuple[tuple[Node, ...], Node, Node]:

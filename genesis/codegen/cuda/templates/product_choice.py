@@ -5,9 +5,9 @@ tile under the next one's sums or not (`streamed_matmul.Form`); a tile that is r
 so that a block takes as long as its two sides together are long. That is what an H200 showed of three tiles
 (`passes/product_times.py`, which counts with the same times): 0.70, 0.47 and 0.22 µs for 384, 256 and 128.
 
-The model orders forms; a form goes before all tiles, but where all bits of float32 count: those forms have been timed
-on no GPU, and are tried where times decide. Of the tiles the first is that of a rule, which no estimate is
-better than: the largest of which half of the multiprocessors get one. Others are tried where times decide.
+The model orders forms; a form goes before all tiles, but where all bits of float32 count: there both have times
+(`passes/multiply_add_times.py`). Of the other tiles the first is that of a rule, which no estimate is better than: the
+largest of which half of the multiprocessors get one. Others are tried where times decide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ from genesis.config import config
 from genesis.ir.place import MOST_SHARING
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, bfloat16, float16, float32
-from genesis.passes.multiply_add_times import AHEAD, FMA_TILES, blocks_ahead, fastest_fma
+from genesis.passes.multiply_add_times import (
+    AHEAD,
+    FMA_TILES,
+    FmaChoice,
+    StreamedFma,
+    blocks_ahead,
+    fastest_fma,
+    streamed_microseconds,
+    streams_fma,
+)
 from genesis.passes.product_times import MEASURED_AT
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
@@ -128,13 +137,14 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
         forms: those that it can be streamed in, the fastest first.
     """
     kind = "product" if product.splits == 1 else "split_product"
-    by_rule = _by_rule(product, gpu) if product.dot != "ieee" else _fma_tile(product, gpu)
+    found = _fastest_fma(product, gpu) if product.dot == "ieee" else None
+    by_rule = _by_rule(product, gpu) if found is None else _fma_tile(found, product, gpu)
 
     def tile(x: Tile) -> Candidate[Form | Tile]:
         return Candidate(x.name, x, _microseconds(x, product, gpu))
 
     streamed: list[Candidate[Form | Tile]] = [*forms]
-    best = [] if product.dot == "ieee" else streamed[:1]
+    best = [x for x in streamed[:1] if found is None or x.microseconds < found.microseconds]
     first = best[0] if best else tile(by_rule)
     return choose(kind, product.words(bool(forms)), gpu, first, lambda: [
         *streamed[len(best):], *([tile(by_rule)] if best else []), *sorted(
@@ -144,8 +154,10 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
 def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
     """The forms that a product of matrices can be streamed in, the fastest first; none if it has too few tiles."""
     known = forms_for(product.dtype)
+    size = hint(product.rows * product.columns)
     smallest = min((form.tile.i * form.tile.j for form in known), default=0)
-    if hint(product.rows * product.columns) < smallest * (gpu.multiprocessors // 2):
+    if not streams_fma(size, gpu.multiprocessors) if product.dot == "ieee" else (
+            size < smallest * (gpu.multiprocessors // 2)):
         return []
     found = [Candidate(form.name, form, _streamed_microseconds(form, product, gpu)) for form in known
              if hint(product.columns) >= form.tile.j and not (form.shared and gpu.multiprocessors > MOST_SHARING)]
@@ -154,6 +166,9 @@ def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
 
 def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float:
     """The model of a form."""
+    if form.fma:
+        key = StreamedFma(form.tile.i, form.tile.j, form.tile.k, form.tile.num_stages, form.shared, form.rate)
+        return streamed_microseconds(key, product.rows, product.columns, product.depth, gpu.multiprocessors)
     tiles = hint(-(-product.rows // form.tile.i) * -(-product.columns // form.tile.j))
     rounds = tiles / gpu.multiprocessors
     ending = form.ending + form.for_each * product.ops
@@ -182,10 +197,14 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
                 and size >= least * enough and not (product.unaligned and tile.i * tile.j > MOST_AHEAD))
 
 
-def _fma_tile(product: Product, gpu: GpuModel) -> Tile:
-    """The tile of a product of float32, all bits."""
-    found = fastest_fma(product.batch // product.splits, product.rows, product.columns, product.depth,
-                        gpu.multiprocessors, product.splits)
+def _fastest_fma(product: Product, gpu: GpuModel) -> FmaChoice:
+    """The tile of a product of float32, all bits, as its model has it."""
+    return fastest_fma(product.batch // product.splits, product.rows, product.columns, product.depth,
+                       gpu.multiprocessors, product.splits)
+
+
+def _fma_tile(found: FmaChoice, product: Product, gpu: GpuModel) -> Tile:
+    """That tile, with as many blocks under way as there is room for."""
     tile, step = found.tile, found.step
     room = gpu.shared_memory // FMA_PROGRAMS // ((tile.rows + tile.columns) * step * product.dtype.itemsize)
     stages = min(blocks_ahead(step, -(-hint(product.depth) // (product.splits * step))), room)

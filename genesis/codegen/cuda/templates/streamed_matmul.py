@@ -25,6 +25,7 @@ from genesis.ir.size_divisors import gcd
 from genesis.ir.sym_int import hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.operand_view import OperandView
+from genesis.passes.multiply_add_times import STREAMED
 
 DTYPES: Final = (float16, bfloat16)
 
@@ -83,7 +84,7 @@ class Form:
         groups: two groups of so many warps take turns at tiles, or one makes all.
         shared: the tiles that are too few for a whole round of the programs are shared: each program has an equal part
             of their sums, and who has a tile's last part adds the others.
-        rate: how fast it sums up, compared with the other forms.
+        rate: how fast it sums up, compared with the other forms of its operands' dtype.
         ending: what a tile's end takes, in elements of the inner dimension that could be summed up meanwhile.
         for_each: likewise, for each op that is done to the sum before it is stored.
         sharing: likewise, what handing over a part takes, once for each program.
@@ -119,10 +120,11 @@ as the GPU, at its limit of power, makes other tiles faster while some multiproc
 TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
 """The forms for float32 operands that tensor cores round."""
 
-FMA_FORMS: Final = (Form(Tile(128, 256, 16, 8, 8), 1, False, 0.069, 25, 2, fma=True),
-                    Form(Tile(128, 256, 16, 8, 8), 1, True, 0.069, 25, 2, 60, fma=True))
+FMA_FORMS: Final = tuple(Form(Tile(x.rows, x.columns, x.step, 8, x.blocks), 1, x.shared, x.issued, 0, 0, fma=True)
+                         for x in STREAMED)
 """The forms for float32 operands whose bits all count: a thread has 8 rows and 16 columns, 21 multiply-adds for each
-time that it reads shared memory. Rates are reckoned (0.92 of an H200's multipliers at 1.75 GHz), so tiles go first."""
+time that it reads shared memory, or 8 and 8. How long they take has a model of its own
+(`passes/multiply_add_times.py`)."""
 
 
 def forms_for(dtype: DType) -> tuple[Form, ...]:
