@@ -23,7 +23,7 @@ from genesis.codegen.cuda.last_programs import alternatives, branches, last_apar
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.packed_rows import PackedRows
-from genesis.codegen.cuda.prefetch import prefetch_lines
+from genesis.codegen.cuda.prefetch import next_row_lines, prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
 from genesis.codegen.cuda.row_edges import ask_for_vectors, block_lines, start_lines
@@ -88,7 +88,7 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body: Body = PackedRows(kernel, blocks, index64) if blocks.packed else Program(kernel, blocks, index64)
-    lines = _lines(body)
+    lines = [*next_row_lines(kernel, blocks, gpu), *_lines(body)]
     name = kernel_name(group)
     constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
     sizes = {"x_size": kernel.x_size, **({"r_size": kernel.r_size} if body.r_size == "r_size" else {})}

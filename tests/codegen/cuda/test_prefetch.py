@@ -13,6 +13,7 @@ from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.norm import rms_norm
+from genesis.ir.ops.softmax import softmax
 from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed
@@ -91,3 +92,36 @@ def test_the_results_are_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_machine_asks_before_it_waits() -> None:
     ptx = ptx_of(normalized(4096))
     assert 0 < ptx.index("cp.async.bulk.prefetch.L2.global") < ptx.index("griddepcontrol.wait") < ptx.index("ld.global")
+
+
+def after_wait(kernel: KernelSource) -> list[str]:
+    """What a kernel asks for behind its wait."""
+    body = kernel.source.partition(f"def {kernel.name}(")[2].partition("):\n")[2]
+    lines = [line.strip() for line in body.splitlines()]
+    return [line for line in lines[lines.index(WAIT):] if line.startswith("g_ask")]
+
+
+def softmaxed(rows: int, columns: int) -> KernelSource:
+    """A softmax of rows."""
+    x, = inputs((rows, columns), dtype=bfloat16)
+    return kernel_of((x,), softmax(x, axis=1))
+
+
+def test_rows_that_fill_a_multiprocessor_ask_for_the_next_one() -> None:
+    """Of shorter rows a multiprocessor has several programs, one of which reads while others compute; longer ones are
+    read again in loops."""
+    kernel = softmaxed(4096, 50304)
+    assert kernel.grid == (4096, 1, 1) and after_wait(kernel) == [
+        "g_ask(in0 + (tl.program_id(0) + 132).to(tl.int64) * 50304, tl.program_id(0) + 132 < x_size, 100608)"]
+    text = ptx_of(kernel)
+    assert text.index("griddepcontrol.wait") < text.index("cp.async.bulk.prefetch.L2") < text.index("ld.global")
+    for columns in (20000, 50257, 128256):
+        assert not after_wait(softmaxed(4096, columns))
+
+
+@pytest.mark.parametrize("rows", [2, 133])
+def test_nothing_is_asked_for_behind_the_last_row(rows: int) -> None:
+    """The last programs have none that comes next, and the values are what they are."""
+    x, = inputs((rows, 40960), dtype=bfloat16)
+    assert after_wait(softmaxed(rows, 40960))
+    check([x], softmax(x, axis=1), tolerance=2 ** -8, most_programs=256)
