@@ -217,6 +217,9 @@ STORED: Final = 15.0
 HANDED_OVER: Final = 6.0
 """Microseconds that a program waits for parts of its tile from others, and adds them; reckoned."""
 
+BY_POINTERS: Final = 1.06
+"""How much longer than `fastest_fma` says products took that a form was beside (H200: 1.0 to 1.18)."""
+
 FEWEST_SHARED: Final = 4
 """Multiprocessors to a tile of 128 × 128 from which on too many share one: their parts are added one by one."""
 
@@ -224,6 +227,11 @@ FEWEST_SHARED: Final = 4
 def streams_fma(elements: int, multiprocessors: int) -> bool:
     """Are there enough of a product's results to share its tiles?"""
     return FEWEST_SHARED * elements >= 128 * 128 * multiprocessors
+
+
+def streams_sooner(streamed: float, by_pointers: float) -> bool:
+    """Is a form, by its model, sooner ready than the best tile by its own?"""
+    return streamed < BY_POINTERS * by_pointers
 
 
 def fastest_streamed(rows: Size, columns: Size, depth: Size, multiprocessors: int) -> float:

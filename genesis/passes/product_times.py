@@ -18,7 +18,7 @@ from genesis.ir.size_divisors import divided_by
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.graph.memory_order import strides_of
-from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma, fastest_streamed
+from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma, fastest_streamed, streams_sooner
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
@@ -103,8 +103,10 @@ def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
         *every, high, wide = product.type.shape
         inner = product.inputs[0].type.shape[-1]
         time = fastest_fma(prod(every), high, wide, inner, gpu.multiprocessors, splits).microseconds
-        streamed = splits == 1 and gpu.adds_up_streams(product) and all(map(in_vectors, product.inputs))
-        return min(time, fastest_streamed(high, wide, inner, gpu.multiprocessors)) if streamed else time
+        if splits == 1 and gpu.adds_up_streams(product) and all(map(in_vectors, product.inputs)):
+            streamed = fastest_streamed(high, wide, inner, gpu.multiprocessors)
+            return streamed if streams_sooner(streamed, time) else time
+        return time
     *batches, rows, columns = map(hint, product.type.shape)
     depth, batch = hint(product.inputs[0].type.shape[-1]), prod(batches) * splits
     blocks = split_length(depth, splits, BLOCK) // BLOCK

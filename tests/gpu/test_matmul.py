@@ -113,14 +113,25 @@ def test_several_tiles(cuda):
 def test_streamed_multiply_adds(cuda, form):
     """Operands in every order, sizes that no block divides. Each form has a program, and so a plan, of its own."""
     def program(x, w, xt, wt):
-        found = [x @ w, x @ wt.t(), xt.t() @ w, xt.t() @ wt.t()]
-        return found[::-1] if form.shared else found
+        found, first = [x @ w, x @ wt.t(), xt.t() @ w, xt.t() @ wt.t()], FMA_FORMS.index(form)
+        return found[first:] + found[:first]
 
     rows, columns, depth = 2056, 1304, 200
     with deciding(Rows([Row(Key("product", ""), form.name)])):
         check(program, numbers(rows, depth), numbers(depth, columns, seed=1), numbers(depth, rows, seed=2),
               numbers(columns, depth, seed=3), tolerance=1e-5)
     assert {step.label for step in engine.last_plan().plan.steps} == {"streamed_matmul"}
+
+
+@on_gpu_only
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1274, 1265, 1619), (2051, 130, 1301), (515, 2111, 515)])
+def test_multiply_adds_of_rows_at_odd_places(cuda, rows, depth, columns):
+    """Operands of float32 products that are copied to rows of whole vectors: a layer and its gradients."""
+    def program(x, w, g):
+        return [x @ w.t(), g @ w, g.t() @ x]
+    check(program, numbers(rows, depth), numbers(columns, depth, seed=1), numbers(rows, columns, seed=2),
+          tolerance=1e-5)
+    assert {step.label for step in engine.last_plan().plan.steps} >= {"streamed_matmul"}
 
 
 def test_operands_that_are_in_no_memory(cuda):

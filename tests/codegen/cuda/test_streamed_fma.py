@@ -17,10 +17,11 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.streamed_matmul import FMA_FORMS, Form
 from genesis.ir import Graph
 from genesis.ir.node import Node
-from genesis.ir.ops import movement
+from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
-from genesis.ir.ops.contraction import matmul
-from genesis.ir.types import DType, float32, float64
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.size_trace import Trace
+from genesis.ir.types import Device, DType, float32, float64, tensor_type
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gluon_threads import run_gluon
@@ -127,6 +128,18 @@ def test_which_products_can_be_streamed(shape: tuple[int, int, int], layout: str
         with deciding(Rows([Row(Key("product", ""), form.name)])):
             assert ("parts" in emit_anew(group, H200).signature) == form.shared
             assert emit_anew(group, MODELS["a100"]).name == "matmul"
+
+
+@pytest.mark.parametrize(("depth", "streamed"), [(1180, True), (1184, True), (1182, False)])
+def test_rows_of_a_length_that_changes(depth: int, streamed: bool) -> None:
+    """Only some lengths of a class are multiples of four numbers: a plan is for these, or for the others."""
+    trace = Trace(depth=depth)
+    with trace:
+        length = trace.symbol("depth")
+        x, w = (leaves.input(index=i, type=tensor_type((rows, length), float32, Device("cuda", 0)))
+                for i, rows in enumerate((1166, 2280)))
+        group, = fuse(Graph((x, w), (matmul(x, swap_last(w)),))).groups
+        assert emit_anew(group, H200).name == ("streamed_matmul" if streamed else "matmul")
 
 
 def test_no_batches_are_streamed() -> None:

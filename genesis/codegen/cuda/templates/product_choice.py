@@ -35,6 +35,7 @@ from genesis.passes.multiply_add_times import (
     fastest_fma,
     streamed_microseconds,
     streams_fma,
+    streams_sooner,
 )
 from genesis.passes.product_times import MEASURED_AT
 
@@ -144,7 +145,7 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
         return Candidate(x.name, x, _microseconds(x, product, gpu))
 
     streamed: list[Candidate[Form | Tile]] = [*forms]
-    best = [x for x in streamed[:1] if found is None or x.microseconds < found.microseconds]
+    best = [x for x in streamed[:1] if found is None or streams_sooner(x.microseconds, found.microseconds)]
     first = best[0] if best else tile(by_rule)
     return choose(kind, product.words(bool(forms)), gpu, first, lambda: [
         *streamed[len(best):], *([tile(by_rule)] if best else []), *sorted(

@@ -21,7 +21,7 @@ from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.config import config
 from genesis.ir.node import Node
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
-from genesis.ir.size_divisors import gcd
+from genesis.ir.size_divisors import divided_by, gcd
 from genesis.ir.sym_int import hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.operand_view import OperandView
@@ -59,6 +59,8 @@ def mapped(view: OperandView, memory: Node, rows: int, columns: int, block: tupl
     shape, tile = ((columns, rows), block[::-1]) if turned else ((rows, columns), block)
     size = memory.dtype.itemsize
     aligned = gcd(stride * size, 16) == 16 == gcd(start.constant * size, 16)
+    if not aligned and size == 4:  # of classes of sizes it is known whether they are multiples of 8 and 16
+        aligned = divided_by(stride, 4) and divided_by(start.constant, 4)
     if unit != 1 or not aligned or hint(stride) < hint(shape[1]):
         return None
     return Operand(MatrixMap(memory, shape, stride, start.constant, tile), turned)
