@@ -21,7 +21,7 @@ from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, SymbolicProgram
-from genesis.engine.symbolic.symbols import Axis, Sizes, Terms
+from genesis.engine.symbolic.symbols import Axis, Sizes, Terms, Vector
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.ops import control
@@ -184,7 +184,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
     from genesis.codegen.cuda.build_kernel import NotFusable
     from genesis.engine.symbolic.plan_template import PlanTemplate
     sizes, program, numbers = _traced(captured, erased, member)
-    arguments = {sizes.names.get(member.numbers[axis.position]) for axis in member.arguments()}
+    arguments = {sizes.names.get(sizes.told(axis.position)) for axis in member.arguments()}
     sizes.trace.literals = frozenset(sizes.names.values()) - arguments
     try:
         return PlanTemplate(program.graph, numbers, sizes.trace, sizes.where(), device)
@@ -205,7 +205,7 @@ def _traced(captured: Captured, erased: tuple, member: Member,
     (labels for B·T tokens), does not change by itself: the program is made again without a symbol for it.
     """
     axes = member.moved() if exact else member.axes
-    derived: dict[int, Terms] = {}
+    derived: dict[Vector, Terms] = {}
     while True:
         sizes = Sizes(member.numbers, member.samples, axes, derived, exact)
         placed = not exact and any(node.op.placed or node.op is control.call for node in captured.order)
@@ -225,7 +225,7 @@ def _traced(captured: Captured, erased: tuple, member: Member,
                 sizes.guard()
             break
         derived |= {size: terms for size, terms in solved.items() if terms}
-        axes = [axis for axis in axes if solved.get(member.numbers[axis.position]) != ()]
+        axes = [axis for axis in axes if solved.get(sizes.told(axis.position)) != ()]
     same, numbers = shape_erased_key(program.key)
     if same != erased:
         raise FixedSizes("what it computes depends on them")

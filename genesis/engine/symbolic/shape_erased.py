@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from genesis.engine.symbolic.places import prefix_axes
-from genesis.engine.symbolic.symbols import Axis, data_axes, leading_axis, made_axes
+from genesis.engine.symbolic.symbols import Axis, counted_axes, data_axes, leading_axis, made_axes
 from genesis.ir.size_class import class_of, exact_class_of
 from genesis.ir.types import TensorType
 
@@ -50,6 +50,7 @@ class ShapeErased:
         self.templates: dict[Hashable, list[PlanTemplate]] = {}
         self.moving: set[int] = set()
         self._first: dict[int, int] = {}
+        self._counted = False
         self._axes: dict[frozenset[int], Sequence[Axis]] = {}  # of the data, by the inputs that are none
 
     def member(self, captured: Captured, fixed: set[int], numbers: list[int], piece: bool = False) -> Member:
@@ -70,6 +71,9 @@ class ShapeErased:
                 self.moving.add(axis.position)
         if piece and not self.samples:
             self.moving.update(_changing(captured, axes))
+        if self.moving and not self._counted and self.exact:  # what is counted once and for all stays a number
+            self._counted = True
+            self.moving.update(counted_axes(captured, axes))
         return Member(self, types, axes, given, numbers)
 
 

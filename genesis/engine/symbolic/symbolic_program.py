@@ -16,10 +16,11 @@ from typing import Any, Final
 from genesis.engine.capture import Captured, build_nodes, graph_of, input_nodes
 from genesis.engine.symbolic.places import movable
 from genesis.engine.symbolic.shape_erased_key import numbers_of
-from genesis.engine.symbolic.symbols import Sizes, first_numbers
+from genesis.engine.symbolic.symbols import COUNTED, Sizes, first_numbers
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement
+from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.size_class import LEAST
 from genesis.ir.size_divisors import gcd
@@ -92,7 +93,9 @@ class SymbolicProgram:
             return node.attrs
         found = []
         for name, value in zip(node.op.attrs, node.attrs, strict=True):
-            found.append(_RULES.get(name, SymbolicProgram._moving)(self, node, value, types, at))
+            number = node.op in COUNTED or (node.op is row_number and name == "size")
+            rule = SymbolicProgram._number if number else _RULES.get(name, SymbolicProgram._moving)
+            found.append(rule(self, node, value, types, at))
             at += len(numbers_of(value))
         return tuple(found)
 
@@ -100,6 +103,10 @@ class SymbolicProgram:
 
     def _like(self, at: int) -> Any:  # the IR says int of a size
         return self._sizes.like(self._sizes.vector(at))
+
+    def _number(self, node: Node, number: Any, operands: Types, at: int) -> Any:
+        """How many were counted, or may be indexed: a size by itself."""
+        return self._like(at)
 
     def _moving(self, node: Node, value: Any, operands: Types, at: int) -> Any:
         """Of an attribute that is no shape only the numbers that were seen to change are sizes."""

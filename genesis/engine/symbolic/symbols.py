@@ -1,7 +1,8 @@
 """The symbols of a captured program: which axes are symbolic, and which of its numbers are which size.
 
 Numbers that are equal are taken for one size. Where they are equal by chance (8 sequences of 8 tokens) that is another
-guess than elsewhere, and guards say so. How attributes that are no shapes follow from sizes is learned from *samples*,
+guess than elsewhere, and guards say so; where nothing is chosen by classes, numbers that were not equal in a sample are
+two sizes. How attributes that are no shapes follow from sizes is learned from *samples*,
 the numbers of programs of the same structure that came before: a number that moves with a size is that size and a
 constant. A wrong guess does no harm: a plan serves another program only if every number of that program is what the
 guess's formula gives.
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from genesis.engine.capture import Captured
 from genesis.engine.symbolic.shape_erased_key import numbers_of
 from genesis.ir.node import Node
-from genesis.ir.ops import movement
+from genesis.ir.ops import movement, searching
 from genesis.ir.polynomials import SYMBOLS
 from genesis.ir.size_class import LEAST, class_of, exact_class_of
 from genesis.ir.size_trace import Trace
@@ -25,8 +27,10 @@ from genesis.ir.types import TensorType
 
 Vector = tuple[int, ...]
 """A number in the program at hand, then in each sample."""
-Terms = tuple[tuple[int, tuple[int, ...]], ...]
-"""A sum of products of sizes: (number, the sizes at hand) for each."""
+Terms = tuple[tuple[int, tuple[Vector, ...]], ...]
+"""A sum of products of sizes: (number, the sizes as `Sizes.told` tells them) for each."""
+COUNTED: Final = frozenset({searching.nonzero, searching.compress})
+"""Ops whose result is as long as their `count`, which was read: it follows from values."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,13 @@ class Axis:
 
 
 def made_axes(captured: Captured) -> list[Axis]:
-    """The axes of what the program makes from nothing."""
+    """The axes of what the program makes from nothing, and of what is as long as was counted."""
     first = first_numbers(captured)
     found: list[Axis] = []
     for node, at in first.items():
+        if node.op in COUNTED:
+            found.append(Axis(None, 0, at))
+            continue
         operands = [x.type for x in node.inputs]
         what = next((name for name in ("shape", "type") if name in node.op.attrs), None)
         if what is None or node.op is movement.reshape or any(
@@ -78,6 +85,14 @@ def leading_axis(types: Sequence[TensorType], axes: Sequence[Axis]) -> Axis | No
     return found or max(first, key=lambda row: row[0].ndim, default=(None, None))[1]
 
 
+def counted_axes(captured: Captured, axes: Iterable[Axis]) -> set[int]:
+    """Positions of the sizes that change from run to run if some size of this program was counted: those, and how many
+    rows each of its inputs has, as these may have been counted in a program before. None if it counts nothing."""
+    first = first_numbers(captured)
+    found = {at for node, at in first.items() if node.op in COUNTED}
+    return found | {axis.position for axis in axes if axis.input is not None and not axis.axis} if found else found
+
+
 class Sizes:
     """The symbols of a program: one for all axes of one size.
 
@@ -85,35 +100,36 @@ class Sizes:
         numbers: of the program at hand.
         samples: those of earlier programs of its structure.
         axes: what is symbolic, where other sizes are compiled as the one at hand.
-        derived: size → how it follows from others: it has no symbol of its own.
+        derived: size, as `told`, → how it follows from others: it has no symbol of its own.
         exact: nothing is chosen by classes (`Trace.exact`).
 
     Attributes:
         trace: the symbols' trace.
-        names: size → symbol.
+        names: size, as `told`, → symbol.
         of_axis: (input, axis) → symbol.
     """
 
     def __init__(self, numbers: Sequence[int], samples: Sequence[Sequence[int]], axes: Iterable[Axis],
-                 derived: Mapping[int, Terms], exact: bool = False):
-        self._all = (numbers, *samples)
+                 derived: Mapping[Vector, Terms], exact: bool = False):
+        self._all, self._exact = (numbers, *samples), exact
         of = exact_class_of if exact else class_of
         chosen = [axis for axis in axes if of(numbers[axis.position]).shared]
-        self.names: dict[int, str] = {}
+        self.names: dict[Vector, str] = {}
         for axis in chosen:
-            if numbers[axis.position] not in derived:
-                self.names.setdefault(numbers[axis.position], f"n{len(self.names)}")
-        self.trace = Trace(exact, **{name: size for size, name in self.names.items()})
-        self._formulas: dict[int, SymInt] = {size: self.trace.symbol(name) for size, name in self.names.items()}
+            size = self.told(axis.position)
+            if size not in derived:
+                self.names.setdefault(size, f"n{len(self.names)}")
+        self.trace = Trace(exact, **{name: size[0] for size, name in self.names.items()})
+        self._formulas: dict[Vector, SymInt] = {size: self.trace.symbol(name) for size, name in self.names.items()}
         for size, terms in derived.items():
             if all(x in self._formulas for _, factors in terms for x in factors):
                 total: Size = sum([k * prod([self._formulas[x] for x in factors]) for k, factors in terms])
                 self._formulas[size] = total  # type: ignore[assignment]  # a polynomial with symbols in it
-        self.of_axis = {(axis.input, axis.axis): self._formulas[numbers[axis.position]]
-                        for axis in chosen if axis.input is not None and numbers[axis.position] in self._formulas}
+        self.of_axis = {(axis.input, axis.axis): self._formulas[self.told(axis.position)]
+                        for axis in chosen if axis.input is not None and self.told(axis.position) in self._formulas}
         self._noted = set(self._formulas.values())
         self._asked: dict[int, SymInt | None] = {}
-        at = {name: next(axis.position for axis in chosen if numbers[axis.position] == size)
+        at = {name: next(axis.position for axis in chosen if self.told(axis.position) == size)
               for size, name in self.names.items()}
         self._values = [{name: sample[position] for name, position in at.items()} for sample in samples]
         self._made = {axis.position for axis in chosen if axis.input is None}
@@ -121,7 +137,7 @@ class Sizes:
 
     def prefix(self, position: int) -> SymInt | None:
         """The size of an axis that the program makes, whose number is at this position; None if it is none."""
-        return self._formulas.get(self._all[0][position]) if position in self._made else None
+        return self._formulas.get(self.told(position)) if position in self._made else None
 
     def place(self, position: int, most: int) -> SymInt:
         """The symbol of the place that is the number at this position, from 1 to `most`."""
@@ -142,6 +158,11 @@ class Sizes:
         places = {name: ["where a slice begins"] for place in self._places.values() for name in symbols_of(place)}
         return {**{name: axes or ["of what it makes"] for name, axes in found.items()}, **places}
 
+    def told(self, position: int) -> Vector:
+        """What tells the size at this position from others: its number, and where nothing is chosen by classes those
+        of the samples."""
+        return self.vector(position) if self._exact else (self._all[0][position],)
+
     def vector(self, position: int) -> Vector:
         """The number at this position, in all programs."""
         return tuple([numbers[position] for numbers in self._all])
@@ -151,7 +172,7 @@ class Sizes:
         if size.__class__ is SymInt and size not in self._noted:
             self._noted.add(size)
             if size.value >= LEAST:
-                self._formulas.setdefault(size.value, size)
+                self._formulas.setdefault(self.vector_of(size) if self._exact else (size.value,), size)
 
     def vector_of(self, size: Size) -> Vector:
         """A size in all programs."""
@@ -159,8 +180,8 @@ class Sizes:
 
     def like(self, vector: Vector) -> Size:
         """What a number is: the size that it is equal to; else one that it was seen to move with; else itself."""
-        found = self._asked[vector[0]] = self._formulas.get(vector[0])
-        if found is not None and (not self.trace.exact or self.vector_of(found) == vector):
+        found = self._asked[vector[0]] = self._formulas.get(vector if self._exact else vector[:1])
+        if found is not None:
             return found
         if any(n != vector[0] for n in vector):
             for size in self._formulas.values():
@@ -179,10 +200,10 @@ class Sizes:
                 if other is not size and other.value != number:  # else it was asked before the other was known
                     self.trace.compare("!=", other, number if size is None else size)
 
-    def solved(self) -> dict[int, Terms]:
-        """Sizes that some guard lets follow from others, or from none: the last that each guard has as a summand."""
+    def solved(self) -> dict[Vector, Terms]:
+        """Sizes, as `told`, that some guard lets follow from others, or from none: the last summand of each guard."""
         size_of = {name: size for size, name in self.names.items()}
-        found: dict[int, Terms] = {}
+        found: dict[Vector, Terms] = {}
         for kind, difference in self.trace.guards:
             terms = self._terms(difference, size_of) if kind == "==" else None
             if terms is None:
@@ -197,7 +218,7 @@ class Sizes:
                 found[size] = tuple([(-k * m, factors) for m, factors in terms if factors != (size,)])
         return found
 
-    def _terms(self, size: SymInt, size_of: Mapping[str, int]) -> Terms | None:
+    def _terms(self, size: SymInt, size_of: Mapping[str, Vector]) -> Terms | None:
         """A formula by the sizes at hand; None if it is none of sums and products, or has places in it."""
         found = []
         for atoms, k in size.terms:

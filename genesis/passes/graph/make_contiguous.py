@@ -39,12 +39,14 @@ def make_contiguous(graph: Graph) -> Graph:
 def is_transposed(x: Node) -> bool:
     """Is it a large view whose neighbours along the last dimension are no neighbours in memory, but others are?
 
-    Elements that several places share (`expand`) stay shared.
+    Elements that several places share (`expand`) stay shared. How many elements there are is asked last: the answer is
+    a guard of a plan for several sizes.
     """
-    if x.op.kind != "movement" or x.type.weak or x.type.numel < FEWEST:
+    if x.op.kind != "movement" or x.type.weak:
         return False
     strides = strides_of(x)
     if strides is None:
         return False
     along = [stride for stride, size in zip(strides, x.shape, strict=True) if size > 1]
-    return bool(along) and 0 not in along and along[-1] != 1 and any(a < b for a, b in pairwise(along))
+    return (bool(along) and 0 not in along and along[-1] != 1 and any(a < b for a, b in pairwise(along))
+            and x.type.numel >= FEWEST)

@@ -97,7 +97,7 @@ class _Last(nn.Module):
         return self.layer(x)[0][:, -1]
 
 
-def computed(program: Callable[[int], list[Any]], n: int) -> list[Any]:
+def computed(program: Callable[[Any], list[Any]], n: Any) -> list[Any]:
     found = program(n)
     genesis.eval(*found)
     return [x.detach().numpy() for x in found]
@@ -179,3 +179,36 @@ def test_a_cache_that_grows_stops_compiling() -> None:
             keys = genesis.cat([keys, row * len(keys)])
             ((query @ keys.t()).softmax(-1) @ keys).tolist()
     assert origins.count("compiled") <= 6 and origins[20:].count("compiled") == 0
+
+
+def parted(counts: tuple[int, ...]) -> list[Any]:
+    """Rows that are shared out to layers by what they hold, as experts take them: so many to each."""
+    x, kind = data(sum(counts), 6), genesis.tensor(np.repeat(np.arange(len(counts)), counts))
+    out = genesis.zeros_like(x)
+    for k in range(len(counts)):
+        rows, = genesis.where(kind == k)
+        out[rows] += (x[rows] @ data(6, 6) * (k + 1)).tanh()
+    return [out, x[kind == 1]]
+
+
+def test_counts_that_meet_and_part_are_not_compiled_each_time() -> None:
+    """Once some count is another one, all are sizes of their own, whichever are equal in the run at hand."""
+    parts = [(30, 30, 40), (30, 29, 41), (28, 36, 36), (40, 30, 30), (31, 38, 31), (50, 33, 17), (20, 70, 10)]
+    origins, found = list[str](), list[list[Any]]()
+    with observe(lambda compiled: origins.append(compiled.origin)):
+        for counts in parts[:3]:
+            found.append(computed(parted, counts))
+        for counts in parts[3:]:
+            before = len(origins)
+            found.append(computed(parted, counts))
+            assert "compiled" not in origins[before:]
+    for counts, values in zip(parts, found, strict=True):
+        engine.reset()
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(values, computed(parted, counts), strict=True))
+
+
+def test_rows_that_a_constant_mask_chooses_stay_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from genesis.engine.symbolic import call_template
+    monkeypatch.setattr(call_template.CallTemplate, "__init__", lambda *given: pytest.fail("a template was made"))
+    for _ in range(3):
+        computed(parted, (4, 5, 6))

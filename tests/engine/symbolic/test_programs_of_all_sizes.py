@@ -11,6 +11,7 @@ import pytest
 import genesis
 import genesis.nn.functional as F
 from genesis import engine
+from genesis.engine import observe
 from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.gpu.compare import check, numbers
@@ -45,7 +46,15 @@ def moved(x: Any) -> Any:
     return x.flip(1) + places, x.repeat(1, 2, 1), F.pad(x, (1, 2, 0, 1)), x.argmax(1)
 
 
-PROGRAMS: list[Callable[[Any], Any]] = [attention, heads, slices, triangles, flattened, moved]
+def indexed(x: Any) -> Any:
+    """Rows that an index names, and as many as hold a large number: counts of their own."""
+    chosen = x[:, :, 0] > 0.2
+    rows, = genesis.where(chosen[0])
+    back = genesis.arange(x.shape[1], device=x.device).flip(0) - 1
+    return x[:, rows] * 2, x[chosen].sum(0), x[:, back], chosen.nonzero()
+
+
+PROGRAMS: list[Callable[[Any], Any]] = [attention, heads, slices, triangles, flattened, moved, indexed]
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.sweep) for seed in range(8)])
@@ -64,3 +73,18 @@ def test_a_few_sizes(program: Callable[[Any], Any]) -> None:
     with FakeCUDABackend(HostDriver(memory_bytes=64 << 20)):
         for rows in (6, 7, 1, 4):
             check(program, numbers(2, rows, 4))
+
+
+def test_counts_and_indexed_rows_are_sizes_on_a_gpu() -> None:
+    """What is as long as a count, and rows by an index, are kernels for all sizes of their classes."""
+    plans: list[Any] = []
+    with FakeCUDABackend(HostDriver(memory_bytes=64 << 20)), observe(plans.append):
+        engine.reset()
+        for rows in (5, 6, 7):
+            x = genesis.sin(genesis.arange(rows * 4.0, device="cuda")).reshape(rows, 4)
+            genesis.eval(x)
+            before = len(plans)
+            chosen, = genesis.where(x[:, 0] > -0.2)
+            found, expected = (x[chosen] + 1).cpu(), x.cpu()[genesis.where(x.cpu()[:, 0] > -0.2)] + 1
+            assert found.tolist() == expected.tolist()
+    assert {plan.origin for plan in plans[before:] if plan.plan.device.type == "cuda"} == {"other size"}
