@@ -31,6 +31,7 @@ class Adagrad(ComposedOptimizer):
     """
 
     op = update_rules.adagrad
+    shows_first_state = True
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,

@@ -98,6 +98,9 @@ class Optimizer:
     """Whether an element's step follows from its own gradients: then a rank's part of a parameter is as good as the
     whole."""
 
+    shows_first_state = False
+    """Whether a parameter has a state before its first step, as users see it: of torch's only Adagrad's have."""
+
     _writes: Writes | None = None
     _noted: tuple[Change, Callable[[], Any]] | None = None
 
@@ -105,6 +108,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         vars(self)["state"] = defaultdict(dict)
+        self._unshown: dict[Any, dict[str, Any]] = {}
         if isinstance(params, Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
                             f"{type(params).__name__}")
@@ -127,9 +131,13 @@ class Optimizer:
 
     @property
     def state(self) -> defaultdict[Any, dict[str, Any]]:
-        """The state of each parameter, by name. Whoever asks may put another tensor into it: compiled steps look then,
-        and need not at each call."""
+        """The state of each parameter that made a step, by name. Whoever asks may put another tensor into it: compiled
+        steps look then, and need not at each call."""
         session.states_shown()
+        if self._unshown:  # a parameter's first step makes its state anew
+            for parameter in self.without_step():
+                del self._states[parameter]
+            self._unshown.clear()
         return self._states
 
     @state.setter
@@ -141,6 +149,11 @@ class Optimizer:
     def _states(self) -> defaultdict[Any, dict[str, Any]]:
         """The state, for optimizers of Genesis' own, which keep its tensors: no compiled step has to look."""
         return vars(self)["state"]  # type: ignore[no-any-return]
+
+    def without_step(self) -> set[Any]:
+        """Parameters whose state was made ahead, for a first step like all others, and which have made none."""
+        return {parameter for parameter, state in self._unshown.items()
+                if self._states.get(parameter) is state and state.get("step") == 0}
 
     # The part that a subclass defines
 
@@ -205,10 +218,15 @@ class Optimizer:
             raise ValueError("some parameters appear more than once in a parameter group")
         self.param_groups.append(group)
         held: list[Any] = list(group["params"])
+        hidden = not self.shows_first_state and type(self).update.__module__.startswith("genesis.optim.")
         for parameter in group["params"]:
+            if not parameter.requires_grad and not self.shows_first_state:
+                continue  # a frozen parameter takes no memory until it has a gradient
             state = self.initial_state(parameter, group)
             if state:
                 self._states[parameter] = state
+                if hidden and "step" in state:
+                    self._unshown[parameter] = state
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 

@@ -17,9 +17,10 @@ def state_dict_of(optimizer: Optimizer) -> dict[str, Any]:
     for hook in hooks.of(optimizer, "state_pre"):
         hook(optimizer)
     numbers = {id(p): i for i, p in enumerate(optimizer._parameters())}
+    left_out = optimizer.without_step()
     state = {
         "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
-                  for key, state in optimizer._states.items()},
+                  for key, state in optimizer._states.items() if key not in left_out},
         "param_groups": [{**{name: value for name, value in group.items() if name != "params"},
                           "params": [numbers[id(p)] for p in group["params"]]} for group in optimizer.param_groups],
     }

@@ -319,6 +319,8 @@ def test_options_that_cannot_be_followed_are_refused(kind: str) -> None:
 def test_a_narrow_parameters_moments_keep_their_bits() -> None:
     w = genesis.ones(2, dtype=genesis.bfloat16, requires_grad=True)
     optimizer = optim.AdamW([w])
+    w.grad = genesis.ones(2, dtype=genesis.bfloat16)
+    optimizer.step()
     saved = copied(optimizer)
     saved["state"][0]["exp_avg"] = genesis.tensor([1.001, 2.002])
     optimizer.load_state_dict(saved)

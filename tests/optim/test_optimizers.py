@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch_peer import array_of, assert_same, both, numbers
+from torch_programs import check
 
 import genesis
-from genesis import optim
+from genesis import nn, optim
 
 STEPS = 5
 CASES = {
@@ -243,15 +244,49 @@ def test_a_closure_runs_with_gradients_wherever_the_step_is() -> None:
 def test_moments_of_a_low_precision_parameter_are_float32() -> None:
     """In bfloat16 0.999 · v is v: the moment would stand still."""
     w = genesis.ones(3, dtype=genesis.bfloat16, requires_grad=True)
-    state = optim.AdamW([w]).state[w]
+    state = optim.AdamW([w]).initial_state(w, {"amsgrad": False})
     assert {state[name].dtype for name in ("exp_avg", "exp_avg_sq")} == {genesis.float32}
 
 
-def test_state_is_there_from_the_start() -> None:
+def test_state_is_made_from_the_start() -> None:
     """The first step and the second are then one program."""
     parameter = genesis.ones(3, requires_grad=True)
-    state = optim.AdamW([parameter]).state[parameter]
+    state = optim.AdamW([parameter])._states[parameter]
     assert state["step"] == 0 and not array_of(state["exp_avg"]).any() and state["exp_avg_sq"].shape == (3,)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adadelta", "Adamax",
+                                  "ASGD", "Rprop", "Adafactor"])
+def test_state_is_shown_from_a_first_step_on(kind: str) -> None:
+    """As in torch, and only of parameters that had a gradient; what a user resets afterwards stays."""
+    def program(T, nn, optim, np):
+        w, u, frozen = T.ones(3), T.ones(2), T.ones(4)
+        w.requires_grad_(), u.requires_grad_()
+        optimizer = getattr(optim, kind)([w, u, frozen], lr=0.1, **({"momentum": 0.9} if kind == "SGD" else {}))
+        found = [len(optimizer.state_dict()["state"]), len(optimizer.state), len(optimizer.state_dict()["state"])]
+        for step in range(4):
+            (w * w).sum().backward()
+            optimizer.step()
+            found += [len(optimizer.state_dict()["state"]), len(optimizer.state), *optimizer.state_dict()["state"]]
+            if step == 1:
+                for state in optimizer.state.values():
+                    if "step" in state and kind != "SGD":
+                        state["step"] = state["step"] * 0
+                found.append(len(optimizer.state))
+        (u * u).sum().backward()
+        optimizer.step()
+        return w, u, T.tensor(found), T.tensor(list(optimizer.state_dict()["state"]))
+    check(program, rtol=1e-5)
+
+
+def test_a_frozen_parameter_takes_no_memory() -> None:
+    frozen, free = nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 4)
+    optimizer = optim.AdamW([*frozen.parameters(), *free.parameters()])
+    assert set(optimizer._states) == set(free.parameters())
+    frozen.requires_grad_()
+    (frozen(genesis.ones(4)) + free(genesis.ones(4))).sum().backward()
+    optimizer.step()
+    assert len(optimizer.state) == 4
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])

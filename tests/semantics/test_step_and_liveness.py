@@ -534,6 +534,7 @@ def test_parameters_gradients_and_state_keep_their_memory():
     task = Task()
     parameters = list(task.net.parameters())
     before = [p.data_ptr() for p in parameters]
+    task.step()
     state = [task.opt.state[p]["exp_avg"].data_ptr() for p in parameters]
     for _ in range(3):
         task.step()

@@ -104,7 +104,7 @@ class SymbolicProgram:
     def _like(self, at: int) -> Any:  # the IR says int of a size
         return self._sizes.like(self._sizes.vector(at))
 
-    def _number(self, node: Node, number: Any, operands: Types, at: int) -> Any:
+    def _number(self, node: Node, number: Size, operands: Types, at: int) -> Size:
         """How many were counted, or may be indexed: a size by itself."""
         return self._like(at)
 

@@ -93,7 +93,7 @@ def get_optimizer_state_dict(model: Module, optimizers: Any, *, options: StateDi
     chosen = options or StateDictOptions()
     names = {id(p): name for name, p in model.named_parameters()}
     states: dict[str, Any] = {}
-    for parameter, state in optimizers.state.items():
+    for parameter, state in optimizers._states.items():
         made: dict[str, Any] = {}
         layout = optimizers.state_layout(parameter)
         for key, x in state.items():
