@@ -6,7 +6,7 @@ reason would do so each time: the values that were asked for keep their error.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from genesis.frontend.storage import Cell
 
 
-def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None = None) -> BaseException:
-    """A program failed: drop its writes, or those to some storages. Returns the error that says why.
+def give_up(flush: Flush, error: BaseException) -> BaseException:
+    """A program failed: drop its writes. Returns the error that says why.
 
     Its nodes may outlive it (whoever caught the error holds them by its traceback), and carry its lines: the same ops
     on another line, which may fail as well, are told as what they are.
     """
     if isinstance(error, MemoryError):  # it may be there the next time: what depends on no write stays pending
-        _fail(error, flush, (), part)
+        _fail(error, flush, ())
         return error
     forget_equal(flush.captured.order)
     if isinstance(error, Overwritten):  # values that need the lost one are given up; all others stay pending
@@ -45,10 +45,10 @@ def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None 
     if not backend_of(flush.device).checks_indices:
         found = misplaced_in(error, flush.captured.order) or located(error, flush.captured.order)
     if found is None:
-        _fail(error, flush, [s for s in flush.outputs if not _stands(flush, s)], part)
+        _fail(error, flush, [s for s in flush.outputs if not _stands(flush, s)])
         return error
     node, error = found  # values that do not need that op stay pending
-    _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])], part)
+    _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])])
     return error
 
 
@@ -79,10 +79,10 @@ def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage] | N
     return None if part.issuperset(flush.outputs) and part.issuperset(flush.updates) else part
 
 
-def _fail(error: BaseException, flush: Flush, outputs: Iterable[Storage], part: Container[Storage] | None) -> None:
+def _fail(error: BaseException, flush: Flush, outputs: Iterable[Storage]) -> None:
     """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
     error = without_frames(error)
-    storages = [s for s in (*outputs, *flush.updates) if part is None or s in part]
+    storages = [*outputs, *flush.updates]
     lost = {flush.content[storage] for storage in storages}
     for storage in flush.live:
         node = storage._node

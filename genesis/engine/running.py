@@ -96,11 +96,9 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
             raise Superseded from None  # that changed; or nobody asked for all of it
         together = asked is None or (flush.compiled is not None and flush.compiled.communicates)
         part = None if together else independent_part(flush, asked)  # type: ignore[arg-type]
-        if isinstance(error, MemoryError):
-            part = part if asked else None
-        elif part is not None:  # the other part may be what failed
+        if part is not None:  # the other part may be what failed, or what there was no memory for
             raise Divisible(part) from None
-        reason = give_up(flush, error if flush.compiled is None else flush.compiled.explained(error), part)
+        reason = give_up(flush, error if flush.compiled is None else flush.compiled.explained(error))
         try:
             if reason is not error:
                 raise reason from None

@@ -41,6 +41,37 @@ def test_a_wrong_write_fails_when_what_it_writes_to_is_read(table: genesis.Tenso
     assert table.tolist() == [[1, 1]] * 3
 
 
+@pytest.mark.parametrize("computed", [True, False])
+def test_a_write_that_has_no_memory_fails_no_read_and_no_step_of_others(computed: bool) -> None:
+    total = genesis.zeros(())
+    if computed:
+        genesis.eval(total)
+    total.add_(genesis.ones(1 << 50).cumsum(0)[-1])
+    other = genesis.ones(2)
+    other.add_(1)
+    assert (other * 2).tolist() == [4, 4]
+    net = nn.Linear(2, 2)
+    optimizer = optim.AdamW(net.parameters())
+    before = net.weight.tolist()
+    for steps in (1, 2):
+        net(genesis.ones(2)).sum().backward()
+        optimizer.step()
+        assert net.weight.tolist() != before and optimizer.state[net.weight]["step"] == steps
+    with pytest.raises(MemoryError):
+        total.tolist()
+    assert (other * 3).tolist() == [6, 6]
+
+
+def test_what_is_in_memory_is_not_asked_for_with_what_fails_elsewhere(table: genesis.Tensor) -> None:
+    wrong = table[genesis.tensor([7])] * 2
+    wrong.add_(1)
+    genesis.eval(table)
+    optim.SGD([nn.Parameter(genesis.ones(2))], lr=0.1)
+    assert not wrong.storage.settled
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        wrong.tolist()
+
+
 def test_what_is_computed_of_one_overwritten_memory_fails_together(table: genesis.Tensor) -> None:
     seen = table * 1.0
     table.mul_(2)

@@ -137,16 +137,40 @@ def test_a_last_move_that_has_no_memory_ends_the_step_where_it_began(search: str
         before, kept = w.tolist(), state_of(opt)
         opt.step(closure)
         assert w.storage.settled, "the last move waits for its first reader"
+        after = w.tolist(), state_of(opt)
     calls = instants_of("call", "cpu")
     w, opt, closure = second_order(search)
     opt.step(closure)
-    count = len(calls.places(lambda: opt.step(closure)))
+    count, failed = len(calls.places(lambda: opt.step(closure))), 0
     for at in range(count - 20, count):  # those of the last plan, and a few before
         w, opt, closure = second_order(search)
         opt.step(closure)
-        with pytest.raises(MemoryError):
+        expected = after  # what the step does not need may have failed alone
+        try:
             calls.fail(lambda opt=opt, closure=closure: opt.step(closure), at, injected(MemoryError))
-        assert (w.tolist(), state_of(opt)) == (before, kept), f"call {at} of {count}"
+        except MemoryError:
+            expected = before, kept
+            failed += 1
+        assert (w.tolist(), state_of(opt)) == expected, f"call {at} of {count}"
+    assert failed
+
+
+def test_what_a_hook_has_no_memory_for_leaves_the_last_move_of_lbfgs() -> None:
+    """What a hook records behind a step is no part of it: the parameters have moved, as the history says."""
+    w, opt, closure = second_order(None)
+    opt.param_groups[0]["max_iter"] = 1  # the step ends behind its move, which no evaluation computes
+    opt.step(closure)
+    before, total = w.tolist(), genesis.zeros(())
+    genesis.eval(total)  # memory that is overwritten: the write is dropped
+    opt.register_step_post_hook(lambda *_: total.add_(genesis.ones(1 << 50).cumsum(0)[-1]))
+    with pytest.raises(MemoryError):
+        opt.step(closure)
+    alone, other, closure = second_order(None)
+    other.param_groups[0]["max_iter"] = 1
+    for _ in range(2):
+        other.step(closure)
+    assert alone.tolist() != before
+    assert (w.tolist(), state_of(opt)) == (alone.tolist(), state_of(other))
 
 
 def stepped(name: str) -> tuple[Any, Callable[[], Any]]:
