@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from genesis import engine
 from genesis.cli.main import main
+from genesis.ir import Node
+from genesis.passes.remat import remat
+from genesis.passes.remat.network import StepCosts
+from genesis.passes.remat.remat import decided
 
 SCRIPT = """\
 import genesis
@@ -128,3 +133,24 @@ def test_of_several_ranks_the_first_alone_reports(rank: str, heard: bool, tmp_pa
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert bool(why(tmp_path, capsys)) is heard
+
+
+def test_what_is_kept_as_it_would_wait_for_itself_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value of a step that is to be made again behind a kernel that reads it, which no program here asks for."""
+    def circles(step: StepCosts, *arguments: Any) -> dict[Node, Node]:
+        found = decided(step, *arguments)
+        return {x: step.value(step.groups[min(step.far(x))].outputs[0]) for x in filter(step.far, found)}
+    monkeypatch.setattr(remat, "decided", circles)
+    path = tmp_path / "step.py"
+    path.write_text("""import genesis
+from genesis import nn
+
+model = nn.Sequential(*[nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(3)])
+model(genesis.ones(2048, 256)).square().sum().backward()
+genesis.eval([p.grad for p in model.parameters()])
+""")
+    engine.reset()
+    assert main(["why", str(path)]) == 0
+    found = capsys.readouterr().out
+    assert f"not fused, because {remat.WAITS}:" in found and "(step.py:5: model(" in found.partition(remat.WAITS)[2]

@@ -25,14 +25,14 @@ than these bytes are worth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.passes.gpu import Gpu
-from genesis.passes.groups import Schedule
+from genesis.passes.groups import MissedFusion, Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
 from genesis.passes.remat.network import CHOOSING, StepCosts, network
@@ -58,6 +58,9 @@ SAME_PEAK = 1 + 1 / 8
 """Ratio up to which a later peak is no higher: the parts of a sum are alive beside what they are sums of, which the
 kernel before has perhaps kept for this sum alone (a group norm's weights' gradients: 75 µs for 50 by bytes)."""
 
+WAITS = "made again, the value would wait for one that is computed of it"
+"""What `genesis why` says of a second computation in a circle: of the value, and of what it would wait for."""
+
 NO_MORE = 1.002
 """Ratio of moved bytes, after to before, up to which recomputation counts as moving no more: biases and the like, which
 several kernels read, are no objection."""
@@ -74,19 +77,20 @@ def remat(schedule: Schedule, group: Callable[[Graph], Schedule], gpu: Gpu | Non
         least: kept bytes from which on to try.
         sparing: whether memory counts for more than time.
     """
-    alive = Lives(schedule).alive()
-    found = _remat_at(turns(alive), schedule, group, gpu, least, sparing)
+    alive, refused = Lives(schedule).alive(), dict[Node, MissedFusion]()
+    found = _remat_at(turns(alive), schedule, group, gpu, least, sparing, refused)
     for peaks in dict.fromkeys((tuple(turns(alive)), tuple(turns(alive, SAME_PEAK)))):
         if found is schedule:
-            found = _remat_at(peaks, schedule, group, gpu, min(least, LEAST_LONE), False, lone=True)
-    return found
+            found = _remat_at(peaks, schedule, group, gpu, min(least, LEAST_LONE), False, refused, lone=True)
+    return replace(found, missed=(*found.missed, *refused.values())) if refused else found
 
 
 def _remat_at(peaks: Sequence[int], schedule: Schedule, group: Callable[[Graph], Schedule], gpu: Gpu | None, least: int,
-              sparing: bool, lone: bool = False) -> Schedule:
+              sparing: bool, refused: dict[Node, MissedFusion], lone: bool = False) -> Schedule:
     """The schedule cut at these groups.
 
     Args:
+        refused: gets what is not made again as it would wait for itself.
         lone: whether kernels that read nothing but what may be made again make it, too.
     """
     step = StepCosts(schedule, peaks)
@@ -100,18 +104,28 @@ def _remat_at(peaks: Sequence[int], schedule: Schedule, group: Callable[[Graph],
         choices = spend(kernels, budget)
         if choices == cheaper:
             budget = budgets[-1]
-        after = decided(step, kernels, choices, lone)
-        if not after:
+        graph = _made_again(schedule.graph, step.parts, decided(step, kernels, choices, lone), refused)
+        if graph is None:
             return schedule
-        try:
-            found = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
-        except WaitsForItselfError:
-            return schedule
+        found = lower_peak(group(graph))
         if given.allows(Counted.of(found), budget):
             return found
         if budget is budgets[-1]:
             break
     return schedule
+
+
+def _made_again(graph: Graph, parts: Mapping[Node, int], after: dict[Node, Node],
+                refused: dict[Node, MissedFusion]) -> Graph | None:
+    """The graph in which values are made again, but for those that would wait for themselves: these are kept, and
+    noted. None where nothing is left."""
+    while after:
+        try:
+            return recomputed(graph, parts, after)
+        except WaitsForItselfError as circle:
+            value = circle.value
+            refused[value] = MissedFusion(value, after.pop(value), WAITS)
+    return None
 
 
 @dataclass(frozen=True)

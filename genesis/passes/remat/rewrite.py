@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genesis.ir.graph import Graph
@@ -13,7 +13,15 @@ from genesis.passes.fusion.views import stored_as
 
 
 class WaitsForItselfError(ValueError):
-    """A second computation would wait for a value that needs it."""
+    """A second computation would wait for a value that needs it.
+
+    Attributes:
+        value: what cannot be made again.
+    """
+
+    def __init__(self, value: Node):
+        super().__init__(f"{value!r} would be made again behind a value that needs it")
+        self.value = value
 
 
 Key = tuple[str, Any, Any]
@@ -71,7 +79,7 @@ class _Rewriter:
                 missing = [k for k in needed if k not in self.done]
                 if missing:
                     if key in begun:
-                        raise WaitsForItselfError(f"{key[0]} {key[1]!r}")
+                        raise WaitsForItselfError(_waiting_in([k for k in stack[stack.index(key):] if k in begun]))
                     begun.add(key)
                     stack += reversed(missing)
                     continue
@@ -106,3 +114,15 @@ class _Rewriter:
         if kind in ("seen", "below") and node in self.part:
             return made[0] if len(made) == 1 else recompute(*made)
         return make(node.op, tuple(made), node.attrs, node.source)
+
+
+def _waiting_in(circle: Sequence[Key]) -> Node:
+    """The second computation of a circle, each key of which needs the next one, that waits for another of its values.
+    There is one: without, the nodes would be none of a program."""
+    value = next(node for kind, node, _ in reversed(circle) if kind == "again")
+    for key, needed in zip(circle, (*circle[1:], circle[0]), strict=True):
+        if key[0] == "again":
+            value = key[1]
+        elif key[0] == "below" and needed == ("first", key[2], None) and key[1] is not key[2]:
+            return value
+    raise AssertionError("the program itself has a circle")

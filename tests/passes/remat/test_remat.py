@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from genesis.ir.ops.recompute import recompute
 from genesis.ir.parser import parse
 from genesis.ir.types import bfloat16, float32
 from genesis.ir.verify import verify
+from genesis.ir.walk import walk
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.canonicalize import canonicalize
@@ -31,11 +33,13 @@ from genesis.passes.graph.legalize import legalize
 from genesis.passes.groups import Schedule
 from genesis.passes.kernel_time import LAUNCH
 from genesis.passes.memory.schedule import Lives, lower_peak
+from genesis.passes.remat import remat as pass_itself
 from genesis.passes.remat.min_cut import FORBIDDEN, Choice, CutValue, cheapest, choice
 from genesis.passes.remat.network import StepCosts
 from genesis.passes.remat.remat import (
     MOST_TIME,
     NO_MORE,
+    WAITS,
     Budget,
     Counted,
     KernelOptions,
@@ -409,5 +413,40 @@ def test_a_second_computation_does_not_wait_for_itself() -> None:
     first = p.exp(x)
     later = p.exp(recompute(x, first))
     graph = Graph((x,), (p.add(first, later),))
-    with pytest.raises(WaitsForItselfError):
+    with pytest.raises(WaitsForItselfError) as circle:
         recomputed(graph, {first: 0, later: 1, graph.outputs[0]: 1}, {first: later})
+    assert circle.value.value is first
+
+
+def behind_its_reader(step: StepCosts, value: Node) -> Node:
+    """What the first kernel computes that would make the value again: a circle, if that waits for it."""
+    return step.value(step.groups[min(step.far(value))].outputs[0])
+
+
+def test_what_would_wait_for_itself_is_kept_and_told_and_all_else_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, chosen = scheduled(mlps()), dict[Node, Node]()
+
+    def with_a_circle(step: StepCosts, *arguments: Any) -> dict[Node, Node]:
+        after = decided(step, *arguments)
+        behind = behind_its_reader(step, next(filter(step.far, after)))
+        value = next(x for x in after if x in walk([behind]) and after.keys().isdisjoint(x.inputs))  # it does wait
+        chosen.update(after | {value: behind})
+        return dict(chosen)
+    monkeypatch.setattr(pass_itself, "decided", with_a_circle)
+    after = remat(before, fuse, least=0, sparing=True)
+    told = {x.producer: x.consumer for x in after.missed if x.why == WAITS}
+    assert told and told.items() < chosen.items()
+    assert any(node.op is recompute for node in after.graph.nodes) and Lives(after).peak() < Lives(before).peak()
+    assert_same_values(before, after, most_programs=256)
+
+
+def test_where_all_would_wait_for_themselves_everything_is_kept_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = scheduled(mlps())
+
+    def circles(step: StepCosts, *arguments: Any) -> dict[Node, Node]:
+        return {value: behind_its_reader(step, value) for value in filter(step.far, decided(step, *arguments))}
+    monkeypatch.setattr(pass_itself, "decided", circles)
+    after = remat(before, fuse, least=0, sparing=True)
+    assert after.groups == before.groups
+    told = [x for x in after.missed if x.why == WAITS]
+    assert told and all(x.producer in walk([x.consumer]) for x in told)
