@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -116,12 +117,14 @@ class Traced:
 
     Args:
         kind: "line", "opcode" or "call".
-        rooms: folders of the package whose code has them, all by default. A flush has other lines each time.
+        rooms: folders of the package whose code has them, all by default. A flush has other lines each time. What the
+            collector finds would run lines of a room at any time, whatever it is of (a pass over a loader that an
+            earlier test has left): where there are rooms, it waits.
     """
 
     def __init__(self, kind: str, rooms: tuple[str, ...] = ("",)):
         self._kind = kind
-        self._rooms = tuple(_HOME + room for room in rooms)
+        self._rooms, self._collects = tuple(_HOME + room for room in rooms), rooms == ("",)
         self._watched: dict[CodeType, bool] = {}
         self.last = AtExit(None, 0)
 
@@ -197,12 +200,17 @@ class Traced:
         def calls(frame: Any, event: str, argument: Any) -> None:
             if event == "c_call" and watches(frame.f_code) and _of_torch(argument):
                 each(frame)
+        collects = gc.isenabled()
+        if not self._collects:
+            gc.disable()
         (sys.setprofile if wanted == "call" else sys.settrace)(calls if wanted == "call" else entered)
         try:
             yield
         finally:
             sys.settrace(None)
             sys.setprofile(None)
+            if collects and not self._collects:
+                gc.enable()
 
 
 def _of_torch(function: Any) -> bool:
