@@ -30,8 +30,9 @@ REPEATS, ROUNDS = 20, 5
 TOLERANCE = 1e-2
 """Relative to the norm: bf16 results of float32 sums are within 2⁻⁹ each."""
 
-OWN_SPLITS: list[Any] = []
-"""What decides about splits where `--tiles` does not."""
+FORMS = ("FORMS", "TF32_FORMS", "FMA_FORMS")
+OWN: dict[str, Any] = {}
+"""What decides about forms and splits where `--tiles` does not."""
 
 
 def operands(kind: str, m: int, k: int, n: int) -> tuple[tuple[tuple[int, int], bool], tuple[tuple[int, int], bool]]:
@@ -62,6 +63,7 @@ def use_tile(text: str) -> None:
 
     "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded; "tile,…" one of float32
     operands whose bits all count. "split,n" lets each sum be computed in n parts, which a second kernel adds up.
+    "default" is what Genesis chooses.
     """
     from genesis import engine
     from genesis.codegen.cuda import choices
@@ -72,10 +74,11 @@ def use_tile(text: str) -> None:
     from genesis.passes import structural_memo
     from genesis.passes.graph import split_k
     os.environ["GENESIS_PLAN_CACHE"] = "0"
-    if not OWN_SPLITS:
-        OWN_SPLITS.append(split_k._split_count)
-    split_k._split_count = OWN_SPLITS[0]  # type: ignore[assignment]
-    streamed_matmul.FORMS = streamed_matmul.TF32_FORMS = streamed_matmul.FMA_FORMS = ()  # type: ignore[misc]
+    if not OWN:
+        OWN.update(splits=split_k._split_count, **{x: getattr(streamed_matmul, x) for x in FORMS})
+    split_k._split_count = OWN["splits"]  # type: ignore[assignment]
+    for name in FORMS:
+        setattr(streamed_matmul, name, OWN[name] if text == "default" else ())
     choices._deciding.clear()
     if text.startswith("plain"):
         product_choice.ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),
@@ -86,7 +89,7 @@ def use_tile(text: str) -> None:
         product_choice.MORE_TILES = {**product_choice.MORE_TILES, "ieee": (tile,)}  # type: ignore[misc]
         choices._deciding.append(choices._Deciding(Rows([Row(Key("product", ""), tile.name)])))
         split_k._split_count = lambda node, gpu: 1  # type: ignore[assignment]
-    elif text != "none":
+    elif text not in ("none", "default"):
         split_k._split_count = lambda node, gpu: 1  # type: ignore[assignment]
         which, *numbers = text.split(",")
         form = streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",
