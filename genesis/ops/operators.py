@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import NotAnOperand, failure
@@ -58,8 +59,13 @@ class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, Logi
         except NotAnOperand as error:
             return reflected(error, other, "__rmul__")
 
-    def __rmul__(self: Any, other: Any) -> Tensor:
-        return pointwise_op(p.mul, self, other)
+    def __rmul__(self: Any, other: Any) -> Any:
+        try:
+            return pointwise_op(p.mul, self, other)
+        except NotAnOperand:
+            if isinstance(other, Sequence):  # it is repeated so many times: Python does that after NotImplemented
+                return NotImplemented
+            raise
 
     def __truediv__(self: Any, other: Any) -> Any:
         try:

@@ -213,3 +213,17 @@ def test_a_boolean_alpha_wants_a_boolean_result() -> None:
         for dtype in (genesis.float32, genesis.int64):
             with pytest.raises(RuntimeError, match="boolean alpha"):
                 call(genesis.ones(2, dtype=dtype))
+
+
+def test_a_tensor_says_how_often_a_sequence_is_repeated() -> None:
+    """torch's tensors are no operand of a list: Python asks them for an index then."""
+    three, words = genesis.tensor(3), ["a"]
+    assert [0] * three == [0, 0, 0] and (1, 2) * three == (1, 2) * 3 and "-" * three == "---" and three * [0] == [0] * 3
+    words *= three
+    assert words == ["a", "a", "a"] and b"x" * three == b"xxx"
+    with pytest.raises(TypeError, match="only integer tensors"):
+        [0] * genesis.tensor(2.0)
+    with pytest.raises(TypeError, match="not dict"):
+        {} * three
+    padded = genesis.compile(lambda lengths: [[7] * n for n in lengths])
+    assert [padded(genesis.tensor(given)) for given in ([1, 2], [0, 3])] == [[[7], [7, 7]], [[], [7, 7, 7]]]
