@@ -33,7 +33,8 @@ _READER: Final = (PACKAGE, threading.__file__)
 """Where the functions are between an op that asks for a value and the wait for it."""
 
 _BEGINS_AGAIN: Final = tuple(PACKAGE + room + os.sep for room in ("engine", "runtime", "codegen", "passes")) + (
-    *(PACKAGE + os.path.join("tracing", name) for name in ("replay_step.py", "step_call.py", "step_gradients.py")),)
+    *(PACKAGE + os.path.join("tracing", f"{name}.py")
+      for name in ("replay_step", "step_call", "step_gradients", "step_memories", "step_writes")),)
 """Where functions hold contents only as long as nothing else runs: then they look again."""
 
 _CALLING: Final = frozenset({"__call__", "forward", "inside", "steps"})

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import repeat, starmap
 from operator import attrgetter, is_, setitem
 from operator import call as operate
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from genesis import engine
-from genesis.autograd.graph_release import is_freed
 from genesis.engine.interruption import beside, left_behind
-from genesis.engine.plan_lookup import Superseded
-from genesis.engine.preparation import needed_by_backwards
 from genesis.engine.running import replay
 from genesis.engine.state import engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes
 from genesis.frontend.pending import live_pending
-from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage
-from genesis.frontend.threads import others, others_record
+from genesis.frontend.threads import others
 from genesis.ir.types import Device, TensorType
-from genesis.runtime.plan import Memories, Rewritten
-from genesis.runtime.references import HELD_AND_NAMED
+from genesis.runtime.plan import Rewritten
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_base import Replay
-from genesis.tracing.replay_sources import Live, live_positions, look_ahead, same_numbers, sources_of
+from genesis.tracing.replay_sources import Live, live_positions, look_ahead, same_numbers
 from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
-from genesis.tracing.snapshot import NotReplayable, Unsettled
 from genesis.tracing.step_call import StepCall
+from genesis.tracing.step_capture import CapturedStep, captured_step
 from genesis.tracing.step_gradients import StepGradients
+from genesis.tracing.step_memories import StepMemories
+from genesis.tracing.step_writes import compute_before, overwritten
 
 if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
 
-_grad_of, _node_of, _memory_of = attrgetter("_grad"), attrgetter("_node"), attrgetter("cell.memory")
+_grad_of = attrgetter("_grad")
 _SAME = ("_entry_tensors", "_entry_grads", "_cleared", "_graded")
 """Lists of tensors that two replays that do the same have in common."""
-_LEAKED = "a tensor that it makes stays alive elsewhere"
-_DISTURBED = "a signal handler or a finalizer computes while the step is captured"
 
 
 class StepReplay(Replay):
@@ -58,65 +50,19 @@ class StepReplay(Replay):
         super().__init__(effects, shape, tensors, slots)
         entry = list(effects.entry_grads.values())
         self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
-        gradients = [x for x, _ in effects.grads.values()]
-        self._cleared = [x for x in gradients if x._grad is None]
-        graded = [x for x in gradients if x._grad is not None and x._grad.storage.cell is None]
-        new = {id(x) for x in graded}
-        if any(x._grad is not grad for x, grad in effects.grads.values() if x._grad is not None and id(x) not in new):
-            raise NotReplayable("it gives a tensor a gradient that was computed before")
-        if any(s.node.needs_grad for s in effects.writes if s.cell is not None):
-            raise NotReplayable("it writes a value that gradients flow through, and ends a step")
-        shape.free(lambda node: is_freed(node, effects.freed))
-        live = live_pending()
-        devices = {s.type.device for s in live}
-        wanted = list(shape.fresh)
-        if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
-            raise NotReplayable("its step is on several devices")
-        device = devices.pop()
-        flush = _prepared(wanted, live, device)
-        missing = [x._grad.storage for x in graded if x._grad.storage not in flush.outputs]
-        if missing:  # gradients of what no optimizer updates would be computed when somebody reads them
-            flush = _prepared([*wanted, *missing], live, device)
-        expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
-        leaked = [s for s in flush.outputs if id(s) not in expected]
-        if any(s.needs_grad for s in leaked):  # a backward may read what only the function held
-            raise Unsettled(_LEAKED)
-        captured = flush.captured
-        sources: list[Any] | NotReplayable
-        try:
-            sources = sources_of(captured, tensors, allowed)
-        except NotReplayable as refusal:
-            sources = refusal
-        try:
-            self._compiled = engine.run(flush)
-        except engine.Superseded:
-            raise Unsettled(_DISTURBED) from None
-        except BaseException:
-            take_back(again for _, again in effects.numbers)
-            raise
-        if isinstance(sources, NotReplayable):
-            raise sources
-        if leaked or flush.snapshots:
-            raise Unsettled(_LEAKED)
-        self._take_over(flush, sources, graded, tensors)
-        self._numbers = list(captured.numbers)
+        self._cleared = [x for x, _ in effects.grads.values() if x._grad is None]
+        captured = captured_step(effects, shape, tensors, allowed)
+        self._compiled = captured.compiled
+        self._take_over(captured, tensors)
+        program = captured.flush.captured
+        self._numbers = list(program.numbers)
         self._number_places: list[list[int]] = []  # of the function's numbers, where these change
-        self._live = live_positions(effects, captured.number_nodes)
+        self._live = live_positions(effects, program.number_nodes)
 
-    def _read_from(self, sources: list[Any]) -> None:
-        """Note where the plan's memories come from: an argument's number, or a storage."""
-        self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
-        self._fixed = [sources[i] for i in self._at]
-        self._fixed_memories = [s.cell.memory for s in self._fixed]
-        self._tracked_writes = -1
-        self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
-        self._memories: Memories[Any] = Memories([None] * len(sources))
-        for i, memory in zip(self._at, self._fixed_memories, strict=True):
-            self._memories[i] = memory
-
-    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
+    def _take_over(self, captured: CapturedStep, tensors: Sequence[Any]) -> None:
         """Note the memories of the plan that just ran."""
-        self._read_from(sources)
+        flush, graded = captured.flush, captured.graded
+        self._memories, self._tracked_writes = StepMemories(captured.sources), -1
         arguments = {x.storage: i for i, x in enumerate(tensors)}
         targets = [arguments.get(s, s) for s in flush.updates]
         self._written_arguments = [t for t in targets if t.__class__ is int]
@@ -133,7 +79,7 @@ class StepReplay(Replay):
         self._other_outputs = tuple(set(range(len(flush.outputs))).difference(self._grad_positions))
         self._rewritten: Rewritten | None = None
         self._touched = self._looks = -1
-        self.storages = frozenset([*self._fixed, *self._updated])
+        self.storages = frozenset([*self._memories.fixed, *self._updated])
         self._histories = {storage for storage in self.storages if storage.needs_grad}
 
     @property
@@ -197,16 +143,16 @@ class StepReplay(Replay):
         """
         found = self._of_another_call(shape)
         found._compiled, found._numbers, found._number_places, found._live = compiled, numbers, places, live
-        found._read_from(sources)
+        found._memories, found._tracked_writes = StepMemories(sources), -1
         found._results = [(position, kind) for (position, _), kind in zip(self._results, kinds, strict=True)]
         found._rewritten, found._touched, found._looks = None, -1, -1
-        found.storages = frozenset([*found._fixed, *found._updated])
+        found.storages = frozenset([*found._memories.fixed, *found._updated])
         return found
 
     def same_as(self, other: Any) -> bool:
         return other.__class__ is StepReplay and self._compiled is other._compiled and (
             self._shape.same_as(other._shape) and self._results == other._results
-            and (self._at, self._fixed, self._given) == (other._at, other._fixed, other._given)
+            and self._memories.same_as(other._memories)
             and (self._written_arguments, self._updated) == (other._written_arguments, other._updated)
             and all(are_same(getattr(self, name), getattr(other, name)) for name in _SAME)
             and self._grad_positions == other._grad_positions
@@ -254,16 +200,12 @@ class StepReplay(Replay):
             Superseded: nothing has been done, as something else ran or was recorded meanwhile.
         """
         if state.pending:
-            _compute_before(live_pending())
-        memories = self._memories
-        for index, argument in self._given:
-            memory = engine.memory_of(call.tensors[argument])
-            if memories[index] is not memory:
-                memories.changed()  # first: an exception may come between the two
-                memories[index] = memory
+            compute_before(live_pending())
+        memories = self._memories.bound
+        self._memories.give(call.tensors)
         call.untouched = self._touched == state.touched
         if not call.untouched:
-            self._refresh_memories()
+            self._memories.refresh()
         call.counted, call.expected = look_ahead(call.numbers, self._live)
         unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
         call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
@@ -293,7 +235,8 @@ class StepReplay(Replay):
             state.touched += 1
         touched = state.touched
         if told_all or self._written_arguments or others():
-            found += self._overwritten(call, held, expected)
+            given = [call.tensors[argument].storage for argument in self._written_arguments]
+            found += overwritten(given, self._updated, held, expected)
         if self._cleared:
             held.append(list(map(_grad_of, self._cleared)))
             found.append(attributes(self._cleared, "_grad", repeat(None)))
@@ -307,77 +250,15 @@ class StepReplay(Replay):
                   (setattr, call, "made", made)]
         return found, expected, touched
 
-    def _refresh_memories(self) -> None:
-        """Settle what was written, and find the memories where they are now."""
-        if any(map(_node_of, self._fixed)):
-            waiting = [s for s in self._fixed if not s.settled]
-            if waiting:
-                engine.flush(waiting)
-        found = list(map(_memory_of, self._fixed))
-        if not all(map(is_, found, self._fixed_memories)):
-            self._memories.changed()  # first: an exception may come between any two of these
-            for i, memory in zip(self._at, found, strict=True):
-                self._memories[i] = memory
-            self._fixed_memories = found
-
-    def _overwritten(self, call: StepCall, held: list[Any], expected: list[Expected]) -> list[Change]:
-        """The changes that give the written storages new content: who looks at them from then on sees that, and who
-        looks at the old one finds no memory there, or a copy. They expect that nobody reads more of the old one by
-        then: what was recorded so would be lost.
-
-        Raises:
-            Superseded: one of them has been written to and is to be computed first.
-        """
-        found: list[Change] = []
-        ended: list[tuple[Cell, Any]] = []
-        read: list[Storage] = []
-        given = [call.tensors[argument].storage for argument in self._written_arguments]
-        found += [(setattr, storage, "writes", storage.writes + 1) for storage in given]
-        for storage in (*given, *self._updated):
-            cell = _ended(storage)
-            if cell is None:
-                continue
-            held.append((cell, storage._node))
-            if storage._node is not None:
-                found.append((setattr, storage, "_node", None))
-            new = Cell(cell.memory)
-            new.owner = storage._reference
-            ended.append((cell, cell.memory))
-            read.append(storage)
-            found.append((setattr, storage, "cell", new))
-        looks = [(getrefcount, node) for _, node in held if node is not None]
-        counts = [*starmap(operate, looks)]
-        if others_record() or (state.pending and live_pending()):  # somebody may have looked at what they hold
-            copies = [memory.clone() for _, memory in ended]
-        else:
-            needed = needed_by_backwards(read, [], {}) if read else ()
-            copies = [memory.clone() if storage in needed else None
-                      for storage, (_, memory) in zip(read, ended, strict=True)]
-            expected += zip(looks, counts, strict=True)
-        return [attributes([cell for cell, _ in ended], "memory", copies), *found]
-
     def _gradients(self, call: StepCall, outputs: Sequence[Any], held: list[Any]) -> list[Change]:
-        """The changes that give each gradient its new memory: in the tensor of the last call, if nobody else looks at
-        that. Where the plan wrote to the memory that they have, there are none."""
-        stamp = self._memories.outputs
+        """The changes that give each gradient its new memory. Where the plan wrote to the memory that they have, there
+        are none."""
+        stamp = self._memories.bound.outputs
         if call.rewritten is not None and call.rewritten.stamp is stamp:
             return []
         rewritten = None if stamp is None else Rewritten(stamp, self._other_outputs)
-        if call.ours:
-            held.append([cell.memory for cell in self._given_last.cells])
-            return [attributes(self._given_last.cells, "memory", [outputs[index] for index in self._grad_positions]),
-                    (setattr, self, "_rewritten", rewritten)]
-        made, storages, cells, before = [], [], [], self._given_last
-        for gradient, index in zip(before.tensors, self._grad_positions, strict=True):
-            cell = Cell(outputs[index])
-            storage = Storage(gradient.storage.type, None, cell)
-            storage.persistent = True
-            made.append(over(storage, gradient.spec, gradient.part))
-            storages.append(storage)
-            cells.append(cell)
-        held += [before.tensors, before.storages, before.cells, list(map(_grad_of, self._graded))]
-        return [attributes(self._graded, "_grad", made), (setattr, before, "tensors", made),
-                (setattr, before, "storages", storages), (setattr, before, "cells", cells),
+        news = [outputs[index] for index in self._grad_positions]
+        return [*self._given_last.moved(news, self._graded, call.ours, held),
                 (setattr, self, "_rewritten", rewritten)]
 
 
@@ -403,49 +284,6 @@ class NumberedStep:
         return self._step.run_call(StepCall(self._step, tensors, self._numbers, self._shape, self.slots))
 
 
-def _compute_before(live: list[Storage]) -> None:
-    """Compute what may read content that is about to be overwritten. What cannot be computed says so when it is read:
-    it is not this call's. Without memory for the others, nothing is overwritten."""
-    try:
-        if live:
-            engine.flush(live)
-    except MemoryError:
-        raise
-    except Exception:  # one of them cannot be computed: the others still have to be
-        for storage in live:
-            try:
-                engine.flush([storage])
-            except MemoryError:
-                raise
-            except Exception:  # the storage has the error, and tells it when it is read
-                continue
-
-
-def _prepared(wanted: list[Storage], live: list[Storage], device: Device) -> engine.Flush:
-    """The flush of the captured step.
-
-    Raises:
-        Unsettled: something else was computed meanwhile.
-    """
-    with suppress(Superseded):
-        flush = engine.prepare(wanted, live, device)
-        if flush is not None:
-            return flush
-    raise Unsettled(_DISTURBED)
-
-
 def are_same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether both are the same objects in the same order."""
     return len(a) == len(b) and all(map(is_, a, b))
-
-
-def _ended(storage: Storage) -> Cell | None:
-    """The storage's content, which ends when its memory is written to, if anything but the storage may read it.
-
-    Raises:
-        Superseded: another content has been written to it and is to be computed first.
-    """
-    cell, content = storage.cell, storage._node
-    if content is not None and content.buffer is not cell:
-        raise Superseded
-    return cell if content is not None or getrefcount(cell) > HELD_AND_NAMED else None

@@ -7,6 +7,9 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any, Final
 
+from genesis.frontend.at_once import Change, attributes
+from genesis.frontend.recording import over
+from genesis.frontend.storage import Cell, Storage
 from genesis.runtime.references import HELD_ONCE
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
@@ -38,6 +41,31 @@ class StepGradients:
                 and not any(map(_node_of, storages)) and not any(map(_outside_of, storages))
                 and set(map(getrefcount, tensors)) == set(map(getrefcount, storages)) == set(map(getrefcount, cells))
                 == {_OURS})
+
+    def moved(self, memories: Sequence[Any], owners: Sequence[Any], ours: bool, held: list[Any]) -> list[Change]:
+        """The changes that give each gradient its new memory: in the tensor of the last call, if nobody else looks at
+        that.
+
+        Args:
+            memories: of the gradients.
+            owners: the tensors that have them.
+            ours: nobody else looks at them.
+            held: gets what is replaced, until it is.
+        """
+        if ours:
+            held.append([cell.memory for cell in self.cells])
+            return [attributes(self.cells, "memory", memories)]
+        made, storages, cells = [], [], []
+        for gradient, memory in zip(self.tensors, memories, strict=True):
+            cell = Cell(memory)
+            storage = Storage(gradient.storage.type, None, cell)
+            storage.persistent = True
+            made.append(over(storage, gradient.spec, gradient.part))
+            storages.append(storage)
+            cells.append(cell)
+        held += [self.tensors, self.storages, self.cells, list(map(_grad_of, owners))]
+        return [attributes(owners, "_grad", made), (setattr, self, "tensors", made),
+                (setattr, self, "storages", storages), (setattr, self, "cells", cells)]
 
     def are_like(self, others: Sequence[Any]) -> bool:
         """Whether other gradients, which are not computed, are laid out as these are."""

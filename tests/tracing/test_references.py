@@ -9,20 +9,20 @@ import pytest
 
 import genesis
 from genesis import nn
-from genesis.tracing import replay_step, step_gradients
+from genesis.tracing import step_gradients, step_writes
 
 
 def an_unshared_content_stays_where_it_is() -> bool:
     x = genesis.zeros(2)
     genesis.eval(x)
-    return replay_step._ended(x.storage) is None
+    return step_writes.ended(x.storage) is None
 
 
 def a_content_that_is_held_ends() -> bool:
     x = genesis.zeros(2)
     genesis.eval(x)
     held = x.storage.cell
-    return replay_step._ended(x.storage) is held
+    return step_writes.ended(x.storage) is held
 
 
 def training() -> tuple[nn.Parameter, Callable[[], genesis.Tensor]]:
@@ -68,7 +68,7 @@ def test_what_somebody_holds_is_left_alone() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 1])
 def test_a_number_that_is_one_off_is_noticed(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
-    monkeypatch.setattr(replay_step, "HELD_AND_NAMED", replay_step.HELD_AND_NAMED + wrong)
+    monkeypatch.setattr(step_writes, "HELD_AND_NAMED", step_writes.HELD_AND_NAMED + wrong)
     assert not (an_unshared_content_stays_where_it_is() and a_content_that_is_held_ends())
     monkeypatch.setattr(step_gradients, "_OURS", step_gradients._OURS + wrong)
     assert not (a_gradient_that_nobody_holds_is_written_again() and a_gradient_that_somebody_holds_stays())
