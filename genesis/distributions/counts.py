@@ -263,14 +263,11 @@ class Poisson(ExponentialFamily):
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
+    _by_batch = ("rate",)
 
     def __init__(self, rate: Any, validate_args: bool | None = None):
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "rate")
 
     @property
     def mean(self) -> Tensor:

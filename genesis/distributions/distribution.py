@@ -32,6 +32,8 @@ class Distribution(Suggesting):
     support: Any = None
     _checks = True
     _validate_args: bool
+    _by_batch: ClassVar[tuple[str, ...]] = ()
+    """Names of the parameters, all of the batch's shape, where a class needs no more to be expanded."""
 
     def __init__(self, batch_shape: Sequence[int] = (), event_shape: Sequence[int] = (),
                  validate_args: bool | None = None):
@@ -71,8 +73,10 @@ class Distribution(Suggesting):
     # The part that a subclass defines
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with its parameters expanded."""
-        raise NotImplementedError
+        """The distribution with parameters of another shape."""
+        if not self._by_batch:
+            raise NotImplementedError
+        return self._expanded(batch_shape, *self._by_batch)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Samples that are differentiable by the parameters."""

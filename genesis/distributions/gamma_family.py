@@ -89,14 +89,11 @@ class Gamma(ExponentialFamily):
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
     has_rsample = True
+    _by_batch = ("concentration", "rate")
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "concentration", "rate")
 
     @property
     def mean(self) -> Tensor:
@@ -142,10 +139,6 @@ class Chi2(Gamma):
 
     def __init__(self, df: Any, validate_args: bool | None = None):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "concentration", "rate")
 
     @property
     def df(self) -> Tensor:
@@ -287,14 +280,11 @@ class StudentT(Distribution):
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _by_batch = ("df", "loc", "scale")
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None):
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         super().__init__(self.df.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "df", "loc", "scale")
 
     @property
     def mean(self) -> Tensor:
@@ -343,14 +333,11 @@ class FisherSnedecor(Distribution):
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
+    _by_batch = ("df1", "df2")
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None):
         self.df1, self.df2 = broadcast_all(df1, df2)
         super().__init__(self.df1.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "df1", "df2")
 
     @property
     def mean(self) -> Tensor:

@@ -28,6 +28,7 @@ class GeneralizedPareto(Distribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
+    _by_batch = ("loc", "scale", "concentration")
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None):
         self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
@@ -39,10 +40,6 @@ class GeneralizedPareto(Distribution):
         zero, c = self._concentration()
         ends = genesis.where(zero | (c > 0), math.inf, self.loc - self.scale / c)
         return constraints.interval(self.loc, ends)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "loc", "scale", "concentration")
 
     def _concentration(self) -> tuple[Tensor, Tensor]:
         """Where it is 0, and itself, with a number there by which formulas may divide."""

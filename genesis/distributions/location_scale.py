@@ -30,14 +30,11 @@ class _LocationScale(Distribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _by_batch = ("loc", "scale")
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         self.loc, self.scale = broadcast_all(loc, scale)
         super().__init__(self.loc.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "loc", "scale")
 
     def _standard(self, value: Tensor) -> Tensor:
         return (self._checked(value) - self.loc) / self.scale  # type: ignore[no-any-return]
@@ -192,6 +189,7 @@ class Uniform(Distribution):
     """
 
     has_rsample = True
+    _by_batch = ("low", "high")
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None):
         self.low, self.high = broadcast_all(low, high)
@@ -205,10 +203,6 @@ class Uniform(Distribution):
     def support(self) -> Any:  # type: ignore[override]
         """Numbers from low to high."""
         return constraints.interval(self.low, self.high)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "low", "high")
 
     @property
     def mean(self) -> Tensor:
@@ -258,14 +252,11 @@ class Exponential(ExponentialFamily):
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative
     has_rsample = True
+    _by_batch = ("rate",)
 
     def __init__(self, rate: Any, validate_args: bool | None = None):
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "rate")
 
     @property
     def mean(self) -> Tensor:

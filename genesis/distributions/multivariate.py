@@ -22,14 +22,29 @@ def squared_distance(L: Tensor, x: Tensor) -> Tensor:
     return solved.squeeze(-1).pow(2).sum(-1)  # type: ignore[no-any-return]
 
 
-class MultivariateNormal(Distribution):
+class CovarianceForms:
+    """A covariance matrix, its inverse and its Cholesky factor: one was given and is kept, the others are computed of
+    the factor, `_unbroadcasted_scale_tril`, when they are asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if "_unbroadcasted_scale_tril" in vars(self):
+            L = vars(self)["_unbroadcasted_scale_tril"]
+            if name == "scale_tril":
+                return L
+            if name == "covariance_matrix":
+                return L @ L.mT
+            if name == "precision_matrix":
+                return genesis.cholesky_inverse(L)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+
+
+class MultivariateNormal(CovarianceForms, Distribution):
     """The normal distribution of vectors.
 
     Args:
         loc: (..., n), the mean.
         covariance_matrix, precision_matrix, scale_tril: one of them, (..., n, n); the last is the Cholesky factor of
-        the
-            first.
+            the first.
 
     >>> import genesis
     >>> MultivariateNormal(genesis.zeros(2), genesis.eye(2)).log_prob(genesis.zeros(2)).item()
@@ -64,17 +79,6 @@ class MultivariateNormal(Distribution):
         self._validate_args = Distribution._checks if validate_args is None else validate_args
         if self._validate_args:
             self._check_parameters()
-
-    def __getattr__(self, name: str) -> Any:
-        if "_unbroadcasted_scale_tril" in vars(self):
-            L = vars(self)["_unbroadcasted_scale_tril"]
-            if name == "scale_tril":
-                return L
-            if name == "covariance_matrix":
-                return L @ L.mT
-            if name == "precision_matrix":
-                return genesis.cholesky_inverse(L)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """The distribution with parameters of another shape."""

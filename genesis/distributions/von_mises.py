@@ -29,14 +29,11 @@ class VonMises(Distribution):
 
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
+    _by_batch = ("loc", "concentration")
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None):
         self.loc, self.concentration = broadcast_all(loc, concentration)
         super().__init__(self.loc.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        """The distribution with parameters of another shape."""
-        return self._expanded(batch_shape, "loc", "concentration")
 
     @property
     def mean(self) -> Tensor:

@@ -14,6 +14,7 @@ from genesis.distributions.exp_family import ExponentialFamily
 from genesis.distributions.gamma_family import standard_gamma
 from genesis.distributions.kl import register_kl
 from genesis.distributions.location_scale import noise
+from genesis.distributions.multivariate import CovarianceForms
 from genesis.frontend.tensor import Tensor
 
 
@@ -22,7 +23,7 @@ def _multivariate_digamma(x: Tensor, n: int) -> Tensor:
     return (x.unsqueeze(-1) - genesis.arange(n, dtype=x.dtype, device=x.device) / 2).digamma().sum(-1)
 
 
-class Wishart(ExponentialFamily):
+class Wishart(CovarianceForms, ExponentialFamily):
     """Σ x xᵀ over `df` normal vectors x: the sum of squares from which a covariance is estimated.
 
     Args:
@@ -73,17 +74,6 @@ class Wishart(ExponentialFamily):
         if (self.df < n).any():
             warnings.warn("Low df values detected. Singular samples are highly likely to occur for "
                           "ndim - 1 < df < ndim.", stacklevel=3)
-
-    def __getattr__(self, name: str) -> Any:
-        if "_unbroadcasted_scale_tril" in vars(self):
-            L = vars(self)["_unbroadcasted_scale_tril"]
-            if name == "scale_tril":
-                return L
-            if name == "covariance_matrix":
-                return L @ L.mT
-            if name == "precision_matrix":
-                return genesis.cholesky_inverse(L)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """The distribution with parameters of another shape."""
