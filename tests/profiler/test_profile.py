@@ -433,7 +433,7 @@ def test_operations_of_attentions_gradient(causal: bool, host_driver: Any) -> No
 
 
 def test_what_a_gpu_waits_for_its_host_is_no_kernels_time(host_driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the steps that compute and those that overwrite, which the engine starts, other code of the host's runs."""
+    """Between the steps that compute and those that overwrite, which the engine starts, the host runs other code."""
     plain = BoundPlan.launched_last
 
     def late(bound: Any, *args: Any) -> list[Any]:
