@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import genesis
 import genesis.nn.functional as F
@@ -178,8 +177,8 @@ class GPT(nn.Module):
                  seed: int | None = None) -> Tensor:
         """Continue sequences, one sampled token after another.
 
-        The model always sees a whole context, so every token runs the same plan: the tokens so
-        far at its start, and zeros after them, which causal attention does not look at.
+        Each token is read once while all are within the context: their keys and values are kept, as `GPT2LMHeadModel`
+        does it. From there on the model sees the last `context` tokens anew for each: all their positions are others.
 
         Args:
             ids: (B, T) the beginnings, int64, T ≥ 1.
@@ -190,32 +189,26 @@ class GPT(nn.Module):
 
         Returns:
             (B, T + max_new_tokens), beginnings included, on the device of `ids`.
+
+        >>> model = GPT(GPTConfig(vocab_size=65, context=8, layers=1, heads=2, dim=16))
+        >>> model.generate(genesis.tensor([[1, 2, 3]]), 9, seed=0).shape
+        genesis.Size([1, 12])
         """
-        import numpy as np
-        rng = np.random.default_rng(seed)
-        context, was_training = self.config.context, self.training
+        from genesis.models.generation import generate
+        from genesis.models.generation.sampling import Sampling
+        from genesis.models.gpt2 import GPT2LMHeadModel
+        context, device, was_training = self.config.context, self.position.device, self.training
+        within = max(0, min(max_new_tokens, context + 1 - ids.shape[1]))    # the last new token is not read
+        text = ids.tolist()                                                 # B rows, which grow
+        if within:
+            text = generate(GPT2LMHeadModel.from_gpt(self), text, within, temperature, top_k, seed=seed).tolist()
+        sampling, generator = Sampling(temperature, top_k), genesis.Generator(device=device)
+        generator.seed() if seed is None else generator.manual_seed(seed + within)
         self.eval()
-        tokens = ids.cpu().numpy().astype(np.int64)                     # (B, T), grows
-        for _ in range(max_new_tokens):
-            recent = tokens[:, -context:]
-            window = np.zeros((len(tokens), context), np.int64)
-            window[:, :recent.shape[1]] = recent
-            last = genesis.tensor([recent.shape[1] - 1], device=ids.device)
-            x = self.features(genesis.tensor(window, device=ids.device)).index_select(1, last)
-            logits = self.lm_head(x).float().cpu().numpy()[:, 0]        # (B, V)
-            chosen = [_sample(row, temperature, top_k, rng) for row in logits]
-            tokens = np.concatenate([tokens, np.array(chosen)[:, None]], axis=1)
+        for _ in range(max_new_tokens - within):
+            recent = genesis.tensor([row[-context:] for row in text], device=device)
+            logits = self.lm_head(self.features(recent)[:, -1])             # (B, V)
+            chosen, _ = sampling.choose(logits, generator=generator)
+            text = [[*row, token] for row, token in zip(text, chosen.tolist(), strict=True)]
         self.train(was_training)
-        return genesis.tensor(tokens, device=ids.device)
-
-
-def _sample(logits: Any, temperature: float, top_k: int | None, rng: Any) -> int:
-    """A token drawn from softmax(logits / temperature), among the top k."""
-    import numpy as np
-    if temperature == 0:
-        return int(logits.argmax())
-    scores = logits.astype(np.float64) / temperature
-    if top_k is not None and top_k < len(scores):
-        scores[scores < np.partition(scores, -top_k)[-top_k]] = -np.inf
-    weights = np.exp(scores - scores.max())
-    return int(rng.choice(len(weights), p=weights / weights.sum()))
+        return genesis.tensor(text, dtype=genesis.int64, device=ids.device)
