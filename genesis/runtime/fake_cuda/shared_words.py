@@ -17,6 +17,22 @@ _DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": 
                   "b16": np.int16, "u16": np.uint16, "b32": np.int32}
 
 
+MANY_TURNS: Final = 12
+"""`codegen.cuda.templates.shared_words.MANY_TURNS`: an interpreter knows no emitter."""
+
+
+def equal_ones_summed(labels: np.ndarray, values: np.ndarray) -> list[tuple[int, int, np.generic]]:
+    """(label, place of its first lane, sum) of each label among a warp's lanes: neighbours are added, then theirs."""
+    found = []
+    for label in dict.fromkeys(labels.tolist()):
+        lanes = np.flatnonzero(labels == label)
+        left = list(values[lanes])
+        while len(left) > 1:
+            left = [left[i] + left[i + 1] if i + 1 < len(left) else left[i] for i in range(0, len(left), 2)]
+        found.append((label, int(lanes[0]), left[0]))
+    return found
+
+
 class SharedWords:
     """A program's shared memory."""
 
@@ -100,13 +116,21 @@ class SharedWords:
         marked = self._words("s32")[begin:begin + slots * (1 << (count - 1).bit_length())]
         if begin % 4 or marked.size < slots or marked.any():
             raise RuntimeError("marks are not 0")
+        every = np.concatenate([np.broadcast_to(x, labels[0].shape).reshape(-1) for x in labels])
+        every = every[every >= 0]
+        slot = ((every >> (slots - 1).bit_length()) ^ every) & (slots - 1)
+        many = np.bincount(slot, minlength=1).max() > MANY_TURNS
         for given, added in zip(labels, values, strict=True):
             label, word, value = np.broadcast_arrays(given, words, added)
             here = label >= 0
             at = self._at(kind, word[here] + label[here] * size)
             if (at * size >= begin * 4).any():
                 raise IndexError("sums lie where the marks do")
-            np.add.at(self._words(kind), at, value[here])
+            if not many:
+                np.add.at(self._words(kind), at, value[here])
+                continue
+            for _, first, total in equal_ones_summed(label[here], value[here]):
+                self._words(kind)[at[first]] += total
         return np.zeros(labels[0].shape, np.int32)
 
     def _least_first(self, kind: str, count: int, slots: int, threads: int, operands: list[np.ndarray]) -> np.ndarray:
@@ -122,7 +146,13 @@ class SharedWords:
         met, waits, half = self._words("s32").view(np.uint32)[begin // 4:begin // 4 + 2 * slots], label >= 0, 0
         if met.size != 2 * slots or (met <= np.uint32((following + taken - 1) & 0xFFFFFFFF)).any():
             raise RuntimeError("a slot has a number that is not above those to come")
+        turns = 0
         while waits.any():
+            if turns == MANY_TURNS:
+                self._many_at_once(kind, label, value, waits, word, begin)
+                met[:] = 0xFFFFFFFF
+                return np.full(thread.shape, following - taken, np.int32)
+            turns += 1
             mine = np.asarray((following + position) & 0xFFFFFFFF, np.uint32)
             np.minimum.at(met, half + slot[waits], mine[waits])
             first = waits & (met[half + slot] == mine)
@@ -132,6 +162,19 @@ class SharedWords:
             self._words(kind)[at] += value[first]
             waits, half, following = waits & ~first, slots - half, following - taken
         return np.full(thread.shape, following, np.int32)
+
+    def _many_at_once(self, kind: str, label: np.ndarray, value: np.ndarray, waits: np.ndarray, word: int,
+                      begin: int) -> None:
+        """All that waits: equal labels of a warp's lanes first, then one warp after another."""
+        size = np.dtype(_DTYPES[kind]).itemsize
+        for k in range(len(label)):
+            for warp in range(0, label.shape[1], 32):
+                lanes = np.arange(warp, min(warp + 32, label.shape[1]))[waits[k, warp:warp + 32]]
+                for one, _, total in equal_ones_summed(label[k, lanes], value[k, lanes]):
+                    at = self._at(kind, np.asarray(word + one * size))
+                    if (at * size >= begin).any():
+                        raise IndexError("sums lie where the slots do")
+                    self._words(kind)[at] += total
 
     def _listed(self, most: int, warps: int, lists: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Elements are dealt to the warps one by one: on a GPU each has others, which no kernel may mind."""

@@ -1,8 +1,9 @@
 """scatter_add, and gather's gradient: a warp adds the elements of short lines up in shared memory.
 
 A line's sums begin as the base's elements. The warp takes up to 128 positions at a time; of those that meet in one sum
-the first adds, then the second: sums are made in the order of the positions, as one thread would. So nothing is sorted,
-no float is added atomically, and every bit is the same in each run. A program has one warp, so that there is nobody
+the first adds, then the second: sums are made in the order of the positions, as one thread would; where many meet in
+one, those of the lanes are added as a tree first. So nothing is sorted, no float is added atomically, and every bit is
+the same in each run. A program has one warp, so that there is nobody
 else to wait for, and as many lines side by side as its lanes have room for.
 
 Lines may be columns: then neighbours in memory are of neighbouring lines, and a program has a few of these, so that

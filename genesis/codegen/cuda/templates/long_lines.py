@@ -3,8 +3,9 @@
 A warp by itself (`line_sums.py`) takes 128 positions of a line in some 0.4 µs. Here a program of up to 16 warps takes
 2048 at a time, and those of them that meet in one sum find out who is first: each leaves its position's number in the
 slot of its sum, where the least one stays; after a barrier that one adds, and the others come again
-(`least_first_helper`). So sums are made in the order of the positions, as one thread would, and every bit
-is the same in each run.
+(`least_first_helper`). So sums are made in the order of the positions, as one thread would. Where many meet in a sum,
+what still waits after some turns is added at once: equal ones of a warp's lanes as a tree, then warp after warp. Either
+way every bit is the same in each run.
 
 Lines with more sums than a program has room for are shared out: each program looks at all positions of its line.
 """
@@ -19,8 +20,11 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.shared_words import (
+    MANY_TURNS,
     REGISTER_LETTERS,
     assembly,
+    equal_ones_registers,
+    equal_ones_summed,
     get_helper,
     plus_instruction,
     put_helper,
@@ -127,7 +131,7 @@ class _LongLines(LineSums):
         """The finished kernel."""
         line = "tl.program_id(0)" if self.whole else f"tl.program_id(0) // {self.shares}"
         slots_at = -(-self.sums * self.size // 16) * 16
-        nbytes = slots_at + 8 * self.slots
+        nbytes = -(-(slots_at + 4 * words_of(self.kind, self.slots, self.numbers)) // 16) * 16
         beside = nbytes > DECLARED
         # What lies behind Triton's shared memory is found by its name, which is known where Triton has some: a minimum.
         least = "tl.min(thread, 1, keep_dims=True)" if beside else "0"
@@ -179,6 +183,8 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
     than all before, so that nothing is cleared; in the other half of the slots, so that a warp that is ahead writes
     over nothing that another still reads: a turn has one barrier, which also tells whether anybody is left. Equal
     labels have one slot: they are added in the order of their positions.
+
+    What is left after `MANY_TURNS` turns is added at once (`_many_at_once`).
     """
     each = range(count)
     labels, values = [f"${1 + k}" for k in each], [f"${5 + count + k}" for k in each]
@@ -188,6 +194,10 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
         f".reg .pred %waits<{count}>, %first<{count}>, %any;",
         f".reg .b32 %slot<{count}>, %place<{count}>, %mine<{count}>, %least<{count}>, %other, %next;",
         f".reg .{kind} %sum<{count}>;",
+        f".reg .pred %heavy, %lead<{count}>;",
+        ".reg .b32 %turns, %own, %at, %bits<2>, %end;",
+        *equal_ones_registers(kind),
+        "mov.b32 %turns, 0;",
         f"mov.b32 %next, {number};",
         f"mov.b32 %other, {4 * slots};",
         *(line for k in each for line in (
@@ -205,6 +215,9 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
         *(f"or.pred %any, %any, %waits{k};" for k in each[1:]),
         "bar.red.or.pred %any, 0, %any;",
         "@!%any bra DONE;",
+        f"setp.ge.u32 %heavy, %turns, {MANY_TURNS};",
+        "@%heavy bra MANY;",
+        "add.s32 %turns, %turns, 1;",
         *(f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];" for k in each),
         *(f"setp.eq.and.u32 %first{k}, %least{k}, %mine{k}, %waits{k};" for k in each),
         *(f"@%first{k} ld.shared.{kind} %sum{k}, [%place{k}];" for k in each),
@@ -216,7 +229,9 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
         "neg.s32 %other, %other;",
         f"sub.s32 %next, %next, {taken};",
         "bra.uni AGAIN;"]
-    text = assembly(lines) + "\n    AGAIN:" + assembly(turn) + "\n    DONE:" + assembly(["mov.b32 $0, %next;"])
+    text = (assembly(lines) + "\n    AGAIN:" + assembly(turn) + "\n    MANY:"
+            + assembly(_many_at_once(kind, count, slots, threads, labels, values, words, marks))
+            + "\n    DONE:" + assembly(["mov.b32 $0, %next;"]))
     given = ", ".join((*(f"label_{k}" for k in each), "words", "slots", "number", "thread",
                        *(f"value_{k}" for k in each)))
     letters = ",".join((*("r" for _ in range(count + 4)), *(REGISTER_LETTERS[kind] for _ in each)))
@@ -227,3 +242,146 @@ def g_least_first_{kind}({given}):
     return tl.inline_asm_elementwise("""{{ // shared least_first {kind} {count} {slots} {threads}{text}
         }}""", "=r,{letters}", [{given}], dtype=tl.int32, is_pure=False, pack=1)
 '''
+
+
+def buckets_of(kind: str, slots: int, taken: int) -> int:
+    """Buckets into which the sums fall of which many positions are left: as many as slots, but no more than have room
+    beside what is added to them.
+
+    >>> buckets_of("f32", 4096, 2048), buckets_of("f64", 4096, 2048), buckets_of("f32", 512, 1024)
+    (2048, 1024, 512)
+    """
+    return min(slots, taken // (2 if kind == "f64" else 1))
+
+
+def words_of(kind: str, slots: int, taken: int) -> int:
+    """Words of shared memory behind a program's sums: two halves of slots, which are buckets at times."""
+    values = taken * (2 if kind == "f64" else 1)
+    return max(2 * slots, 3 * buckets_of(kind, slots, taken) + values) + 4
+
+
+def _many_at_once(kind: str, count: int, slots: int, threads: int, labels: Sequence[str], values: Sequence[str],
+                  words: str, marks: str) -> list[str]:
+    """Assembly that adds all that waits, a handful of barriers for however many meet in a sum.
+
+    Equal labels of a warp's lanes are added up first, for each of their elements. What is left of a label is one number
+    from each warp and element at most. Its label claims a bucket, the least label of several; those that have it leave
+    their bit there, of up to 64, and so know how many come before them. Each number goes to its place in the bucket's
+    stretch of a list, and the first one's thread adds the stretch up, in the order of the bits. Labels without a bucket
+    come again. Buckets, bits and the list lie where the slots do, which are above all numbers again at the end.
+    """
+    each, warps, taken = range(count), threads // 32, threads << (count - 1).bit_length()
+    size, buckets = 8 if kind == "f64" else 4, buckets_of(kind, slots, taken)
+    fold, bits, listed = (buckets - 1).bit_length(), 4 * buckets, 12 * buckets
+    end = 4 * (words_of(kind, slots, taken) - 4)  # where the list's next free place is
+    lines = [
+        "mov.u32 %own, %tid.x;",
+        *(line for k in each for line in (
+            f"mov.{kind} %sum{k}, {values[k]};",
+            *equal_ones_summed(kind, labels[k], f"%sum{k}", f"%waits{k}", f"%lead{k}", k),
+            f"mov.pred %waits{k}, %lead{k};",
+            f"shr.u32 %slot{k}, {labels[k]}, {fold};",
+            f"xor.b32 %slot{k}, %slot{k}, {labels[k]};",
+            f"and.b32 %slot{k}, %slot{k}, {buckets - 1};",
+            f"mad.lo.s32 %slot{k}, %slot{k}, 4, {marks};")),
+        "mov.b32 %at, %own;",
+        "EMPTY:",
+        f"setp.lt.u32 %any, %at, {3 * buckets};",
+        "@!%any bra EMPTIED;",
+        f"setp.lt.u32 %any, %at, {buckets};",
+        "selp.b32 %bits0, -1, 0, %any;",
+        f"mad.lo.s32 %bits1, %at, 4, {marks};",
+        "st.shared.b32 [%bits1], %bits0;",
+        f"add.s32 %at, %at, {threads};",
+        "bra EMPTY;",
+        "EMPTIED:",
+        "setp.eq.u32 %any, %own, 0;",
+        f"add.s32 %end, {marks}, {end};",
+        "mov.b32 %bits0, 0;",
+        "@%any st.shared.b32 [%end], %bits0;",
+        "shr.u32 %own, %own, 5;",  # the warp's number
+        "bar.sync 0;",
+        "CLAIM:",
+        *(f"@%waits{k} red.shared.min.u32 [%slot{k}], {labels[k]};" for k in each),
+        "bar.sync 0;",
+        *(line for k in each for line in (
+            f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];",
+            f"setp.eq.and.u32 %first{k}, %least{k}, {labels[k]}, %waits{k};",
+            f"add.s32 %mine{k}, %own, {k * warps};",  # its bit
+            "mov.b32 %bits0, 1;",
+            f"and.b32 %at, %mine{k}, 31;",
+            "shl.b32 %bits0, %bits0, %at;",
+            f"sub.s32 %at, %slot{k}, {marks};",  # two words of bits a bucket
+            f"mad.lo.s32 %at, %at, 2, {marks};",
+            f"shr.u32 %bits1, %mine{k}, 5;",
+            "mad.lo.s32 %at, %bits1, 4, %at;",
+            f"@%first{k} red.shared.or.b32 [%at+{bits}], %bits0;")),
+        "bar.sync 0;",
+        *(line for k in each for line in (
+            f"sub.s32 %at, %slot{k}, {marks};",
+            f"mad.lo.s32 %at, %at, 2, {marks};",
+            f"@%first{k} ld.shared.v2.b32 {{%bits0, %bits1}}, [%at+{bits}];",
+            "popc.b32 %low, %bits0;",
+            "popc.b32 %high, %bits1;",
+            f"add.s32 %least{k}, %low, %high;",  # how many the bucket has
+            f"and.b32 %from, %mine{k}, 31;",
+            "mov.b32 %among, 1;",
+            "shl.b32 %among, %among, %from;",
+            "sub.s32 %among, %among, 1;",
+            f"setp.lt.u32 %some, %mine{k}, 32;",
+            "and.b32 %from, %bits0, %among;",
+            "and.b32 %peers, %bits1, %among;",
+            "popc.b32 %from, %from;",
+            "popc.b32 %peers, %peers;",
+            "add.s32 %peers, %peers, %low;",
+            f"selp.b32 %mine{k}, %from, %peers, %some;",  # and how many of them come before
+            f"setp.eq.and.s32 %lead{k}, %mine{k}, 0, %first{k};",
+            f"@%lead{k} atom.shared.add.u32 %at, [%end], %least{k};",
+            f"@%lead{k} st.shared.b32 [%slot{k}], %at;")),
+        "bar.sync 0;",
+        *(line for k in each for line in (
+            f"@%first{k} ld.shared.b32 %at, [%slot{k}];",
+            f"add.s32 %at, %at, %mine{k};",
+            f"mad.lo.s32 %mine{k}, %at, {size}, {marks};",
+            f"@%first{k} st.shared.{kind} [%mine{k}+{listed}], %sum{k};")),
+        "bar.sync 0;",
+        *(line for k in each for line in (
+            f"@!%lead{k} bra ADDED{k};",
+            f"ld.shared.{kind} %sum{k}, [%place{k}];",
+            f"STRETCH{k}:",
+            f"ld.shared.{kind} %further, [%mine{k}+{listed}];",
+            f"{plus_instruction(kind)} %sum{k}, %sum{k}, %further;",
+            f"add.s32 %mine{k}, %mine{k}, {size};",
+            f"sub.s32 %least{k}, %least{k}, 1;",
+            f"setp.ne.s32 %some, %least{k}, 0;",
+            f"@%some bra STRETCH{k};",
+            f"st.shared.{kind} [%place{k}], %sum{k};",
+            f"sub.s32 %at, %slot{k}, {marks};",
+            f"mad.lo.s32 %at, %at, 2, {marks};",
+            "mov.b32 %bits0, -1;",
+            f"st.shared.b32 [%slot{k}], %bits0;",
+            "mov.b32 %bits0, 0;",
+            f"st.shared.v2.b32 [%at+{bits}], {{%bits0, %bits0}};",
+            f"ADDED{k}:",
+            "bar.warp.sync -1;",
+            f"xor.pred %waits{k}, %waits{k}, %first{k};")),
+        "mov.u32 %at, %tid.x;",
+        "setp.eq.u32 %any, %at, 0;",
+        "mov.b32 %bits0, 0;",
+        "@%any st.shared.b32 [%end], %bits0;",
+        "mov.pred %any, %waits0;",
+        *(f"or.pred %any, %any, %waits{k};" for k in each[1:]),
+        "bar.red.or.pred %any, 0, %any;",
+        "@%any bra CLAIM;",
+        "mov.u32 %at, %tid.x;",
+        "mov.b32 %bits0, -1;",
+        "FULL:",
+        f"setp.lt.u32 %any, %at, {2 * slots};",
+        "@!%any bra FILLED;",
+        f"mad.lo.s32 %bits1, %at, 4, {marks};",
+        "st.shared.b32 [%bits1], %bits0;",
+        f"add.s32 %at, %at, {threads};",
+        "bra FULL;",
+        "FILLED:",
+        "bar.sync 0;"]
+    return lines

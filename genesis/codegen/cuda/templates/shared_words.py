@@ -245,12 +245,67 @@ def listed_helper(most: int, warps: int) -> str:
                    ",".join(["r"] * 3 * LISTED), "lists, value, wanted.to(tl.int32)", LISTED)
 
 
+def equal_ones_summed(kind: str, label: str, value: str, taking: str, first: str, number: int) -> list[str]:
+    """Assembly by which the lanes of a warp add up what they have for equal labels: the first lane of a label's has the
+    sum in the register `value` then, and the predicate `first`.
+
+    Neighbours among a label's lanes are added, and every second one goes on: five rounds at most, for all labels at
+    once (Westphal, 2015), always in the same order. A lane that takes no part (`taking`) has a label of its own.
+
+    Args:
+        number: of this text among those of one function.
+    """
+    shuffled = ([f"mov.b64 {{%low, %high}}, {value};", "shfl.sync.idx.b32 %low, %low, %from, 31, -1;",
+                 "shfl.sync.idx.b32 %high, %high, %from, 31, -1;", "mov.b64 %further, {%low, %high};"]
+                if kind.endswith("64") else [f"shfl.sync.idx.b32 %further, {value}, %from, 31, -1;"])
+    return [
+        "mov.u32 %from, %laneid;",
+        "not.b32 %from, %from;",
+        f"selp.b32 %from, {label}, %from, {taking};",
+        "match.any.sync.b32 %peers, %from, -1;",
+        "mov.u32 %those, %lanemask_lt;",
+        "and.b32 %those, %peers, %those;",
+        "popc.b32 %among, %those;",
+        f"setp.eq.and.b32 {first}, %those, 0, {taking};",
+        "mov.u32 %those, %lanemask_gt;",
+        "and.b32 %peers, %peers, %those;",
+        f"PEERS{number}:",
+        "setp.ne.b32 %some, %peers, 0;",
+        "vote.sync.any.pred %more_of, %some, -1;",
+        f"@!%more_of bra SUMMED{number};",
+        "brev.b32 %from, %peers;",
+        "clz.b32 %from, %from;",
+        "and.b32 %from, %from, 31;",
+        *shuffled,
+        f"@%some {plus_instruction(kind)} {value}, {value}, %further;",
+        "and.b32 %from, %among, 1;",
+        "setp.eq.b32 %some, %from, 0;",
+        "vote.sync.ballot.b32 %from, %some, -1;",
+        "and.b32 %peers, %peers, %from;",
+        "shr.u32 %among, %among, 1;",
+        f"bra.uni PEERS{number};",
+        f"SUMMED{number}:"]
+
+
+def equal_ones_registers(kind: str) -> list[str]:
+    """What the text of `equal_ones_summed` declares."""
+    return [".reg .pred %some, %more_of;", ".reg .b32 %peers, %among, %from, %those, %low, %high;",
+            f".reg .{kind} %further;"]
+
+
+MANY_TURNS: Final = 12
+"""Turns that positions that meet in a sum may take one after another; where there would be more, the lanes of a warp
+add up what they have for equal sums first. Up to here bits are those of one thread that goes through the positions."""
+
+
 def added_helper(kind: str, count: int, slots: int) -> str:
     """`g_added_{kind}(labels, words, marks, values)`: add to words of this PTX type, of `count` elements a lane.
 
     Each element leaves its lane's bit in the slot of its label, in the word of its place among the lane's elements; so
     an element that reads its slot knows how many come before it. As many turns later it adds. Labels of one slot take
     turns, too, equal or not: slots are a power of two, and marks, a vector of words a slot, are 0 before and after.
+    Where there would be more turns than `MANY_TURNS`, equal labels of the lanes' first elements are added up at once,
+    then those of their second ones (`equal_ones_summed`).
     """
     width = {1: 1, 2: 2}.get(count, 4)
     each = range(count)
@@ -286,7 +341,10 @@ def added_helper(kind: str, count: int, slots: int) -> str:
             f"selp.b32 %rank{k}, %rank{k}, -1, %here{k};")),
         "mov.b32 %last, %rank0;",
         *(f"max.s32 %last, %last, %rank{k};" for k in each[1:]),
-        "mov.b32 %turn, 0;"]
+        "mov.b32 %turn, 0;",
+        f"setp.ge.s32 %again, %last, {MANY_TURNS};",
+        "vote.sync.any.pred %again, %again, -1;",
+        "@%again bra MANY;"]
     turn = [
         *(f"setp.eq.s32 %now{k}, %rank{k}, %turn;" for k in each),
         *(f"@%now{k} ld.shared.{kind} %sum{k}, [%place{k}];" for k in each),
@@ -296,13 +354,23 @@ def added_helper(kind: str, count: int, slots: int) -> str:
         "setp.gt.s32 %again, %last, %turn;",
         "vote.sync.any.pred %again, %again, -1;",
         "add.s32 %turn, %turn, 1;",
-        "@%again bra AGAIN;"]
+        "@%again bra AGAIN;",
+        "bra.uni ADDED;"]
+    many = [line for k in each for line in (
+        f"mov.{kind} %sum{k}, {values[k]};",
+        *equal_ones_summed(kind, labels[k], f"%sum{k}", f"%here{k}", f"%now{k}", k),
+        f"@%now{k} ld.shared.{kind} %further, [%place{k}];",
+        f"@%now{k} {plus_instruction(kind)} %further, %further, %sum{k};",
+        f"@%now{k} st.shared.{kind} [%place{k}], %further;",
+        "bar.warp.sync -1;")]
     registers = [
         f".reg .pred %here<{count}>, %now<{count}>, %again;",
         f".reg .b32 %slot<{count}>, %place<{count}>, %rank<{count}>, %mask<{width * count}>;",
         ".reg .b32 %zero, %below, %lane, %more, %last, %turn;",
-        f".reg .{kind} %sum<{count}>;"]
-    text = assembly((*registers, *lines)) + "\n    AGAIN:" + assembly(turn)
+        f".reg .{kind} %sum<{count}>;",
+        *equal_ones_registers(kind)]
+    text = (assembly((*registers, *lines)) + "\n    AGAIN:" + assembly(turn) + "\n    MANY:" + assembly(many)
+            + "\n    ADDED:")
     given = ", ".join((*(f"label_{k}" for k in each), "words", "marks", *(f"value_{k}" for k in each)))
     says = "Add values to the shared words of their labels, equal ones in the order of lanes' elements, then of lanes."
     return _writer(f"g_added_{kind}({given})", says, f"added {kind} {count} {slots}", text,
