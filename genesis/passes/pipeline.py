@@ -47,7 +47,7 @@ from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.overlap_collectives import overlap_collectives
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
 from genesis.passes.memory.reduce_early import reduce_early
-from genesis.passes.memory.schedule import lower_peak
+from genesis.passes.memory.schedule import lower_peak, words_first
 from genesis.passes.memory.writes_last import writes_last
 from genesis.passes.remat.remat import remat
 
@@ -194,7 +194,7 @@ def _group(work: Work, target: Target) -> Work:
 
 
 def _order(schedule: Schedule, target: Target) -> Schedule:
-    return lower_peak(schedule)
+    return words_first(lower_peak(schedule))
 
 
 def _remat(schedule: Schedule, target: Target) -> Schedule:

@@ -20,6 +20,10 @@ EARLY: Final = "# What follows is read before the wait: nothing in the program w
 """Heads the lines of a kernel's text that read memory before it waits (`codegen/cuda/early_loads.py`)."""
 
 
+LAST: Final = "# It waits at its end: what it reads and writes is none of the kernel's before it."
+"""Heads the lines of a kernel's text that runs beside the one before it (`codegen/cuda/source.waiting_last`)."""
+
+
 @dataclass(frozen=True)
 class KernelImage:
     """A compiled kernel: what the driver needs to load and launch it.
@@ -49,7 +53,13 @@ class KernelImage:
     @property
     def reads_early(self) -> bool:
         """Whether it reads memory before it waits, which what runs before its plan may still write."""
-        return EARLY in self.source
+        return EARLY in self.source or self.waits_last
+
+    @property
+    def waits_last(self) -> bool:
+        """Whether it runs beside the kernel before it, and waits for that one when it has done its work: whoever waits
+        for it has waited for both."""
+        return LAST in self.source
 
     @property
     def lets_next_begin(self) -> bool:

@@ -9,7 +9,14 @@ from typing import Final
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
-from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable, letting_next_begin
+from genesis.codegen.cuda.source import (
+    Exchange,
+    KernelSource,
+    MatrixMap,
+    TensorTable,
+    letting_next_begin,
+    waiting_last,
+)
 from genesis.codegen.cuda.templates.long_lines import sums_fit
 from genesis.codegen.cuda.templates.row_digits import in_one_program
 from genesis.codegen.cuda.templates.row_sums import looked_through
@@ -31,6 +38,7 @@ from genesis.passes.graph.channels_last import DOTS
 from genesis.passes.graph.patterns import flash_refusal
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
+from genesis.passes.memory.schedule import runs_beside
 from genesis.runtime import plan
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Step, Table
 
@@ -141,6 +149,9 @@ def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     sources = [None if group.kind in ("collective", "joined") else emit(group, gpu, settled if place else frozenset())
                for place, group in enumerate(schedule.groups)]
     if gpu.dependent_launch:
+        sources = [waiting_last(source) if source is not None and place and runs_beside(
+            group, schedule.groups[place - 1]) else source
+            for place, (group, source) in enumerate(zip(schedule.groups, sources, strict=True))]
         sources = [source if source is None or after is None else letting_next_begin(source, after, gpu)
                    for source, after in zip(sources, [*sources, None][1:], strict=True)]
     launched = [source for source in sources if source is not None and all(source.grid)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.ir.node import Node
 from genesis.ir.sym_int import SymInt, literal_value, most, value_of
 from genesis.ir.types import TensorType
-from genesis.runtime.plan import EARLY
+from genesis.runtime.plan import EARLY, LAST
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.gpu_model import GpuModel
@@ -205,9 +205,28 @@ def letting_next_begin(source: KernelSource, after: KernelSource, gpu: GpuModel)
     begins = after.source.partition(WAIT)[0].partition(f"def {after.name}(")[2]
     warps = literal_value(math.prod(source.grid) * source.num_warps)
     small = warps is not None and warps <= SMALL * gpu.multiprocessors
-    if source.plain or not small or not ("g_ask(" in begins or EARLY in after.source):
+    if source.plain or not small or LAST in after.source or not ("g_ask(" in begins or EARLY in after.source):
         return source
     return replace(source, source=source.source.replace(f"    {WAIT}\n    {RELEASE}\n", f"    {RELEASE}\n    {WAIT}\n"))
+
+
+def waiting_last(source: KernelSource) -> KernelSource:
+    """The kernel, beginning with the one before it, of which it needs nothing: it waits for that one at its end.
+
+    When that one's last programs have begun, all before it has ended and may be read. What comes next waits for this
+    kernel, and so for both. Where the planner has given this one's results memory of that one, or a plan begins
+    between them, it is launched when all before it has ended (`LoadedSteps.beside`).
+
+        before: cuda.gdc_wait()                         after: cuda.gdc_launch_dependents()
+                cuda.gdc_launch_dependents()                   x = …
+                x = …                                          cuda.gdc_wait()
+    """
+    begins = f"    {WAIT}\n    {RELEASE}\n"
+    if source.plain or source.source.count(begins) != 1 or EARLY in source.source or "return\n" in (
+            source.source.partition(f"def {source.name}(")[2]):
+        return source
+    text = source.source.replace(begins, f"    {LAST}\n    {RELEASE}\n").rstrip("\n")
+    return replace(source, source=f"{text}\n    {WAIT}\n")
 
 
 MOST_BESIDE: Final = 65535

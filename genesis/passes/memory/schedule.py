@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from genesis.ir.node import Node
+from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.sym_int import hint
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.arena import aligned
 
@@ -61,6 +63,35 @@ def lower_peak(schedule: Schedule) -> Schedule:
         return schedule
     best = candidates[peaks.index(min(peaks))]
     return replace(schedule, groups=tuple(schedule.groups[i] for i in best))
+
+
+def runs_beside(group: Group, before: Group) -> bool:
+    """Whether a loop runs beside the group before it: one that sorts the blocks of an index, in few programs, of which
+    it needs nothing (`codegen/cuda/source.waiting_last`)."""
+    sorts = any(node.op is words_by_block for node in before.nodes)
+    return sorts and group.kind == "loop" and independent(group, before)
+
+
+def independent(one: Group, other: Group) -> bool:
+    """Whether neither group reads, waits for or keeps what the other writes."""
+    def needs(group: Group, made: Group) -> bool:
+        shown = {stored_as(x) for x in (*group.inputs, *group.after, *group.keeps)}
+        return not shown.isdisjoint(map(stored_as, made.outputs))
+    return not needs(one, other) and not needs(other, one)
+
+
+def words_first(schedule: Schedule) -> Schedule:
+    """The schedule with an index's blocks sorted before the loop that stood before that, such as the look-up at the
+    same index: it runs beside the sorts then, which are few programs, and takes the multiprocessors that these leave.
+
+    before: %1 = take(%0, %i), %2 = words_by_block(%i)    after: %2 = words_by_block(%i), %1 = take(%0, %i)
+    """
+    groups, written = list(schedule.groups), {value for _, value in schedule.graph.updates}
+    for at in range(1, len(groups)):
+        loop, words = groups[at - 1], groups[at]
+        if runs_beside(loop, words) and written.isdisjoint((*loop.outputs, *words.outputs)):
+            groups[at - 1:at + 1] = [words, loop]
+    return replace(schedule, groups=tuple(groups))
 
 
 class Lives:

@@ -107,10 +107,14 @@ class LoadedSteps:
         before = self.steps[number - 1] if number else None
         return before is not None and not (isinstance(before, Launch) and before.kernel.lets_next_begin)
 
+    def beside(self, number: int) -> bool:
+        """Whether this step may run beside the one before it: neither writes what the other reads or writes."""
+        return number - 1 not in self.after[number]
+
     @cached_property
     def early(self) -> list[bool]:
         """Whether each step may start while the kernels before it still run."""
-        return [isinstance(step, Launch) and step.kernel.waits and bool(after)
+        return [isinstance(step, Launch) and step.kernel.waits and not step.kernel.waits_last and bool(after)
                 and all(isinstance(self.steps[other], Launch) for other in after)
                 for step, after in zip(self.steps, self.after, strict=True)]
 
@@ -298,7 +302,8 @@ class BoundPlan:
         if isinstance(step, Collective):
             return CollectiveWork(step, self._arguments.addresses(number))
         return self._gpu.prepare_launch(self.steps.kernels[number], step.kernel, step.grid, self._arguments.of(number),
-                                        not step.kernel.reads_early or self.steps.begun(number))
+                                        not step.kernel.reads_early or (self.steps.begun(number)
+                                        and (not step.kernel.waits_last or self.steps.beside(number))))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this while work of the graph is still running.

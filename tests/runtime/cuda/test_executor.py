@@ -19,7 +19,7 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError
 from genesis.runtime.cuda.storage import CUDAStorage
-from genesis.runtime.plan import EARLY, KernelImage, Launch, Memories, Rewritten
+from genesis.runtime.plan import EARLY, LAST, KernelImage, Launch, Memories, Rewritten
 from tests.runtime.kernels import (
     COUNT,
     GPU,
@@ -492,6 +492,40 @@ def test_what_reads_early_starts_when_all_before_its_plan_has_ended(host_driver,
     steps = [replace(step, kernel=kind(step.kernel)) for step, kind in zip(plan.steps, kinds, strict=False)]
     CudaExecutor(replace(plan, steps=(*steps, plan.steps[-1]))).run([memory_of(X), memory_of(Y)], [2, 3])
     assert seen == wanted
+
+
+def waiting_last(kernel: KernelImage) -> KernelImage:
+    """The kernel, as if it waited when it has done its work."""
+    return replace(kernel, source=f"{kernel.source}\n{LAST}\n# cuda.gdc_launch_dependents()\n# cuda.gdc_wait()\n")
+
+
+@pytest.mark.parametrize(("reads", "wanted"), [("other", True), ("what the first writes", False)])
+def test_what_waits_last_begins_with_the_kernel_before_it_where_it_needs_nothing_of_it(host_driver, monkeypatch, reads,
+                                                                                       wanted):
+    """Else it is launched when that one has ended; as the first of a plan it would not know what is before it. In a
+    graph no step may begin early that does not wait before it reads."""
+    seen = []
+    prepare = host_driver.prepare_launch
+
+    def noted(kernel, image, grid, arguments, early=True):
+        seen.append(early)
+        return prepare(kernel, image, grid, arguments, early)
+    monkeypatch.setattr(host_driver, "prepare_launch", noted)
+    plan = two_step_plan()
+    first, second, last = (replace(step, writes=(step.args[3],)) if isinstance(step, Launch) else step
+                           for step in plan.steps)
+    if reads == "other":
+        second = replace(second, args=(first.args[0], *second.args[1:]))
+    waits = [replace(step, kernel=replace(step.kernel, source=f"{step.kernel.source}\n# cuda.gdc_wait()\n"))
+             for step in (first, second)]
+    second = replace(second, kernel=waiting_last(second.kernel))
+    executor = CudaExecutor(replace(plan, steps=(waits[0], second, last)))
+    executor.run([memory_of(X), memory_of(Y)], [2, 3])
+    assert seen == [True, wanted] and not executor._steps.early[1]
+    seen.clear()
+    CudaExecutor(replace(plan, steps=(replace(first, kernel=waiting_last(first.kernel)), waits[1], last))).run(
+        [memory_of(X), memory_of(Y)], [2, 3])
+    assert seen[0] is False
 
 
 def test_a_plan_that_gave_its_outputs_back_runs_over_the_same_inputs_again(monkeypatch):
