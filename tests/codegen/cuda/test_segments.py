@@ -565,7 +565,7 @@ def test_short_rows_of_many_sizes_are_lines_or_moved_together(monkeypatch: pytes
     monkeypatch.setattr(scatter, "SHORT", 0)
     axis = len(shape) - 1 if first == "lines_summed" else 1
     schedule = scheduled("index_add", shape, axis, (count,), dtype)
-    assert names(schedule)[0] == first and "index_add" not in names(schedule)
+    assert first in names(schedule)[:2] and "index_add" not in names(schedule)  # beside the sorts of its index
     base, _, source = schedule.graph.inputs
     data = [some(base), torch.randint(0, shape[axis], (count,), generator=torch.Generator().manual_seed(0)),
             some(source)]
