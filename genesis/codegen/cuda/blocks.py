@@ -52,6 +52,10 @@ EACH_THREAD: Final = 8
 """Elements of a thread where warps have rows of their own. A norm's backward over 262,144 heads of 128 takes 70 µs,
 with 16 elements 89 to 102, with 32 164 (H200, 2026-11)."""
 
+ONE_WARP: Final = 1024
+"""Elements of rows that one warp has, 32 a thread: cross-entropy of rows of 160 float32 with gradients was 1863
+instructions of each of two warps for twice as many rows, and is 1131 of one (sm_90)."""
+
 SHARED_ELEMENTS: Final = 4096
 """Elements of a program of short rows that share weights, in eight warps: those are loaded, and brought to where rows
 are, once for each program. The norm and rotation of as many heads take 65 µs for 73 with a quarter of that."""
@@ -187,6 +191,8 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             x_block *= 2
         if x_block * r_block == SHARED_ELEMENTS:
             return choose_rows(Blocks(x_block, r_block, False, SHARED_WARPS), kernel, gpu)
+    if stored and _one_warp(kernel, r_block) and about(kernel.x_size) >= 2 * x_block * enough_programs(gpu):
+        return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
     warps = between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2
@@ -214,6 +220,14 @@ def _warps_have_rows(kernel: Kernel, r_block: int) -> bool:
     """Whether the lanes of a warp have all of a row, a vector each, so that its sum needs no other warp."""
     narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
     return kernel.space[-1][1] == "r" and not kernel.r_leads and r_block <= 32 * VECTOR // narrowest
+
+
+def _one_warp(kernel: Kernel, r_block: int) -> bool:
+    """Whether rows are two vectors of four elements a lane: one warp then has a row alone. Two would have half of each,
+    and wait for each other at each sum. Of smaller elements programs of one warp would be too small to start."""
+    loads = kernel.loads("xr")
+    four_bytes = bool(loads) and all(s.out.dtype.itemsize == 4 for s in loads)
+    return four_bytes and r_block == 2 * 32 * VECTOR // 4 and not kernel.loads("r") and not kernel.r_leads
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:

@@ -227,7 +227,22 @@ class Body(Addresses):
             return f"{value} * {self.reciprocal(constant.number, under)}"
         if rounded and "r" in s.out.vars and "r" not in under.vars:
             return f"{value} * (1.0 / {self.use(under, s.compute, True)})"
+        if s.compute is float32 and self.is_share(over, under):
+            return f"g_share({value}, {self.use(under, s.compute)})"
         return ""
+
+    def is_share(self, power: Value, total: Value) -> bool:
+        """Whether it is a softmax: of a row's powers exp(v - max(v)), none of which is above 1, by their sum."""
+        made = {s.out.name: s for s in self.kernel.statements if isinstance(s, (Apply, Reduce))}
+        summed, exp = made.get(total.name), made.get(power.name)
+        if not (isinstance(summed, Reduce) and summed.op == "sum" and summed.operand is power
+                and isinstance(exp, Apply) and exp.node.op.name == "exp"):
+            return False
+        below = made.get(exp.operands[0].name)
+        if not (isinstance(below, Apply) and below.node.op.name == "sub" and below.compute is float32):
+            return False
+        top = made.get(below.operands[1].name)
+        return isinstance(top, Reduce) and top.op == "max" and top.operand is below.operands[0]
 
     def reciprocal(self, size: SymInt, value: Value) -> str:
         """1 / a size, rounded to nearest: an approximate one has other bits by an argument than by a number in the

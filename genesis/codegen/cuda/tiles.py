@@ -59,6 +59,9 @@ MOST_FEW: Final = 4
 """Tiles for each multiprocessor up to which they have eight warps, 16 elements of a thread: with more other tiles hide
 what a thread waits for."""
 
+STEP_BYTES: Final = 32
+"""Bytes between neighbours of a row up to which they are read along it: each sector has one."""
+
 NEIGHBOURS: Final = 4
 """Neighbours that a thread has where each is read through an index of its own: 32 bytes of 64-bit indices, a sector."""
 
@@ -115,13 +118,21 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
 
 
 def _reads_anywhere(kernel: Kernel) -> bool:
-    """Whether an element's own index says where it is read, or rows are read backwards. Triton knows of no direction in
-    such a load, has lanes take rows of the block, and moves every address and element through shared memory to where
-    the others are: gather of bfloat16[3000, 1100] took 36 µs, where torch.compile's flat loop took 15 and this one
-    12, a flip of float32 rows of 64 took 33 for its 14 (H200)."""
+    """Whether an element's own index says where it is read, or rows are read backwards or in short steps. Triton knows
+    of no direction in such a load, has lanes take rows of the block, and moves every address and element through shared
+    memory to where the others are: gather of bfloat16[3000, 1100] took 36 µs, where torch.compile's flat loop took 15
+    and this one 12, a flip of float32 rows of 64 took 33 for its 14; 2.8 MB of rows of 151 in steps of 7 took 8, where
+    torch.compile's flat loop takes 4 (H200)."""
     return any(isinstance(s, Index) and s.out.vars == "xr" for s in kernel.statements) or any(
         k == -1 and atom.kind == "var" and atom.name == "r" for load in kernel.loads("xr") for atom, k in
-        load.address.terms)
+        load.address.terms) or any(map(_in_short_steps, kernel.loads("xr")))
+
+
+def _in_short_steps(load: Load) -> bool:
+    """Whether neighbours along r are a few elements apart, and those of the next row no nearer."""
+    steps = {abs(k) for atom, k in load.address.terms if atom.kind == "var" and atom.name == "r"}
+    near = any(k == 1 and (atom.kind == "var" or atom.kind == "mod") for atom, k in load.address.terms)
+    return not near and any(1 < step <= STEP_BYTES // load.out.dtype.itemsize for step in steps)
 
 
 def _flat_vectors(kernel: Kernel, gpu: GpuModel) -> Blocks:

@@ -11,9 +11,10 @@ from genesis.codegen.cuda import blocks as choices
 from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop
-from genesis.ir import OPS, Graph
+from genesis.ir import OPS, DType, Graph, Node
 from genesis.ir.ops import composite, leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
@@ -22,7 +23,7 @@ from genesis.ir.types import bfloat16, bool_, dtype_named, float32, int64
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import GPU, an_input, check, inputs, kinds, some
-from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
+from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_schedule, run_source
 from tests.sweeping import each_value
 
 AXES = [((7,), (0,)), ((3, 5), (1,)), ((3, 5), (0,)), ((3, 5), (0, 1)), ((2, 3, 5), (0, 2)), ((2, 3, 5), (1,)),
@@ -231,3 +232,48 @@ def test_a_symbolic_row_that_is_all_there_is_has_warps_for_its_length(length: in
         group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=0),)))).groups
         blocks = choose_blocks(build(group), H200)
     assert blocks.looped and blocks.num_warps >= length // 4096
+
+
+def parts_of_softmax(x: Node, shifted: bool = True) -> tuple[Node, Node, Node]:
+    """A row's powers, their sum, and its shares."""
+    def along(v: Node) -> Node:
+        return movement.expand(v, shape=x.shape)
+
+    powers = p.exp(p.sub(x, along(r.max(x, axes=(1,), keepdims=True)))) if shifted else p.exp(x)
+    total = r.sum(powers, axes=(1,), keepdims=True)
+    return powers, total, p.div(powers, along(total))
+
+
+@pytest.mark.parametrize("columns", [5, 160, 700, 40_000])
+def test_a_softmax_s_quotients_are_rounded_as_divisions(columns: int) -> None:
+    x = an_input(0, (9, columns))
+    schedule = fuse(Graph((x,), parts_of_softmax(x)))
+    assert "g_share(" in emit(schedule.groups[-1]).source
+    data = torch.randn(9, columns, generator=torch.Generator().manual_seed(columns)) * torch.tensor(
+        [1e-3, 0.1, 1, 3, 10, 30, 100, 1, 1])[:, None]
+    data[6, 1:3], data[7, 0], data[8] = -torch.inf, torch.inf, -torch.inf
+    data[5, 0] = torch.nan
+    powers, total, shares = run_schedule(schedule, [data])
+    torch.testing.assert_close(shares, powers / total.reshape(9, 1), rtol=0, atol=0, equal_nan=True)
+
+
+def test_powers_that_may_be_above_their_sum_s_range_are_divided() -> None:
+    x = an_input(0, (9, 160))
+    schedule = fuse(Graph((x,), parts_of_softmax(x, shifted=False)))
+    assert "g_share" not in emit(schedule.groups[-1]).source
+    data = torch.full((9, 160), 80.0)
+    data[0], data[1] = -100.0, 89.0
+    powers, total, shares = run_schedule(schedule, [data])
+    torch.testing.assert_close(shares, powers / total.reshape(9, 1), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype", "blocks"), [
+    (100_000, 160, float32, (4, 256, 1)), (100_000, 256, float32, (4, 256, 1)), (100_000, 100, float32, None),
+    (100_000, 300, float32, None), (100_000, 160, bfloat16, None), (300, 160, float32, None)])
+def test_rows_of_two_vectors_a_lane_are_one_warp_s(rows: int, columns: int, dtype: DType,
+                                                   blocks: tuple[int, int, int] | None) -> None:
+    """Two warps had half of each row, and 1.6 times the instructions."""
+    x = an_input(0, (rows, columns), dtype)
+    kernel = build(fuse(Graph((x,), parts_of_softmax(x)[2:])).groups[0])
+    found = choose_blocks(kernel, H200)
+    assert ((found.x, found.r, found.num_warps) == (4, 256, 1)) == (blocks is not None)

@@ -167,3 +167,20 @@ def test_transposing_tiles_have_a_power_of_two_of_warps(operands: int, columns: 
     assert "RBLOCK" in source.constexprs and source.num_warps.bit_count() == 1
     if operands == 6:
         compile_cubin(source)
+
+
+@pytest.mark.parametrize(("shape", "axes", "rows"), [
+    ((256, 6, 151, 7), (3, 1, 0, 2), False),  # a row's neighbours are 14 bytes apart, the next row's far away
+    ((256, 6, 151, 70), (3, 1, 0, 2), True),  # 140 bytes
+    ((64, 3, 512, 4), (0, 1, 3, 2), True)])  # the next row's are beside them
+def test_rows_in_short_steps_are_a_flat_loop(shape: tuple[int, ...], axes: tuple[int, ...], rows: bool) -> None:
+    """Lanes of a block of rows would be given to rows."""
+    x = an_input(0, shape, bfloat16)
+    graph = Graph((x,), (movement.permute(movement.slice(x, starts=(0,) * 4, stops=(*shape[:3], min(shape[3], 6)),
+                                                         steps=(1,) * 4), axes=axes) * 2.0,))
+    assert ("RBLOCK" in text(fuse(graph))) == rows
+
+
+def test_values_of_rows_in_short_steps() -> None:
+    x, = inputs((5, 2, 37, 3))
+    check([x], movement.permute(x, axes=(3, 1, 0, 2)) * 2.0)

@@ -15,6 +15,7 @@ from genesis.ir import OPS, Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.splits import reduce_splits
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph import split_reductions as split
@@ -54,6 +55,54 @@ def test_odd_runs_of_neighbours_are_columns_of_the_outer_axes(shape: tuple[int, 
 def test_rows_that_are_one_program_each_are_whole(shape: tuple[int, ...], axes: tuple[int, ...],
                                                        splits: bool) -> None:
     assert bool(cuts(reduced(shape, axes))) == splits
+
+
+@pytest.mark.parametrize(("shape", "splits"), [
+    ((405, 64, 7, 7), False), ((668, 64, 7, 7), False), ((669, 64, 7, 7), True), ((405, 32, 7, 7), True),
+    ((405, 132, 7, 7), False), ((405, 133, 7, 7), True)])
+def test_channels_of_a_program_each_are_longer_where_no_multiprocessor_has_two(shape: tuple[int, ...],
+                                                                               splits: bool) -> None:
+    assert bool(cuts(reduced(shape, (0, 2, 3)))) == splits
+
+
+def test_the_fewest_rows_of_a_class_are_not_whole_because_more_would_be() -> None:
+    """Batches of 2 to 15 are one class, which is weighed as 8: 2 of 8 long rows are 16 programs, of 45 µs (H200)."""
+    def rows(batch: int) -> bool:
+        with Trace(N=batch) as trace:
+            graph = Graph((x := an_input(0, (trace.symbol("N"), 8, 25_088)),), (OPS["sum"](x, axes=(2,)),))
+            return not cuts(graph)
+
+    assert not rows(2) and not rows(4) and rows(5) and rows(14)
+
+
+def in_two_orders(shape: tuple[int, ...], order: tuple[int, ...]) -> Graph:
+    x, y = an_input(0, tuple(shape[order.index(axis)] for axis in range(len(shape)))), an_input(1, shape)
+    off = movement.permute(x, axes=order) - y
+    return Graph((x, y), (OPS["sum"](off * off, axes=tuple(range(len(shape)))),))
+
+
+@pytest.mark.parametrize(("shape", "order", "first"), [
+    ((4096, 241), (1, 0), (1,)), ((123, 65_536), (1, 0), (0,)), ((300, 40, 100), (1, 0, 2), ()),
+    ((64, 512, 30), (0, 2, 1), (2,)), ((16, 40, 3000), (2, 0, 1), (0,)), ((40_000, 8), (1, 0), ())])
+def test_a_total_of_two_orders_is_of_squares_first(shape: tuple[int, ...], order: tuple[int, ...],
+                                                   first: tuple[int, ...]) -> None:
+    """Read as one of them lies, the other's neighbours are a line apart: 8 times the bytes."""
+    graph = split_reductions(in_two_orders(shape, order), H200)
+    assert [x["axes"] for x in graph.nodes if x.op is OPS["sum"]][:1] == [first] or not first
+    assert any(x.op is reduce_splits and x.inputs[0].shape == shape for x in graph.nodes) == (not first)
+
+
+@pytest.mark.parametrize(("shape", "order"), [((70, 33), (1, 0)), ((33, 70), (1, 0)), ((5, 30, 17), (0, 2, 1)),
+                                              ((17, 6, 40), (2, 0, 1))])
+def test_totals_of_two_orders_are_right(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                        order: tuple[int, ...]) -> None:
+    for setting, value in (("SMALLEST", 1), ("LONGEST_ALONE", 1), ("SHORTEST_SPLIT", 8), ("MULTIPLE", 8)):
+        monkeypatch.setattr(split, setting, value)
+    graph = split_reductions(in_two_orders(shape, order), H200)
+    assert any(x.op is OPS["sum"] and x.type.ndim for x in graph.nodes)
+    data = [some(x) for x in graph.inputs]
+    found, = run_schedule(fuse(graph), data)
+    torch.testing.assert_close(found, evaluate(in_two_orders(shape, order), data)[0], rtol=2e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(("shape", "splits"), [
