@@ -72,7 +72,7 @@ def packed(kernel: Kernel, flat: Kernel, wasteful: bool, gpu: GpuModel) -> Block
     moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, (Load, Store)) and _vars(s) == "xr"]
     shared = [*kernel.loads("x"), *kernel.loads("r")]
     draws = any(isinstance(s, (Random, Checked, Index)) for s in kernel.statements)
-    if draws or not shared or not all(_in_pieces(s, kernel) for s in moved):
+    if draws or not shared or not all(in_pieces(s, kernel) for s in moved):
         return None
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
     narrowest = min(dtypes[s.argument].itemsize for s in moved)
@@ -92,7 +92,7 @@ def _vars(s: Load | Store) -> str:
     return s.out.vars if isinstance(s, Load) else s.vars
 
 
-def _in_pieces(s: Load | Store, kernel: Kernel) -> bool:
+def in_pieces(s: Load | Store, kernel: Kernel) -> bool:
     """Whether it goes through the elements as they lie."""
     whole = Expr(0, s.address.terms)
     bare = replace(s, address=whole, bounds=()) if isinstance(s, Load) else replace(s, address=whole)

@@ -12,7 +12,7 @@ from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.tiles import tile
-from genesis.ir import Graph, Node
+from genesis.ir import DType, Graph, Node
 from genesis.ir.node import NUMBER_TYPES
 from genesis.ir.ops import leaves, movement, reduction
 from genesis.ir.ops import pointwise as p
@@ -184,3 +184,12 @@ def test_rows_in_short_steps_are_a_flat_loop(shape: tuple[int, ...], axes: tuple
 def test_values_of_rows_in_short_steps() -> None:
     x, = inputs((5, 2, 37, 3))
     check([x], movement.permute(x, axes=(3, 1, 0, 2)) * 2.0)
+
+
+@pytest.mark.parametrize(("columns", "dtype", "flat"), [(167, float16, True), (168, float16, False),
+                                                        (167, float32, False)])
+def test_odd_rows_beside_others_in_another_order_are_a_flat_loop(columns: int, dtype: DType, flat: bool) -> None:
+    """Of three accesses two are of vectors; rows would make all three one by one."""
+    x, y = an_input(0, (14, 5, columns), dtype), an_input(1, (5, 14, columns), dtype)
+    schedule = check([x, y], movement.permute(x, axes=(1, 0, 2)) + y)
+    assert ("RBLOCK" not in text(schedule)) == flat
