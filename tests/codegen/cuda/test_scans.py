@@ -79,6 +79,15 @@ def test_many_short_columns_are_few_programs() -> None:
     assert emit(fuse(Graph((x,), (scan.cumsum(x, axis=1),))).groups[0]).grid == (60, 1, 1)
 
 
+@pytest.mark.parametrize(("outer", "extent", "inner", "block"), [(8, 3, 26_312, 4), (8, 7, 26_312, 8), (8, 3, 200, 16),
+                                                                 (200_000, 2, 1, 2)])
+def test_many_short_rows_of_a_size_that_may_change_idle_little(outer: int, extent: int, inner: int, block: int) -> None:
+    with Trace(K=extent) as trace:
+        x = an_input(0, (outer, trace.symbol("K"), inner), bfloat16)
+        kernel = emit(fuse(Graph((x,), (scan.cumsum(x, axis=1),))).groups[0])
+        assert kernel.constexprs["RBLOCK"] == block
+
+
 def test_columns_of_a_size_that_may_change_are_read_in_vectors_where_it_is_a_number() -> None:
     """A thread has eight columns, and so few of their elements: with the size's class as a divisor it was taken to have
     one, and a block's parts changed threads eight times (H200: 12 µs for 7,600 times 23 × 8, torch.compile 5.5)."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
-from genesis.codegen.cuda.column_blocks import stages_with_room
+from genesis.codegen.cuda.column_blocks import SHORT_COLUMNS, stages_with_room
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
@@ -107,6 +107,10 @@ TILE: Final = 8192
 SMALLEST: Final = 2048
 """Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
 7,600 times 23 × 8 bfloat16 10.2 µs in as many programs, torch.compile 5.5)."""
+
+MANY: Final = 1 << 18
+"""Elements of blocks of short rows from which on a plan for each length is worth it: of 3 of 16 lanes of a class (H200:
+cummax over 3 of 631,488 float16 14.7 µs, torch 10.6)."""
 
 PROGRAMS: Final = 512
 """Minimum programs that are left where one takes the short columns of neighbouring outer indices, too."""
@@ -316,6 +320,8 @@ class _Blocks:
 def _blocks(rows: Rows, extent: int, types: Sequence[DType]) -> _Blocks:
     """Rows and elements that a program has at a time, whose states are numbers of these dtypes."""
     size, numbers = power_of_two(extent), len(types)
+    if size <= 2 * SHORT_COLUMNS[-1] and hint(rows.rows) * size >= MANY:
+        size = next((short for short in SHORT_COLUMNS if extent <= short), size)
     if rows.inner == 1:
         step = size if size <= PERSISTENT // numbers else STEP // numbers
         warps = step // 1024 if step > 4096 else step // 512
