@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -47,3 +48,18 @@ def test_what_is_not_there_is_refused() -> None:
             row[7]
         with pytest.raises((KeyError, AttributeError)):
             table["a"]
+
+
+def test_the_order_of_parameters_is_torchs() -> None:
+    """An optimizer numbers its state by it. A plain dictionary is sorted, an ordered one and pairs are not."""
+    def orders(lib: Any) -> list[list[str]]:
+        def table(names: str) -> Any:
+            return lib.nn.ParameterDict({name: lib.ones(1) for name in names})
+        first, second = table("cab"), lib.nn.ParameterDict([("z", lib.ones(1)), ("y", lib.ones(1))])
+        ordered = lib.nn.ParameterDict(OrderedDict(x=lib.ones(1), w=lib.ones(1)))
+        first.update({"e": lib.ones(1), "d": lib.ones(1)})
+        joined = first | second
+        joined |= ordered
+        return [list(x) for x in (first, second, ordered, joined, lib.nn.ParameterDict(joined), reversed(second))] + [
+            [name for name, _ in joined.named_parameters()], list(joined.state_dict()), list(joined.copy())]
+    assert orders(genesis) == orders(torch)

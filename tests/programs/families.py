@@ -6,6 +6,7 @@ from . import (
     classical,
     decisions,
     designs,
+    energies,
     fields,
     generative,
     graphs,
@@ -25,5 +26,5 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (classical, decisions, designs, fields, generative, graphs, language, mixing, numerics, reinforcement,
-            schemes, searches, sequences, speech, structures, training, vision)
+FAMILIES = (classical, decisions, designs, energies, fields, generative, graphs, language, mixing, numerics,
+            reinforcement, schemes, searches, sequences, speech, structures, training, vision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -94,10 +95,24 @@ class ParameterDict(Module):
         self._names: dict[str, None] = {}
         self.update(parameters or {})
 
-    def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Add or replace parameters."""
-        for name, value in parameters.items() if isinstance(parameters, Mapping) else parameters:
+    def update(self, parameters: Mapping[str, Any] | ParameterDict | Iterable[tuple[str, Any]]) -> None:
+        """Add or replace parameters. Those of a plain dictionary come in the order of their names, as in torch: it is
+        the order in which an optimizer numbers them."""
+        if isinstance(parameters, (OrderedDict, ParameterDict)):
+            parameters = parameters.items()
+        elif isinstance(parameters, Mapping):
+            parameters = sorted(parameters.items(), key=lambda item: item[0])
+        for name, value in parameters:
             self[name] = value
+
+    def __or__(self, other: ParameterDict) -> ParameterDict:
+        joined = self.copy()
+        joined.update(other)
+        return joined
+
+    def __ior__(self, other: ParameterDict) -> ParameterDict:
+        self.update(other)
+        return self
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
@@ -117,6 +132,9 @@ class ParameterDict(Module):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._names)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
