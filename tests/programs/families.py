@@ -13,6 +13,7 @@ from . import (
     language,
     mixing,
     numerics,
+    pretraining,
     reinforcement,
     schemes,
     searches,
@@ -27,4 +28,4 @@ from .lab import PROGRAMS
 __all__ = ["FAMILIES", "PROGRAMS"]
 
 FAMILIES = (classical, decisions, designs, energies, fields, generative, graphs, language, mixing, numerics,
-            reinforcement, schemes, searches, sequences, speech, structures, training, vision)
+            pretraining, reinforcement, schemes, searches, sequences, speech, structures, training, vision)
