@@ -15,11 +15,13 @@ from . import (
     numerics,
     pretraining,
     reinforcement,
+    scenes,
     schemes,
     searches,
     sequences,
     speech,
     structures,
+    trainers,
     training,
     vision,
 )
@@ -28,4 +30,5 @@ from .lab import PROGRAMS
 __all__ = ["FAMILIES", "PROGRAMS"]
 
 FAMILIES = (classical, decisions, designs, energies, fields, generative, graphs, language, mixing, numerics,
-            pretraining, reinforcement, schemes, searches, sequences, speech, structures, training, vision)
+            pretraining, reinforcement, scenes, schemes, searches, sequences, speech, structures, trainers, training,
+            vision)
