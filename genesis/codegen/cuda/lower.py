@@ -27,8 +27,9 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.collectives import messages
+from genesis.ir.ops.line_sums import faster_by_block
 from genesis.ir.ops.row_number import report
-from genesis.ir.ops.row_writes import FEWEST_LINES, IF_ALLOWED, IN_ANY_ORDER, added_by_lines
+from genesis.ir.ops.row_writes import IF_ALLOWED, IN_ANY_ORDER, rather_by_lines
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.sym_int import most
@@ -89,10 +90,9 @@ def _single(node: Node) -> bool:
     return inner.__class__ is int and inner == 1
 
 
-def _many_lines(node: Node) -> bool:
-    """Is each of many outer sizes a line of single elements? A program for each would look through the index."""
-    outer, rows, inner = node.shape
-    return most(outer) >= FEWEST_LINES and added_by_lines(outer, rows, inner, node.inputs[1].type.numel)
+def _lines_of(node: Node) -> tuple[int, int, int, int]:
+    """(lines, the sums of one, its positions, columns beside each other) of a lines_summed."""
+    return node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:])
 
 
 def _one_row(node: Node) -> bool:
@@ -103,10 +103,9 @@ def _one_row(node: Node) -> bool:
 
 LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
-    "lines_summed": lambda node: sums_fit(node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:]),
-                                          node.dtype),
+    "lines_summed": lambda node: sums_fit(*_lines_of(node)[1:], node.dtype) and not faster_by_block(*_lines_of(node)),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
-    "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not _many_lines(node),
+    "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not rather_by_lines(*node.inputs[:2]),
     "index_add": lambda node: few_rows(node) and _beside(node) and not _single(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),
     **dict.fromkeys(("scatter_add", "scatter"),
@@ -117,7 +116,9 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
     "topk": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
     **dict.fromkeys(("logaddexp", "logaddexp2"), lambda node: node.dtype is float32),
 }
-"""Ops with a kernel for some operands; with others they are decomposed."""
+"""Ops with a kernel for some operands; with others they are decomposed. Of forms that sums may take which one is faster
+is asked of `ir/ops` (`faster_by_block`, `rather_by_lines`), where the decompositions choose among the others; what is
+asked here is whether a kernel fits."""
 
 FLASH = {"flash_attention": 0, "flash_attention_dq": 1, "flash_attention_dkv": 1}
 """Attention's ops → where q, k and v start among the operands; they have kernels for some types."""

@@ -105,6 +105,13 @@ def added_by_lines(outer: int, rows: int, inner: int, count: int) -> bool:
     return single and most(rows) <= MOST_SUMS and most(count) <= SHORT_LINE[taken_at_once(rows, count) > 0, many]
 
 
+def rather_by_lines(base: Node, index: Node) -> bool:
+    """Whether rows of many outer sizes, of single elements, are added line by line also where each row could look for
+    its positions: a program for each would look through the index."""
+    outer, rows, inner = base.type.shape
+    return most(outer) >= FEWEST_LINES and added_by_lines(outer, rows, inner, index.type.numel)
+
+
 def _rows_summed(base: Node, index: Node, source: Node) -> Node:
     """Add rows by sorting their numbers, or in any order: each row would look through too many."""
     from genesis.ir.ops.block_rows import fits_blocks, rows_by_block

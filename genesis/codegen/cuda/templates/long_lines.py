@@ -32,7 +32,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import MOST_TAKEN, faster_by_block, taken_at_once
+from genesis.ir.ops.line_sums import MOST_TAKEN, taken_at_once
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
@@ -81,15 +81,13 @@ def _share(rows: int, size: int) -> int:
     return padded if shares == 1 else padded_sums(-(-padded // shares))
 
 
-def sums_fit(lines: int, rows: int, count: int, inner: int, dtype: DType) -> bool:
+def sums_fit(rows: int, count: int, inner: int, dtype: DType) -> bool:
     """Do the sums of a line of so many rows fit a few programs, and so many positions their patience?
 
     Args:
-        lines: of so many columns each, beside each other.
+        inner: columns beside each other.
     """
     if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > FARTHEST:
-        return False
-    if faster_by_block(lines, rows, count, inner):
         return False
     size = sum_kind(dtype)[2]
     if inner.__class__ is int and inner == 1 and taken_at_once(rows, count):
