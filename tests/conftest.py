@@ -135,6 +135,18 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
+@pytest.fixture(params=["cpu", "cuda"])
+def cpu_or_pretended_gpu(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The device's name: the CPU, and a small GPU that is pretended."""
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    from genesis.engine.backends import FakeCUDABackend
+    from genesis.runtime.fake_cuda.driver import HostDriver
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 24)):
+        yield "cuda"
+
+
 @pytest.fixture
 def plans() -> Iterator[list[Any]]:
     """The plans that are made while the test runs."""

@@ -6,7 +6,7 @@ Equal keys would give the second the program of the first, with the first one's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -15,12 +15,10 @@ import pytest
 import torch
 
 import genesis
-from genesis.engine.backends import FakeCUDABackend
 from genesis.engine.state import engine_state
 from genesis.ir.node import FLOAT_ATTRIBUTES, OPS, SignedAttributes, make
 from genesis.ir.verify import ATTRIBUTES
 from genesis.nn import functional as F
-from genesis.runtime.fake_cuda.driver import HostDriver
 
 VALUES = [-1.0, 2.0]
 """No zeros: which of two zeros a maximum gives differs from processor to processor."""
@@ -37,27 +35,17 @@ OPTIONS: dict[str, Callable[[Any, Any, float], Any]] = {
 _sizes = count(5)
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The CPU, and a pretended GPU."""
-    if request.param == "cpu":
-        yield "cpu"
-        return
-    with FakeCUDABackend(HostDriver(memory_bytes=1 << 24)):
-        yield "cuda"
-
-
 def bits(values: Any) -> bytes:
     return bytes(np.asarray(values.detach().cpu().numpy(), np.float32).tobytes())
 
 
 @pytest.mark.parametrize("first", [0.0, -0.0])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_keeps_its_sign(name: str, first: float, device: str) -> None:
+def test_an_option_keeps_its_sign(name: str, first: float, cpu_or_pretended_gpu: str) -> None:
     """Values and gradients, of a length that no test before had, so that `first` makes the program."""
     call, data = OPTIONS[name], VALUES + [1.0] * next(_sizes)
     for option in (first, -first, first):
-        ours = genesis.tensor(data, device=device, requires_grad=True)
+        ours = genesis.tensor(data, device=cpu_or_pretended_gpu, requires_grad=True)
         theirs = torch.tensor(data, requires_grad=True)
         results = call(F, ours, option), call(torch.nn.functional, theirs, option)
         for y in results:
@@ -66,8 +54,8 @@ def test_an_option_keeps_its_sign(name: str, first: float, device: str) -> None:
         assert ours.grad.tolist() == pytest.approx(theirs.grad.tolist(), nan_ok=True)
 
 
-def test_both_signs_in_one_program(device: str) -> None:
-    x = genesis.tensor(VALUES + [1.0] * next(_sizes), device=device)
+def test_both_signs_in_one_program(cpu_or_pretended_gpu: str) -> None:
+    x = genesis.tensor(VALUES + [1.0] * next(_sizes), device=cpu_or_pretended_gpu)
     y = genesis.stack([F.leaky_relu(x, 0.0), F.leaky_relu(x, -0.0), F.hardtanh(x, -0.0, 1.0), F.hardtanh(x, 0.0, 1.0)])
     signs = [math.copysign(1.0, row[0]) for row in y.tolist()]
     assert signs == [-1.0, 1.0, -1.0, 1.0]
@@ -83,11 +71,11 @@ def test_a_compiled_function_keeps_the_sign(first: float) -> None:
         assert bits(compiled(x, option)) == bits(expected)
 
 
-def test_sizes_that_change_keep_the_sign(device: str) -> None:
+def test_sizes_that_change_keep_the_sign(cpu_or_pretended_gpu: str) -> None:
     """Keys without sizes, and plans filled in for other sizes."""
     for size in (7, 9, 12, 11):
         for option in (0.0, -0.0):
-            x = genesis.tensor([-1.0] * size, device=device)
+            x = genesis.tensor([-1.0] * size, device=cpu_or_pretended_gpu)
             y = F.leaky_relu(x, option) * F.pad(x, (1, 1), value=option)[:-2]
             assert math.copysign(1.0, y.tolist()[0]) == -1.0  # one of the two is -0.0
             assert math.copysign(1.0, F.leaky_relu(x, option).tolist()[0]) == -math.copysign(1.0, option)
