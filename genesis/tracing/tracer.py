@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import types
@@ -22,6 +23,10 @@ _LIBRARY = os.path.dirname(types.__file__)
 _CALLED_BY_GENESIS = tuple(f"-packages/{name}/" for name in ("numpy", "torch", "triton", "cuda", "nccl"))
 """Libraries that Genesis itself calls, maybe in the middle of a captured call: a group's first collective makes its
 communicator there."""
+
+_IMPORT: Final = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
+"""Loads a module for the first time. Where Genesis imports one of its rooms in the middle of a call, finders of others
+run inside (setuptools', pytest's, those of editable installations), and what classes make themselves of."""
 
 _SITE = (f"{_LIBRARY}/site-packages", f"{_LIBRARY}/dist-packages")
 
@@ -94,7 +99,8 @@ class Tracer(Context):
             users = self._users.get(id(code))
             if users is None:
                 users = self._learn(code)
-            if self._inside is None and (users or self._users.get(id(frame.f_back and frame.f_back.f_code))):
+            if self._inside is None and (code is _IMPORT or users
+                                         or self._users.get(id(frame.f_back and frame.f_back.f_code))):
                 self._begins(frame, code, users)
         elif event == "c_call":
             if self._users.get(id(frame.f_code)) and self._inside is None and not is_pure(arg):
@@ -110,7 +116,7 @@ class Tracer(Context):
 
     def _begins(self, frame: types.FrameType, code: types.CodeType, users: bool) -> None:
         """The user's code begins, or calls other code."""
-        if code in untraced:
+        if code in untraced or (code is _IMPORT and not self._users.get(id(frame.f_back and frame.f_back.f_code))):
             self._inside = frame
         elif not users:
             self._called(code, frame, frame.f_back)  # type: ignore[arg-type]
