@@ -197,13 +197,9 @@ class Hooks:
                 return original(bound, stream)
             clock = self._clock(gpu, stream, steps.device.index)
             hold_back(gpu, stream, len(steps.steps), steps.device)
-            *events, resumed = [gpu.create_event(True) for _ in range(len(steps.steps) + 2)]
-            told = original(bound, stream, [partial(gpu.record_event, event, stream) for event in events],
-                            partial(gpu.record_event, resumed, stream))
-            begins = list(events[:-1])
-            if steps.first_overwriting < len(begins):
-                begins[steps.first_overwriting] = resumed
-            self.recorder.pending.append(partial(self._launches, steps, gpu, clock, begins, events[1:]))
+            events = [gpu.create_event(True) for _ in range(len(steps.steps) + 1)]
+            told = original(bound, stream, [partial(gpu.record_event, event, stream) for event in events])
+            self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events))
             return told
         return launched_last
 
@@ -215,15 +211,14 @@ class Hooks:
         gpu.synchronize_event(event)
         return now(), event
 
-    def _launches(self, steps: Any, gpu: Any, clock: tuple[int, Any], begins: Sequence[Any],
-                  ends: Sequence[Any]) -> None:
+    def _launches(self, steps: Any, gpu: Any, clock: tuple[int, Any], events: Sequence[Any]) -> None:
         """Tell of the steps between these events, once they happened."""
         gpu.use(steps.device.index)
-        gpu.synchronize_event(ends[-1])
+        gpu.synchronize_event(events[-1])
         zero, origin = clock
-        times = [[int(gpu.elapsed_ms(origin, event) * 1e6) for event in events] for events in (begins, ends)]
+        times = [int(gpu.elapsed_ms(origin, event) * 1e6) for event in events]
         where = {id(step): at for at, step in enumerate(steps.plan.steps)}
-        for step, begin, end in zip(steps.steps, *times, strict=True):
+        for step, begin, end in zip(steps.steps, times, times[1:], strict=False):
             name, line = name_and_line(step)
             self.recorder.kernels.append(Kernel(name, line, zero + begin, max(end - begin, 0), bytes_of_step(step),
                                                 self.flops(steps.plan, where[id(step)]), str(steps.device)))

@@ -198,36 +198,28 @@ class BoundPlan:
         """
         self._launch_some(range(len(self._works)), stream, blocking)
 
-    def launched_last(self, stream: StreamHandle, marks: Sequence[Callable[[], object]] = (),
-                      resumed: Callable[[], object] | None = None) -> list[Callable[[], object]]:
+    def launched_last(self, stream: StreamHandle,
+                      marks: Sequence[Callable[[], object]] = ()) -> list[Callable[[], object]]:
         """Start the steps before the first that overwrites an input. Returns the starts of the others, which are calls
         of the driver: who makes them may ask `explained` for the step that failed.
 
         Args:
             marks: what to call before each step, and after the last, where a profile wants to know when they start.
-            resumed: what to call before the first of the others; its own mark is called when the steps before are
-                started, so that the time between, in which the GPU may wait for the host, is no step's.
 
         Raises:
             RuntimeError: as `launch_each`.
         """
         first = self.steps.first_overwriting
         self._launch_some(range(first), stream, False, marks)
-        if marks:
-            marks[first]()
         started: list[int] = []
         self._started = started
         found: list[Callable[[], object]] = []
         for number in range(first, len(self._works)):
             work = self._work(number)
-            if number > first:
-                found += marks[number:number + 1]
-            elif resumed is not None:
-                found.append(resumed)
+            found += marks[number:number + 1]
             found.append(partial(started.append, number))
             found.append(partial(self._start(work), stream))
-        if found:
-            found += marks[len(self._works):]
+        found += marks[len(self._works):]
         return found
 
     def explained(self, error: DriverError) -> Exception:
