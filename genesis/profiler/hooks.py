@@ -196,10 +196,15 @@ class Hooks:
             if not steps.steps:
                 return original(bound, stream)
             clock = self._clock(gpu, stream, steps.device.index)
-            hold_back(gpu, stream, len(steps.steps), steps.device)
-            events = [gpu.create_event(True) for _ in range(len(steps.steps) + 1)]
-            told = original(bound, stream, [partial(gpu.record_event, event, stream) for event in events])
-            self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events))
+            *events, pause = (gpu.create_event(True) for _ in range(len(steps.steps) + 2))
+
+            def paused() -> None:
+                gpu.record_event(pause, stream)
+                hold_back(gpu, stream, len(steps.steps) - steps.first_overwriting, steps.device)
+            if steps.first_overwriting:
+                hold_back(gpu, stream, steps.first_overwriting, steps.device)
+            told = original(bound, stream, [partial(gpu.record_event, event, stream) for event in events], paused)
+            self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events, pause))
             return told
         return launched_last
 
@@ -211,14 +216,18 @@ class Hooks:
         gpu.synchronize_event(event)
         return now(), event
 
-    def _launches(self, steps: Any, gpu: Any, clock: tuple[int, Any], events: Sequence[Any]) -> None:
-        """Tell of the steps between these events, once they happened."""
+    def _launches(self, steps: Any, gpu: Any, clock: tuple[int, Any], events: Sequence[Any], pause: Any) -> None:
+        """Tell of the steps between these events, once they happened. At the pause the last step is started that
+        overwrites nothing: what the host does until it starts the next one is no part of it."""
         gpu.use(steps.device.index)
         gpu.synchronize_event(events[-1])
         zero, origin = clock
         times = [int(gpu.elapsed_ms(origin, event) * 1e6) for event in events]
+        ends = times[1:]
+        if steps.first_overwriting:
+            ends[steps.first_overwriting - 1] = int(gpu.elapsed_ms(origin, pause) * 1e6)
         where = {id(step): at for at, step in enumerate(steps.plan.steps)}
-        for step, begin, end in zip(steps.steps, times, times[1:], strict=False):
+        for step, begin, end in zip(steps.steps, times, ends, strict=False):
             name, line = name_and_line(step)
             self.recorder.kernels.append(Kernel(name, line, zero + begin, max(end - begin, 0), bytes_of_step(step),
                                                 self.flops(steps.plan, where[id(step)]), str(steps.device)))
@@ -238,8 +247,10 @@ LAUNCHES_MEANWHILE: Final = 5
 
 
 def hold_back(gpu: Any, stream: Any, steps: int, device: Any) -> None:
-    """Give the GPU something to do while the host starts the steps: an event after a short kernel would tell how long
-    the host takes to start the next. Where memory is short nothing is done."""
+    """Give the GPU something to do while the host starts so many steps: an event after a short kernel would tell how
+    long the host takes to start the next. Where memory is short nothing is done."""
+    if not steps:
+        return
     from genesis.runtime.cuda.memory_pool import pool_of
     from genesis.runtime.cuda.storage import CUDAStorage
     free, total = gpu.mem_get_info()

@@ -210,11 +210,16 @@ def line_of_frame(frame: Any) -> str:
         code = frame.f_code
         if not is_internal(code.co_filename):
             source = Source(code, max(frame.f_lasti, 0))
-            if not _is_library(code.co_filename):
+            if not _is_library(code.co_filename) and not _is_generated(frame):
                 return str(source)
             library = library or source
         frame = frame.f_back
     return UNKNOWN if library is None else str(library)
+
+
+def _is_generated(frame: Any) -> bool:
+    """Whether the code is no line of a file: a dataclass's `__init__`, say. What `python -c` runs is the user's."""
+    return frame.f_code.co_filename.startswith("<") and frame.f_globals.get("__name__") != "__main__"
 
 
 def _is_library(filename: str) -> bool:

@@ -199,18 +199,22 @@ class BoundPlan:
         self._launch_some(range(len(self._works)), stream, blocking)
 
     def launched_last(self, stream: StreamHandle,
-                      marks: Sequence[Callable[[], object]] = ()) -> list[Callable[[], object]]:
+                      marks: Sequence[Callable[[], object]] = (),
+                      pause: Callable[[], object] | None = None) -> list[Callable[[], object]]:
         """Start the steps before the first that overwrites an input. Returns the starts of the others, which are calls
         of the driver: who makes them may ask `explained` for the step that failed.
 
         Args:
             marks: what to call before each step, and after the last, where a profile wants to know when they start.
+            pause: what to call when those are started that are started here.
 
         Raises:
             RuntimeError: as `launch_each`.
         """
         first = self.steps.first_overwriting
         self._launch_some(range(first), stream, False, marks)
+        if pause is not None:
+            pause()
         started: list[int] = []
         self._started = started
         found: list[Callable[[], object]] = []
