@@ -7,14 +7,13 @@ Source: Williams, Waterman, Patterson, Roofline: an insightful visual performanc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from typing import Any, Final
 
 from genesis.ir.flops import flops_of_nodes, is_product
-from genesis.runtime.plan import Collective, Copy, Launch, MatrixMap, Place, Table
+from genesis.runtime.plan import Collective, Copy, Launch
 
 VECTOR_FLOPS: Final = 256
 """Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
@@ -75,22 +74,12 @@ def _least(work: Any) -> float:
 # Bytes
 
 def bytes_of_step(step: Launch | Copy | Collective) -> int:
-    """Bytes that a step of a GPU's plan reads and writes, if it reads and writes all of each value once."""
+    """Bytes that a step of a GPU's plan reads and writes, each value once."""
     if isinstance(step, Copy):
         return 2 * step.destination.type.nbytes
     if isinstance(step, Collective):
         return sum(place.type.nbytes for place in (*step.operands, *step.results))
-    return sum(place.type.nbytes for place in set(_places(step.args)))
-
-
-def _places(args: Iterable[Any]) -> Iterable[Place]:
-    for arg in args:
-        if isinstance(arg, Place):
-            yield arg
-        elif isinstance(arg, MatrixMap):
-            yield arg.place
-        elif isinstance(arg, Table):
-            yield from (entry for entry in arg.entries if isinstance(entry, Place))
+    return step.moves
 
 
 # Operations

@@ -79,7 +79,8 @@ class Launch:
     None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward". Of the places
     `shared` it writes a part, as other launches write the others: these need not wait for each other. `choices` say
     which of its template's tiles or forms the kernel was made with where there were several, and who said so. `flops`
-    are the floating-point operations of what it computes; `multiplies` says that they are a product's of matrices.
+    are the floating-point operations of what it computes; `multiplies` says that they are a product's of matrices;
+    `moves` are the bytes that it reads and writes.
     """
 
     kernel: KernelImage
@@ -92,6 +93,7 @@ class Launch:
     choices: tuple[str, ...] = ()
     flops: int = 0
     multiplies: bool = False
+    moves: int = 0
 
 
 @dataclass(frozen=True)

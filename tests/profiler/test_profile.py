@@ -458,3 +458,21 @@ def test_what_the_host_does_between_two_parts_of_a_plan_is_no_kernels(host_drive
         genesis.eval(total)
     found = [event.duration for event in p.events() if getattr(event, "device", "") == "cuda:0"]
     assert len(found) > 1 and max(found) < 900_000_000, "the second that it slept"
+
+
+def test_bytes_of_rows_on_a_pretended_gpu(host_driver: Any) -> None:
+    """A look-up reads rows of its table, a token's keys are a row of their cache; each knows how many it moves."""
+    table, cache = genesis.zeros(1000, 32, device="cuda"), genesis.zeros(2, 512, 32, device="cuda")
+    index, keys = genesis.tensor([3, 5, 900], device="cuda"), genesis.ones(2, 1, 32, device="cuda")
+    place = genesis.tensor([7], device="cuda")
+    genesis.eval(table, cache, index, keys, place)
+    rows = 4 * 32
+
+    def moved(*results: Any) -> int:
+        with profile() as p:
+            genesis.eval(*[result() for result in results])
+        return sum(row.bytes for row in p.key_averages() if row.device)
+    assert moved(lambda: table[index]) == 3 * (8 + rows + rows)
+    assert moved(lambda: cache.index_copy_(1, place, keys)) == 2 * (rows + rows) + 8
+    assert moved(lambda: (table * 2)) == 2 * 1000 * rows
+    assert cache[:, 7].sum().item() == 64

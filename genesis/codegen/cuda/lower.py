@@ -40,6 +40,7 @@ from genesis.passes.graph.patterns import flash_refusal
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
 from genesis.passes.memory.schedule import runs_beside
+from genesis.passes.moved_bytes import moved_bytes
 from genesis.runtime import plan
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Step, Table
 
@@ -185,7 +186,8 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
                                 (*(memory.places[x] for x in group.outputs), *exchanged), origin_of(group),
                                 tuple(dict.fromkeys(memory.places[x.part] for x in group.slices)), source.choices,
                                 flops_of_nodes(group.nodes, as_it_is),  # type: ignore[arg-type]  # filled in later
-                                any(map(is_product, group.nodes))))
+                                any(map(is_product, group.nodes)),
+                                moved_bytes(group)))  # type: ignore[arg-type]
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 
