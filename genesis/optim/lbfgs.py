@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
@@ -17,6 +17,11 @@ from genesis.optim.line_search import computed, strong_wolfe
 from genesis.optim.optimizer import Optimizer
 
 Closure = Callable[[], Any]
+
+PIECE: Final = 10
+"""Pairs of the history that one program goes through, forth or back: a history of any length is made of programs of so
+many, and of one that goes through the rest. As one it would be compiled anew at each length up to `history_size`, of
+100 pairs 900 nodes."""
 
 
 class LBFGS(Optimizer):
@@ -162,9 +167,13 @@ class LBFGS(Optimizer):
         for i in reversed(range(len(changes))):
             factors[i] = moves[i].dot(q) * inverses[i]
             q = q - changes[i] * factors[i]
+            if i and i % PIECE == 0:
+                engine.materialize(q, factors[i:i + PIECE])
         r = q * memory["H_diag"]
         for i in range(len(changes)):
             r = r + moves[i] * (factors[i] - changes[i].dot(r) * inverses[i])
+            if i % PIECE == PIECE - 1:
+                engine.materialize(r)
         return r
 
     def _gradient(self) -> Tensor:
