@@ -96,6 +96,8 @@ class _Orders:
         """The order of a node that is made in it; None for one that is made as it is written."""
         if node.op is permute:
             x, axes = node.inputs[0], node["axes"]
+            while x.op is permute and x not in self.orders:  # turned back it lies as what was turned does
+                x, axes = x.inputs[0], tuple(x["axes"][axis] for axis in axes)
             if x in self.repeated:
                 return None
             inverse = _inverse(axes)

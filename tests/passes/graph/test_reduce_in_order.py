@@ -42,6 +42,15 @@ def test_what_others_read_too_and_large_results_stay_as_they_are() -> None:
     assert reduce_in_order(large).roots == large.roots
 
 
+def test_what_is_turned_back_lies_as_it_did() -> None:
+    """A linear layer of one row: its transposed weight, turned back, times the row."""
+    w, row = an_input(0, (48, 64)), an_input(1, (64,))
+    back = movement.permute(movement.permute(w, axes=(1, 0)), axes=(1, 0))
+    terms = p.mul(back, movement.expand(movement.reshape(row, shape=(1, 64)), shape=(48, 64)))
+    graph = Graph((w, row), (reduction.sum(terms, axes=(1,)),))
+    assert reduce_in_order(graph).roots == graph.roots
+
+
 def test_one_of_several_results_is_reduced_as_it_is() -> None:
     x = an_input(0, (6, 40))
     values = control.item(sorting.sort(x, axis=1, descending=False), index=0)
