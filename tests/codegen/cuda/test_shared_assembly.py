@@ -1,0 +1,111 @@
+"""The instructions of sums in shared memory, run as a GPU's threads run them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from genesis.codegen.cuda.templates.long_lines import least_first_helper, words_of
+from genesis.codegen.cuda.templates.shared_words import MANY_TURNS, added_helper
+from tests.codegen.cuda.run_assembly import run_assembly
+
+DTYPES = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}
+SUMS_AT = 64
+"""Where sums begin in shared memory: a place that is not 0."""
+
+
+def drawn_labels(way: str, rows: int, count: int, threads: int, random: np.random.Generator) -> np.ndarray:
+    """Labels of each thread's elements; -1 is none."""
+    labels = random.integers(0, rows, (count, threads))
+    if way == "one":
+        labels[:] = rows - 1
+    elif way == "half of them one":
+        labels[random.random(labels.shape) < 0.5] = 1
+    elif way == "few, and none":
+        labels %= 3
+    if way.endswith("none"):
+        labels[random.random(labels.shape) < 0.4] = -1
+    return labels
+
+
+def bits_of(values: np.ndarray) -> list[int]:
+    """The bits of numbers."""
+    return [int(x) for x in values.view(np.uint64 if values.itemsize == 8 else np.uint32)]
+
+
+class Sums:
+    """Sums in shared memory with words behind them, and what is to be added to them."""
+
+    def __init__(self, kind: str, rows: int, count: int, threads: int, way: str):
+        random, dtype = np.random.default_rng(rows), DTYPES[kind]
+        self.labels = drawn_labels(way, rows, count, threads, random)
+        self.sums = (random.standard_normal(rows) * 9).astype(dtype)
+        self.values = (random.standard_normal((count, threads)) * 9).astype(dtype)
+        self.behind = SUMS_AT + -(-self.sums.nbytes // 16) * 16
+        self.want, self.kind = self.sums.astype(np.float64), kind
+        here = self.labels >= 0
+        np.add.at(self.want, self.labels[here], self.values[here])
+
+    def shared(self, behind: bytes) -> bytearray:
+        """Shared memory as a kernel has it then."""
+        return bytearray(b"\xee" * SUMS_AT + self.sums.tobytes().ljust(self.behind - SUMS_AT, b"\xee") + behind)
+
+    def operands(self, *between: int) -> list[list[int]]:
+        """Labels, what is given to each thread, and values."""
+        threads = self.labels.shape[1]
+        return [*(bits_of(row.astype(np.int32)) for row in self.labels), *([x] * threads for x in between),
+                *map(bits_of, self.values)]
+
+    def check(self, shared: bytearray) -> None:
+        """That each sum is there, and nothing before it was touched."""
+        found = np.frombuffer(bytes(shared[SUMS_AT:SUMS_AT + self.sums.nbytes]), self.sums.dtype)
+        np.testing.assert_allclose(found, self.want, rtol=0, atol={"f32": 1e-3, "f64": 1e-11}.get(self.kind, 0))
+        assert set(shared[:SUMS_AT]) == {0xEE}
+
+
+WAYS = ("alike", "one", "half of them one", "few, and none", "none")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("kind", "count", "threads", "rows"), [
+    ("f32", 4, 64, 300), ("f32", 4, 64, 1000), ("f64", 3, 64, 700), ("s32", 2, 64, 200), ("f32", 1, 128, 500)])
+def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count: int, threads: int, rows: int,
+                                                                way: str) -> None:
+    taken = threads << (count - 1).bit_length()
+    slots = min(1 << (rows - 1).bit_length(), 2 * taken)
+    sums, number = Sums(kind, rows, count, threads, way), 2**32 - 2 * taken
+    shared = sums.shared(b"\xff" * (4 * words_of(kind, slots, taken)))
+    operands = sums.operands(sums.behind, sums.behind, number)
+    operands[count] = [SUMS_AT] * threads
+    operands.insert(count + 3, list(range(threads)))
+    helper, other = least_first_helper(kind, count, slots, threads), bytearray(shared)
+    following, again = (run_assembly(helper, operands, threads, memory, seed)
+                        for seed, memory in enumerate((shared, other)))
+    sums.check(shared)
+    assert shared[:sums.behind] == other[:sums.behind] and following == again and len(set(following)) == 1
+    met = np.frombuffer(bytes(shared[sums.behind:sums.behind + 8 * slots]), np.uint32)
+    assert (met > (following[0] + taken - 1) % 2**32).all()  # whoever comes next is below all that is left there
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("kind", "count", "rows"), [
+    ("f32", 4, 74), ("f64", 3, 9), ("s32", 1, 70), ("s64", 2, 30), ("f32", 2, 500)])
+def test_positions_of_a_warp_are_added_whatever_they_meet_in(kind: str, count: int, rows: int, way: str) -> None:
+    slots, width = min(256, 1 << (rows - 1).bit_length()), {1: 1, 2: 2}.get(count, 4)
+    sums = Sums(kind, rows, count, 32, way)
+    shared = sums.shared(bytes(4 * width * slots))
+    operands = sums.operands(SUMS_AT, sums.behind)
+    run_assembly(added_helper(kind, count, slots), operands, 32, shared)
+    sums.check(shared)
+    assert not any(shared[sums.behind:])
+
+
+def test_few_that_meet_are_added_in_the_order_of_their_lanes() -> None:
+    sums = Sums("f32", 70, 1, 32, "alike")
+    sums.labels[:] = np.arange(32) // MANY_TURNS
+    shared = sums.shared(bytes(4 * 128))
+    run_assembly(added_helper("f32", 1, 128), sums.operands(SUMS_AT, sums.behind), 32, shared)
+    want = sums.sums.copy()
+    for label, value in zip(sums.labels[0], sums.values[0], strict=True):
+        want[label] += value
+    assert bytes(shared[SUMS_AT:SUMS_AT + want.nbytes]) == want.tobytes()
