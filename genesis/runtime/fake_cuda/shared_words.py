@@ -7,6 +7,7 @@ filled anew with what nobody wrote. Elements come in the order of the threads th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,9 @@ _DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": 
 
 
 MANY_TURNS: Final = 12
-"""`codegen.cuda.templates.shared_words.MANY_TURNS`: an interpreter knows no emitter."""
+SOON: Final = 3
+MANY_IN_ONE: Final = 8
+"""As `codegen/cuda/templates/shared_words.py` and `long_lines.py` have them: an interpreter knows no emitter."""
 
 
 def equal_ones_summed(labels: np.ndarray, values: np.ndarray) -> list[tuple[int, int, np.generic]]:
@@ -139,6 +142,8 @@ class SharedWords:
         label = np.stack([np.broadcast_to(x, thread.shape).reshape(-1) for x in operands[:count]])
         value = np.stack([np.broadcast_to(x, thread.shape).reshape(-1) for x in operands[count + 4:]])
         begin, word, following = (int(np.unique(x).item()) for x in (marks, words, number))
+        at_once = bool(following & 1)
+        following -= following & 1
         if thread.size != threads or np.unique(thread).size != threads:
             raise RuntimeError(f"{thread.size} elements are not those of {threads} threads")
         position = thread.reshape(-1) + threads * np.arange(count)[:, None]
@@ -148,10 +153,11 @@ class SharedWords:
             raise RuntimeError("a slot has a number that is not above those to come")
         turns = 0
         while waits.any():
-            if turns == MANY_TURNS:
-                self._many_at_once(kind, label, value, waits, word, begin)
+            at_once |= turns == MANY_TURNS or (turns == SOON and waits.any(0).sum() > threads - threads // 8)
+            if at_once:
+                stays = self._many_at_once(kind, label, value, waits, word, begin)
                 met[:] = 0xFFFFFFFF
-                return np.full(thread.shape, following - taken, np.int32)
+                return np.full(thread.shape, following + stays, np.int32)
             turns += 1
             mine = np.asarray((following + position) & 0xFFFFFFFF, np.uint32)
             np.minimum.at(met, half + slot[waits], mine[waits])
@@ -164,9 +170,10 @@ class SharedWords:
         return np.full(thread.shape, following, np.int32)
 
     def _many_at_once(self, kind: str, label: np.ndarray, value: np.ndarray, waits: np.ndarray, word: int,
-                      begin: int) -> None:
-        """All that waits: equal labels of a warp's lanes first, then one warp after another."""
-        size = np.dtype(_DTYPES[kind]).itemsize
+                      begin: int) -> bool:
+        """All that waits: equal labels of a warp's lanes first, then one warp after another. Returns whether a sum had
+        `MANY_IN_ONE` from them."""
+        size, times = np.dtype(_DTYPES[kind]).itemsize, Counter[int]()
         for k in range(len(label)):
             for warp in range(0, label.shape[1], 32):
                 lanes = np.arange(warp, min(warp + 32, label.shape[1]))[waits[k, warp:warp + 32]]
@@ -175,6 +182,8 @@ class SharedWords:
                     if (at * size >= begin).any():
                         raise IndexError("sums lie where the slots do")
                     self._words(kind)[at] += total
+                    times[one] += 1
+        return max(times.values(), default=0) >= MANY_IN_ONE
 
     def _listed(self, most: int, warps: int, lists: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Elements are dealt to the warps one by one: on a GPU each has others, which no kernel may mind."""

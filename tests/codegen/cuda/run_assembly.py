@@ -64,9 +64,9 @@ def run_assembly(helper: str, operands: Sequence[Sequence[int]], threads: int, s
         _same(where, code)
         if where[0][0] == "end":
             return found
-        given_all = int(any(x[2] for x in where))
+        together = sum(bool(x[2]) for x in where)
         for at in random.permutation(threads):
-            where[at] = runs[at].send(given_all)
+            where[at] = runs[at].send(together)
 
 
 _OF_WARP: Final[dict[str, Callable[[list[int]], list[int]]]] = {

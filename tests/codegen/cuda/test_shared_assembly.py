@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from genesis.codegen.cuda.templates.long_lines import least_first_helper, words_of
+from genesis.codegen.cuda.templates.long_lines import MANY_IN_ONE, least_first_helper, words_of
 from genesis.codegen.cuda.templates.shared_words import MANY_TURNS, added_helper
 from tests.codegen.cuda.run_assembly import run_assembly
 
@@ -66,14 +66,16 @@ class Sums:
 WAYS = ("alike", "one", "half of them one", "few, and none", "none")
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("kind", "count", "threads", "rows"), [
     ("f32", 4, 64, 300), ("f32", 4, 64, 1000), ("f64", 3, 64, 700), ("s32", 2, 64, 200), ("f32", 1, 128, 500)])
 def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count: int, threads: int, rows: int,
-                                                                way: str) -> None:
+                                                                way: str, at_once: bool) -> None:
+    """The number's lowest bit says whether all are added at once, and comes back where that is worth it."""
     taken = threads << (count - 1).bit_length()
     slots = min(1 << (rows - 1).bit_length(), 2 * taken)
-    sums, number = Sums(kind, rows, count, threads, way), 2**32 - 2 * taken
+    sums, number = Sums(kind, rows, count, threads, way), 2**32 - 2 * taken + at_once
     shared = sums.shared(b"\xff" * (4 * words_of(kind, slots, taken)))
     operands = sums.operands(sums.behind, sums.behind, number)
     operands[count] = [SUMS_AT] * threads
@@ -83,6 +85,7 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
                         for seed, memory in enumerate((shared, other)))
     sums.check(shared)
     assert shared[:sums.behind] == other[:sums.behind] and following == again and len(set(following)) == 1
+    assert (following[0] & 1) == (count * threads // 32 >= MANY_IN_ONE and way not in ("alike", "none"))
     met = np.frombuffer(bytes(shared[sums.behind:sums.behind + 8 * slots]), np.uint32)
     assert (met > (following[0] + taken - 1) % 2**32).all()  # whoever comes next is below all that is left there
 

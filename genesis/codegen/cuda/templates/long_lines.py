@@ -70,6 +70,16 @@ SLOTS_EACH: Final = 2
 """Slots for each position that is taken at once: with one the positions of two sums met more often, and took turns for
 nothing (H200: 3.1 µs a turn of 2048, three of which share a line)."""
 
+SOON: Final = 3
+"""Turns after which all is added at once if seven eighths of a program's threads still wait; of three times as many
+positions as sums that are hit alike, fewer do. A turn in which 2048 positions meet in one slot takes 2.9 µs (H200)."""
+
+MANY_IN_ONE: Final = 8
+"""Numbers from different warps or elements that one sum has from which on the next positions are added at once, too."""
+
+AHEAD: Final = {"f32": 4, "s32": 4, "f64": 2}
+"""PTX type → numbers of a stretch that its thread asks for at once."""
+
 WIDE: Final = 4
 """Sums that a thread reads or writes at a time, where they begin and end: 16 bytes of float32."""
 
@@ -182,7 +192,9 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
     over nothing that another still reads: a turn has one barrier, which also tells whether anybody is left. Equal
     labels have one slot: they are added in the order of their positions.
 
-    What is left after `MANY_TURNS` turns is added at once (`_many_at_once`).
+    What is left after `MANY_TURNS` turns is added at once (`_many_at_once`), and after `SOON` of them where nearly all
+    threads still wait: elements that leave their numbers in one slot are one after another. The number's lowest bit
+    says that it was so in the last call, and had to be: then it is done without any turn.
     """
     each = range(count)
     labels, values = [f"${1 + k}" for k in each], [f"${5 + count + k}" for k in each]
@@ -192,11 +204,14 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
         f".reg .pred %waits<{count}>, %first<{count}>, %any;",
         f".reg .b32 %slot<{count}>, %place<{count}>, %mine<{count}>, %least<{count}>, %other, %next;",
         f".reg .{kind} %sum<{count}>;",
-        f".reg .pred %heavy, %lead<{count}>;",
-        ".reg .b32 %turns, %own, %at, %bits<2>, %end;",
+        f".reg .pred %heavy, %stays, %there<{AHEAD[kind]}>, %lead<{count}>;",
+        ".reg .b32 %turns, %waiting, %own, %at, %bits<2>, %end;",
+        f".reg .{kind} %part<{AHEAD[kind]}>;",
         *equal_ones_registers(kind),
         "mov.b32 %turns, 0;",
-        f"mov.b32 %next, {number};",
+        f"and.b32 %next, {number}, 1;",
+        "setp.ne.b32 %heavy, %next, 0;",
+        f"and.b32 %next, {number}, -2;",
         f"mov.b32 %other, {4 * slots};",
         *(line for k in each for line in (
             f"setp.ge.s32 %waits{k}, {labels[k]}, 0;",
@@ -205,15 +220,20 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
             f"and.b32 %slot{k}, %slot{k}, {slots - 1};",
             f"mad.lo.s32 %slot{k}, %slot{k}, 4, {marks};",
             f"mad.lo.s32 %place{k}, {labels[k]}, {8 if kind.endswith('64') else 4}, {words};",
-            f"add.s32 %mine{k}, {number}, {thread};",
-            *([f"add.s32 %mine{k}, %mine{k}, {k * threads};"] if k else [])))]
+            f"add.s32 %mine{k}, %next, {thread};",
+            *([f"add.s32 %mine{k}, %mine{k}, {k * threads};"] if k else []))),
+        "@%heavy bra MANY;"]
     turn = [
         *(f"@%waits{k} red.shared.min.u32 [%slot{k}], %mine{k};" for k in each),
         "mov.pred %any, %waits0;",
         *(f"or.pred %any, %any, %waits{k};" for k in each[1:]),
-        "bar.red.or.pred %any, 0, %any;",
-        "@!%any bra DONE;",
+        "bar.red.popc.u32 %waiting, 0, %any;",
+        "setp.eq.u32 %any, %waiting, 0;",
+        "@%any bra DONE;",
         f"setp.ge.u32 %heavy, %turns, {MANY_TURNS};",
+        "@%heavy bra MANY;",
+        f"setp.eq.u32 %heavy, %turns, {SOON};",
+        f"setp.gt.and.u32 %heavy, %waiting, {threads - threads // 8}, %heavy;",
         "@%heavy bra MANY;",
         "add.s32 %turns, %turns, 1;",
         *(f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];" for k in each),
@@ -267,13 +287,16 @@ def _many_at_once(kind: str, count: int, slots: int, threads: int, labels: Seque
     their bit there, of up to 64, and so know how many come before them. Each number goes to its place in the bucket's
     stretch of a list, and the first one's thread adds the stretch up, in the order of the bits. Labels without a bucket
     come again. Buckets, bits and the list lie where the slots do, which are above all numbers again at the end.
+    The next call's number says whether a sum had `MANY_IN_ONE`.
     """
     each, warps, taken = range(count), threads // 32, threads << (count - 1).bit_length()
+    ahead = range(AHEAD[kind])
     size, buckets = 8 if kind == "f64" else 4, buckets_of(kind, slots, taken)
     fold, bits, listed = (buckets - 1).bit_length(), 4 * buckets, 12 * buckets
     end = 4 * (words_of(kind, slots, taken) - 4)  # where the list's next free place is
     lines = [
         "mov.u32 %own, %tid.x;",
+        "setp.ne.u32 %stays, %own, %own;",
         *(line for k in each for line in (
             f"mov.{kind} %sum{k}, {values[k]};",
             *equal_ones_summed(kind, labels[k], f"%sum{k}", f"%waits{k}", f"%lead{k}", k),
@@ -334,6 +357,8 @@ def _many_at_once(kind: str, count: int, slots: int, threads: int, labels: Seque
             "add.s32 %peers, %peers, %low;",
             f"selp.b32 %mine{k}, %from, %peers, %some;",  # and how many of them come before
             f"setp.eq.and.s32 %lead{k}, %mine{k}, 0, %first{k};",
+            f"setp.ge.and.u32 %some, %least{k}, {MANY_IN_ONE}, %lead{k};",
+            "or.pred %stays, %stays, %some;",
             f"@%lead{k} atom.shared.add.u32 %at, [%end], %least{k};",
             f"@%lead{k} st.shared.b32 [%slot{k}], %at;")),
         "bar.sync 0;",
@@ -347,11 +372,12 @@ def _many_at_once(kind: str, count: int, slots: int, threads: int, labels: Seque
             f"@!%lead{k} bra ADDED{k};",
             f"ld.shared.{kind} %sum{k}, [%place{k}];",
             f"STRETCH{k}:",
-            f"ld.shared.{kind} %further, [%mine{k}+{listed}];",
-            f"{plus_instruction(kind)} %sum{k}, %sum{k}, %further;",
-            f"add.s32 %mine{k}, %mine{k}, {size};",
-            f"sub.s32 %least{k}, %least{k}, 1;",
-            f"setp.ne.s32 %some, %least{k}, 0;",
+            *(f"setp.gt.s32 %there{j}, %least{k}, {j};" for j in ahead),
+            *(f"@%there{j} ld.shared.{kind} %part{j}, [%mine{k}+{listed + j * size}];" for j in ahead),
+            *(f"@%there{j} {plus_instruction(kind)} %sum{k}, %sum{k}, %part{j};" for j in ahead),
+            f"add.s32 %mine{k}, %mine{k}, {len(ahead) * size};",
+            f"sub.s32 %least{k}, %least{k}, {len(ahead)};",
+            f"setp.gt.s32 %some, %least{k}, 0;",
             f"@%some bra STRETCH{k};",
             f"st.shared.{kind} [%place{k}], %sum{k};",
             f"sub.s32 %at, %slot{k}, {marks};",
@@ -381,5 +407,7 @@ def _many_at_once(kind: str, count: int, slots: int, threads: int, labels: Seque
         f"add.s32 %at, %at, {threads};",
         "bra FULL;",
         "FILLED:",
-        "bar.sync 0;"]
+        "bar.red.or.pred %any, 0, %stays;",
+        "selp.b32 %at, 1, 0, %any;",
+        "or.b32 %next, %next, %at;"]
     return lines
