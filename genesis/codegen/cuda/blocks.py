@@ -56,6 +56,10 @@ ONE_WARP: Final = 1024
 """Elements of rows that one warp has, 32 a thread: cross-entropy of rows of 160 float32 with gradients was 1863
 instructions of each of two warps for twice as many rows, and is 1131 of one (sm_90)."""
 
+COMPUTED_ALONE: Final = 10
+"""Weighted ops of an element of two-byte rows from which on programs of one warp are worth starting; a softmax has 7.
+Cross-entropy with gradients of 39,673 rows of 150 float16, 13, took 40 µs in programs of four warps (H200)."""
+
 SHARED_ELEMENTS: Final = 4096
 """Elements of a program of short rows that share weights, in eight warps: those are loaded, and brought to where rows
 are, once for each program. The norm and rotation of as many heads take 65 µs for 73 with a quarter of that."""
@@ -223,11 +227,15 @@ def _warps_have_rows(kernel: Kernel, r_block: int) -> bool:
 
 
 def _one_warp(kernel: Kernel, r_block: int) -> bool:
-    """Whether rows are two vectors of four elements a lane: one warp then has a row alone. Two would have half of each,
-    and wait for each other at each sum. Of smaller elements programs of one warp would be too small to start."""
+    """Whether rows are given to programs of one warp. Of four-byte elements those are rows of two vectors a lane: two
+    warps would have half of each, and wait for each other at each sum. Shorter elements take it where much is computed
+    of them, as of a cross-entropy with gradients: four warps had the whole program's masks and places in registers."""
     loads = kernel.loads("xr")
-    four_bytes = bool(loads) and all(s.out.dtype.itemsize == 4 for s in loads)
-    return four_bytes and r_block == 2 * 32 * VECTOR // 4 and not kernel.loads("r") and not kernel.r_leads
+    widths = {s.out.dtype.itemsize for s in loads}
+    if kernel.loads("r") or kernel.r_leads or len(widths) != 1:
+        return False
+    return r_block == 2 * 32 * VECTOR // 4 if widths == {4} else (
+        widths == {2} and SHORT_ROWS <= r_block <= ONE_WARP // 2 and kernel.weight >= COMPUTED_ALONE)
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:

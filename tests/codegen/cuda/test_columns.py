@@ -22,6 +22,7 @@ from genesis.ir import Graph
 from genesis.ir.ops import composite, control, movement, sorting
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import DType, bfloat16, dtype_named, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.split_reductions import split_reductions
@@ -254,3 +255,13 @@ def test_columns_that_do_not_fit_are_read_again(rows: int) -> None:
 def test_rows_that_lie_across_memory(rows: int, columns: int, dtype: DType) -> None:
     x, w = an_input(0, (rows, columns), dtype), an_input(1, (rows,), dtype)
     check([x, w], composite.layer_norm(movement.permute(x, axes=(1, 0)), w, w, ndim=1, eps=1e-5))
+
+
+@pytest.mark.parametrize(("rows", "block"), [(32, 32), (33, 64), (64, 64), (100, 128), (16, 16), (300, 1024)])
+def test_many_short_columns_of_a_batch_idle_little(rows: int, block: int) -> None:
+    """Softmax over 32 with gradients had blocks of 128: 137 µs for 26 by its bytes (H200)."""
+    with Trace(N=rows) as trace:
+        x = an_input(0, (trace.symbol("N"), 1330, 269), dtype_named("float16"))
+        group = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=0),)))).groups[0]
+        found = choose_blocks(build(group), H200)
+    assert found.r == block or (rows == 300 and found.looped)

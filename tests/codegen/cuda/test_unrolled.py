@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from genesis.codegen.cuda import unrolled
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.index_arithmetic import index_expression, known_comparison
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.worker import compiled_by_triton
+from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node, literal
 from genesis.ir.ops import indexing, leaves, movement
 from genesis.ir.ops import pointwise as p
@@ -21,8 +23,11 @@ from genesis.ir.types import DType, bfloat16, float32, int64
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.index_map import ZERO, offset, scale, variable
 from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.groups import Schedule
+from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.evaluate import decomposed
-from tests.codegen.cuda.programs import GPU, an_input, check, inputs
+from tests.codegen.cuda.programs import GPU, an_input, check, inputs, some
+from tests.codegen.cuda.run_interpreted import run_schedule
 from tests.sweeping import each_value
 
 HOW = {"window": (3, 3), "stride": (2, 2), "padding": (1, 1), "include_pad": True, "divisor": 0}
@@ -136,3 +141,22 @@ def test_comparisons_are_known_where_the_ranges_are_apart() -> None:
     assert known_comparison("le", x, offset(ZERO, 9)) is True and known_comparison("gt", x, ZERO) is None
     assert known_comparison("eq", x, x) is True and known_comparison("ne", x, offset(x, 1)) is True
     assert known_comparison("eq", scale(x, 2), x) is None
+
+
+def largest(x: Node) -> Schedule:
+    """The largest of windows of 2 by 2 beside each other, and where they are."""
+    how = {"window": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+    pooled = OPS["max_pool"](x, sizes=tuple(size // 2 for size in x.shape[2:]), **how)
+    results = tuple(OPS["item"](pooled, index=i) for i in (0, 1))
+    return run_passes(Graph((x,), results), backend_named("h200")).schedule
+
+
+def test_windows_beside_each_other_are_read_where_they_lie() -> None:
+    """Large images were copied first: 41 µs with the gradient, 27 in torch.compile (H200)."""
+    group, = largest(an_input(0, (43, 256, 28, 32), bfloat16)).groups
+    assert emit(group).source.count("tl.load(in0") == 4
+    x = an_input(0, (2, 3, 6, 8))
+    data = some(x)
+    want = torch.nn.functional.max_pool2d(data, 2, return_indices=True)
+    for got, wanted in zip(run_schedule(largest(x), [data]), want, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=0)

@@ -108,6 +108,9 @@ SMALLEST: Final = 2048
 """Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
 7,600 times 23 × 8 bfloat16 10.2 µs in as many programs, torch.compile 5.5)."""
 
+SHORTEST: Final = 16
+"""The block of a class of the shortest rows."""
+
 MANY: Final = 1 << 18
 """Elements of blocks of short rows from which on a plan for each length is worth it: of 3 of 16 lanes of a class (H200:
 cummax over 3 of 631,488 float16 14.7 µs, torch 10.6)."""
@@ -320,7 +323,7 @@ class _Blocks:
 def _blocks(rows: Rows, extent: int, types: Sequence[DType]) -> _Blocks:
     """Rows and elements that a program has at a time, whose states are numbers of these dtypes."""
     size, numbers = power_of_two(extent), len(types)
-    if size <= 2 * SHORT_COLUMNS[-1] and hint(rows.rows) * size >= MANY:
+    if size <= SHORTEST and hint(rows.rows) * size >= MANY:
         size = next((short for short in SHORT_COLUMNS if extent <= short), size)
     if rows.inner == 1:
         step = size if size <= PERSISTENT // numbers else STEP // numbers
