@@ -58,6 +58,21 @@ def test_short_runs_and_two_parts_are_one_loop() -> None:
     assert loops(checked(rows, movement.concat(*rows, axis=1))) == 1
 
 
+@pytest.mark.parametrize(("shape", "order"), [((70, 9, 6), (2, 1, 0)), ((6, 70, 9), (0, 2, 1)),
+                                              ((9, 70, 6), (2, 0, 1))])
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+def test_two_parts_of_which_one_lies_in_another_order_are_two_loops(shape: tuple[int, ...], order: tuple[int, ...],
+                                                                    dtype: DType) -> None:
+    """In one loop its neighbours are read a sector each: 59.6 µs for 105 MB, torch.compile 42 (H200)."""
+    x = an_input(0, shape, dtype)
+    turned = movement.permute(x, axes=order)
+    y = an_input(1, turned.shape, dtype)
+    for parts in ((turned, y), (y, turned)):
+        stacked = movement.concat(*[movement.reshape(v, shape=(v.shape[0], 1, *v.shape[1:])) for v in parts], axis=1)
+        source = checked([x, y], stacked)
+        assert loops(source) == 2 and compile_cubin(source)
+
+
 def test_empty_parts_are_none_and_many_parts_are_one_loop() -> None:
     operands = [an_input(i, (0 if i == 1 else 2, 64)) for i in range(4)]
     assert loops(checked(operands, movement.concat(*operands, axis=0))) == 3
