@@ -124,7 +124,7 @@ def test_streamed_multiply_adds(cuda, form):
 
 
 @on_gpu_only
-@pytest.mark.parametrize(("rows", "depth", "columns"), [(1274, 1265, 1619), (2051, 130, 1301), (515, 2111, 515)])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1274, 1265, 1619), (2051, 1303, 1301), (515, 2111, 515)])
 def test_multiply_adds_of_rows_at_odd_places(cuda, rows, depth, columns):
     """Operands of float32 products that are copied to rows of whole vectors: a layer and its gradients."""
     def program(x, w, g):

@@ -54,6 +54,7 @@ class Blocks:
         across: lanes lie across rows, which go through shared memory (`rows_across.py`); blocks have r first, then x.
         packed: elements of a program that has neighbours in memory, whatever rows they lie in (`packed_rows.py`); `x`
             and `r` are then of what it has once for each row and for each place in a row. Else 0.
+        passing: the rows of all programs at a time do not stay in the L2 from one loop over r to the next.
     """
 
     x: int
@@ -66,6 +67,7 @@ class Blocks:
     run: int = 0
     across: bool = False
     packed: int = 0
+    passing: bool = False
 
 
 def room_for(n: int) -> int:

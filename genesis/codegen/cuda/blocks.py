@@ -175,7 +175,8 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             kept_bytes = gpu.registers * 2 * longest // HELD  # in half of a multiprocessor's registers
             if not _read_less_often_in_loops(kernel, kept_bytes):
                 return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps, kept_bytes=kept_bytes)
-        return Blocks(1, _loop_block(kernel), True, 32)  # two programs a multiprocessor: L1 has room for their rows
+        passing = _passes_by(kernel, gpu)
+        return Blocks(1, _loop_block(kernel), True, 32, passing=passing)  # two a multiprocessor: L1 has room for rows
     if (r_block * operands > SINGLES and stored and about(kernel.x_size) >= 2 * enough_programs(gpu)
             and not in_rows_of_vectors(kernel) and _waits_for_no_reduction(kernel)):
         return Blocks(1, SINGLES_LOOP, True, 4)
@@ -204,6 +205,14 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         vector = VECTOR // min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
         warps = max(warps, min(x_block * r_block // (32 * vector), ALONE_WARPS))
     return choose_rows(Blocks(x_block, r_block, False, warps), kernel, gpu)
+
+
+def _passes_by(kernel: Kernel, gpu: GpuModel) -> bool:
+    """Whether rows of two programs to a multiprocessor, with what is stored of them, take half of the L2 and more."""
+    nbytes = sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    nbytes += sum(s.value.dtype.itemsize for s in kernel.statements if isinstance(s, Store) and s.vars == "xr")
+    rows = min(about(kernel.x_size), enough_programs(gpu))
+    return 2 * rows * nbytes * about(kernel.r_size) > gpu.l2_bytes
 
 
 def _waits_for_no_reduction(kernel: Kernel) -> bool:

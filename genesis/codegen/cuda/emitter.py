@@ -61,6 +61,7 @@ class Body(Addresses):
             else 0.
         source: the user's line that was printed last.
         masked: what lanes hold where nothing is loaded.
+        passes: whether elements of rows are read for the last time, and what is stored of them is not read soon.
     """
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
@@ -74,6 +75,7 @@ class Body(Addresses):
         self.vector = 0
         self.source = ""
         self.masked = MaskedLanes()
+        self.passes = False
 
     # The order of things
 
@@ -157,7 +159,8 @@ class Body(Addresses):
         if self.vector and s.out.vars == "xr":
             lines = row_edges.load_lines(s.out.name, s.argument, self.blocks.looped)
             return [*lines, f"{s.out.name} = {s.out.name}{upcast}"] if upcast else lines
-        found = f"tl.load({pointer}{f', mask={masks}, other={self.masked.other(s)}' if masks else ''}){upcast}"
+        last = ', eviction_policy="evict_first"' if self.passes and s.out.vars == "xr" else ""
+        found = f"tl.load({pointer}{f', mask={masks}, other={self.masked.other(s)}' if masks else ''}{last}){upcast}"
         if same_in_vectors.same_in_vectors(self, s):
             return same_in_vectors.load_lines(self, s.out.name, found)
         return [f"{s.out.name} = {found}"]
@@ -173,7 +176,8 @@ class Body(Addresses):
         if self.vector and s.vars == "xr":
             return row_edges.store_lines(s.argument, value, self.blocks.looped)
         masks = self.masks(s.vars, ())
-        return [f"tl.store({self.pointer(s, s.vars, block=True)}, {value}{f', mask={masks}' if masks else ''})"]
+        past = ', cache_modifier=".cs"' if self.passes and s.vars == "xr" else ""
+        return [f"tl.store({self.pointer(s, s.vars, block=True)}, {value}{f', mask={masks}' if masks else ''}{past})"]
 
     def stored_value(self, s: Store) -> str:
         """The value that is stored, which is rounded once, as it is stored."""

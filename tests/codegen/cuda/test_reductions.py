@@ -15,11 +15,11 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.ir import OPS, DType, Graph, Node
-from genesis.ir.ops import composite, leaves, movement
+from genesis.ir.ops import composite, leaves, movement, softmax
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.size_trace import Trace
-from genesis.ir.types import bfloat16, bool_, dtype_named, float16, float32, int64
+from genesis.ir.types import bfloat16, bool_, dtype_named, float16, float32, int64, tensor_type
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import GPU, an_input, check, inputs, kinds, some
@@ -290,3 +290,40 @@ def test_short_rows_of_which_much_is_computed_are_one_warp_s(columns: int, much:
     kernel = build(fuse(Graph((x,), (p.cast(y, dtype=float16),))).groups[0])
     found = choose_blocks(kernel, H200)
     assert ((found.x * found.r, found.num_warps) == (1024, 1)) == much
+
+
+def softmaxed(rows: int, columns: int) -> str:
+    """The kernel of a softmax of rows of bfloat16."""
+    x, = inputs((rows, columns), dtype=bfloat16)
+    group, = fuse(decomposed(Graph((x,), (softmax.softmax(x, axis=1),)))).groups
+    return emit_loop(group).source
+
+
+def test_rows_that_the_cache_cannot_hold_are_stored_from_their_ends() -> None:
+    """What was read last is read again first, and for the last time; results do not take its room."""
+    text = softmaxed(4096, 128256)
+    again = text.partition("for behind in range(0, 128256, RBLOCK):")[2]
+    assert 'eviction_policy="evict_first"' in again and 'cache_modifier=".cs"' in again
+    assert "evict_first" not in text.removesuffix(again)
+    for rows, columns in ((16, 128256), (4096, 50304)):
+        assert "behind" not in softmaxed(rows, columns)
+
+
+@pytest.mark.parametrize("columns", [16392, 20000, 24576])
+def test_rows_from_their_ends(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole blocks and others; what is stored depends on the place in a row."""
+    monkeypatch.setattr(choices, "_passes_by", lambda kernel, gpu: True)
+    x, weight = inputs((3, columns), (columns,))
+    probabilities = softmax.softmax(x, axis=1)
+    weighed = p.mul(probabilities, movement.expand(weight, shape=(3, columns)))
+    schedule = check([x, weight], probabilities, weighed, r.sum(x, axes=(1,), keepdims=True), tolerance=1e-5)
+    assert any("for behind" in emit_loop(group).source for group in schedule.groups)
+
+
+def test_rows_of_a_length_that_changes_from_their_ends() -> None:
+    with Trace(rows=4096, columns=128256) as trace:
+        type = tensor_type((trace.symbol("rows"), trace.symbol("columns")), bfloat16, GPU)
+        x = leaves.input(index=0, type=type)
+        group, = fuse(decomposed(Graph((x,), (softmax.softmax(x, axis=1),)))).groups
+        text = emit_loop(group).source
+    assert "for behind in range(0, r_size, RBLOCK):\n        r_start = (r_size - 1) // RBLOCK * RBLOCK - behind" in text

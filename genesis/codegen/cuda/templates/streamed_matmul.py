@@ -122,7 +122,7 @@ as the GPU, at its limit of power, makes other tiles faster while some multiproc
 TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
 """The forms for float32 operands that tensor cores round."""
 
-FMA_FORMS: Final = tuple(Form(Tile(x.rows, x.columns, x.step, 8, x.blocks), 1, x.shared, x.issued, 0, 0, fma=True)
+FMA_FORMS: Final = tuple(Form(Tile(x.rows, x.columns, x.step, 8, x.blocks), 1, x.shared, x.issued, 0, 0, x.idle, True)
                          for x in STREAMED)
 """The forms for float32 operands whose bits all count: a thread has 8 rows and 16 columns, 21 multiply-adds for each
 time that it reads shared memory, or 8 and 8. How long they take has a model of its own
@@ -147,7 +147,8 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
 
     A program has its parts from the last to the first: the beginning of a tile, of which other programs have the
     rest, comes first and the end of one comes last, so that who adds parts seldom waits. It waits for programs of
-    lower numbers alone, which the GPU starts before it.
+    lower numbers alone, which the GPU starts before it. Multiply-adds are shared only where programs would be idle for
+    longer than handing over takes.
 
     Args:
         sums: what is done for a part of a tile, from `low` to `high` of the inner dimension.
@@ -163,6 +164,8 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
                 *indented([*place, "low, high = 0, depth", *sums, *ends])]
     return [*begin,
             "shared = tiles % PROGRAMS",
+            *([f"if PROGRAMS - shared <= {form.sharing} * PROGRAMS // (steps * K):",
+               "    shared = 0"] if form.fma else []),
             "if (shared > 0) & (2 * shared < PROGRAMS) & (tiles > PROGRAMS):",
             "    shared += PROGRAMS",
             "units = shared * steps",
