@@ -63,7 +63,7 @@ def use_tile(text: str) -> None:
 
     "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded; "tile,…" one of float32
     operands whose bits all count. "split,n" lets each sum be computed in n parts, which a second kernel adds up.
-    "default" is what Genesis chooses.
+    "default" is what Genesis chooses; "as it lies" the same without copies of operands.
     """
     from genesis import engine
     from genesis.codegen.cuda import choices
@@ -72,13 +72,15 @@ def use_tile(text: str) -> None:
     from genesis.codegen.cuda.templates.tile import Tile
     from genesis.ir.types import float32
     from genesis.passes import structural_memo
-    from genesis.passes.graph import split_k
+    from genesis.passes.graph import align_operands, split_k
     os.environ["GENESIS_PLAN_CACHE"] = "0"
     if not OWN:
-        OWN.update(splits=split_k._split_count, **{x: getattr(streamed_matmul, x) for x in FORMS})
+        OWN.update({x: getattr(streamed_matmul, x) for x in FORMS})
+        OWN.update(splits=split_k._split_count, copied=align_operands._in_vectors)
     split_k._split_count = OWN["splits"]  # type: ignore[assignment]
+    align_operands._in_vectors = (lambda x: x) if text == "as it lies" else OWN["copied"]  # type: ignore[assignment]
     for name in FORMS:
-        setattr(streamed_matmul, name, OWN[name] if text == "default" else ())
+        setattr(streamed_matmul, name, OWN[name] if text in ("default", "as it lies") else ())
     choices._deciding.clear()
     if text.startswith("plain"):
         product_choice.ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),
@@ -89,7 +91,7 @@ def use_tile(text: str) -> None:
         product_choice.MORE_TILES = {**product_choice.MORE_TILES, "ieee": (tile,)}  # type: ignore[misc]
         choices._deciding.append(choices._Deciding(Rows([Row(Key("product", ""), tile.name)])))
         split_k._split_count = lambda node, gpu: 1  # type: ignore[assignment]
-    elif text not in ("none", "default"):
+    elif text not in ("none", "default", "as it lies"):
         split_k._split_count = lambda node, gpu: 1  # type: ignore[assignment]
         which, *numbers = text.split(",")
         form = streamed_matmul.Form(Tile(*map(int, numbers)), 2 if which == "turns" else 1, which == "shared",

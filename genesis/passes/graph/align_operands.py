@@ -42,6 +42,9 @@ SLOWER: Final = 0.15
 2026-11: logits of 151,936 classes from hidden[:, :-1] 4.37 for 3.80 ms, gradients of their weight 4.48 for 3.79)."""
 
 
+IN_PAIRS: Final = 1.5
+"""How much longer a product by pointers takes where threads copy two or four elements at once, not eight; reckoned."""
+
 SINGLY: Final = 1.1
 """How much longer a product of multiply-adds takes where threads copy numbers one by one (H200: a linear layer of
 1274 × 1265 × 1619 with both gradients took 495 µs, where its model says 402, and products of whole vectors 1.06 of
@@ -71,11 +74,10 @@ def _streamed_microseconds(product: Node, gpu: Gpu) -> float:
 # Rows at odd places
 
 def _aligned(node: Node, gpu: Gpu) -> Node | None:
-    if kind_of(node) != "unaligned":
-        return None
     odd = [x for x in node.inputs if not in_vectors(x)]
     copies = sum(copy_microseconds(x, gpu) for x in odd)
-    if product_microseconds(node, 1, gpu) < _streamed_microseconds(node, gpu) + copies:
+    time = product_microseconds(node, 1, gpu) * (1.0 if kind_of(node) == "unaligned" else IN_PAIRS)
+    if not odd or time < _streamed_microseconds(node, gpu) + copies:
         return None
     return make(node.op, tuple(_in_vectors(x) if x in odd else x for x in node.inputs), node.attrs, node.source)
 

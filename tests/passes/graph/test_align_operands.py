@@ -36,6 +36,13 @@ def test_large_products_of_odd_rows_are_streamed(dtype: DType, layout: str, dept
     assert last.startswith("streamed_matmul") and len(before) == copies
 
 
+@pytest.mark.parametrize("depth", [4002, 4004])
+def test_rows_of_pairs_are_too(depth: int) -> None:
+    """A thread could copy two or four of their elements at once, where it copies eight."""
+    *before, last = labels(*product(4004, depth, 4008, bfloat16, "nn"))
+    assert last.startswith("streamed_matmul") and len(before) == 1
+
+
 @pytest.mark.parametrize(("sizes", "dtype"), [((2101, 64, 2103), bfloat16), ((500, 3999, 501), bfloat16),
                                               ((4000, 4000, 4000), bfloat16), ((301, 3999, 303), float32),
                                               ((4004, 4000, 4000), float32)])
