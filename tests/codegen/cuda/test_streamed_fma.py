@@ -23,6 +23,7 @@ from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import Device, DType, float32, float64, tensor_type
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.multiply_add_times import STREAMED, StreamedFma, streamed_microseconds
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import inputs, some
@@ -146,3 +147,20 @@ def test_no_batches_are_streamed() -> None:
     operands, node = product(1024, 1024, 1024, float32, "nn", batch=(8,))
     with deciding(Rows([Row(Key("product", ""), x.name) for x in FMA_FORMS])):
         assert emit(fuse(Graph(operands, (node,))).groups[0], H200).name == "batched_matmul"
+
+
+def test_tiles_are_shared_where_that_is_sooner() -> None:
+    """130 tiles for 132 programs are one each: two idle programs are less than parts that are waited for. 144 tiles
+    would be two rounds, and 16 would leave 116 programs idle. The kernel asks the same of the sizes that it gets."""
+    programs = H200.multiprocessors
+    shared, whole = (next(x for x in STREAMED if x.columns == 128 and x.shared == shares) for shares in (True, False))
+
+    def microseconds(form: StreamedFma, *sizes: int) -> float:
+        return streamed_microseconds(form, *sizes, programs)
+    assert microseconds(shared, 1280, 1616, 1264) == microseconds(whole, 1280, 1616, 1264)
+    assert microseconds(shared, 768, 3072, 16384) < 0.6 * microseconds(whole, 768, 3072, 16384)
+    assert microseconds(shared, 512, 512, 4096) < 0.2 * microseconds(whole, 512, 512, 4096)
+    operands, node = product(1280, 1264, 1616, float32, "nt")
+    form = next(x for x in FMA_FORMS if x.tile.j == 128 and x.shared)
+    assert form.sharing == shared.idle
+    assert f"if PROGRAMS - shared <= {shared.idle} * PROGRAMS // (steps * K):" in kernel_of(form, operands, node).source
