@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,13 @@ from genesis.ops.indexing import value_node
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
+
+
+def warn_unshared(name: str) -> None:
+    """Say that memory is not shared: a program whose processes train one model would go on with its first values."""
+    warnings.warn(f"{name}: memory is not shared between processes, and what another process writes to a tensor is not "
+                  "seen here; send values back through a queue, or average gradients with genesis.distributed",
+                  stacklevel=3)
 
 
 def copied(target: Any, source: Any) -> Node:
@@ -171,7 +179,9 @@ class ConversionMethods(TensorBase):
         return False
 
     def share_memory_(self: Any) -> Any:
-        """The tensor itself: a process that is forked sees the values of that moment, any other gets a copy."""
+        """The tensor itself, with a warning: a process that is forked sees the values of that moment, any other gets a
+        copy, and what either writes the others do not see."""
+        warn_unshared("share_memory_")
         return self
 
     def is_shared(self: Any) -> Any:

@@ -27,7 +27,8 @@ def compile(function: Any = None, *, fullgraph: bool = False, dynamic: bool | No
         dynamic: as in torch, a wish about sizes. Kernels for several sizes are made by themselves once two were seen,
             and so are replays (docs/compile.md), whatever this is.
         backend: "inductor" or "genesis": Genesis' own; "eager": the function as it is.
-        mode: "default", or "reduce-overhead", which changes nothing: replays on a GPU are CUDA graphs anyway.
+        mode: "default", or "reduce-overhead", which changes nothing: replays on a GPU are CUDA graphs anyway. Nor does
+            "max-autotune", with a warning: kernels are timed for all programs (`genesis.config.tune`).
         options: torch's options of its backend; there are none here.
         disable: return the function as it is.
 
@@ -62,6 +63,7 @@ def _compiled_module(module: Any, fullgraph: bool = False) -> Any:
     compiled = CompiledFunction(functools.wraps(module.forward)(
         lambda *args, **kwargs: kind.__call__(module, *args, **kwargs)), fullgraph)
     fast = type(kind.__name__, (kind,), {"__call__": _call_compiled, "__reduce_ex__": _taken_apart,
+                                         "_orig_mod": property(_itself), "load_state_dict": _load_compiled,
                                          "__module__": kind.__module__, "__qualname__": kind.__qualname__})
     object.__setattr__(module, "__class__", fast)
     object.__setattr__(module, "_compiled_call", compiled)
@@ -71,6 +73,18 @@ def _compiled_module(module: Any, fullgraph: bool = False) -> Any:
 def _call_compiled(module: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a compiled module."""
     return module._compiled_call(*args, **kwargs)
+
+
+def _itself(module: Any) -> Any:
+    """The module that was compiled: torch's compiled modules hold it, and programs save its state."""
+    return module
+
+
+def _load_compiled(module: Any, state_dict: Any, *args: Any, **options: Any) -> Any:
+    """Load a state dict; of one that torch saved from a compiled module the names go through `_orig_mod`."""
+    if any("_orig_mod." in name for name in state_dict):
+        state_dict = {name.replace("_orig_mod.", ""): value for name, value in state_dict.items()}
+    return super(type(module), module).load_state_dict(state_dict, *args, **options)
 
 
 def _taken_apart(module: Any, protocol: Any) -> Any:

@@ -32,8 +32,6 @@ def test_options_that_mean_something_or_wish_nothing_else(options: dict[str, Any
 
 
 @pytest.mark.parametrize(("options", "sentence"), [
-    ({"mode": "max-autotune"}, 'genesis.config.tune = "max"'),
-    ({"mode": "max-autotune-no-cudagraphs"}, 'genesis.config.tune = "max"'),
     ({"mode": "fastest"}, "mode='fastest' is unknown"),
     ({"mode": "default", "options": {"epilogue_fusion": True}}, "either mode or options"),
     ({"options": {"epilogue_fusion": True}}, "genesis.config"),
@@ -43,6 +41,28 @@ def test_options_that_mean_something_or_wish_nothing_else(options: dict[str, Any
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(RuntimeError, match=sentence):
         genesis.compile(double, **options)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_a_wish_for_timed_kernels_is_told_where_they_are_timed(mode: str) -> None:
+    with pytest.warns(UserWarning, match='genesis.config.tune = "max"') as told:
+        compiled = genesis.compile(double, mode=mode)
+    assert told[0].filename == __file__ and [compiled(ramp(1)).item() for _ in range(2)] == [2.0, 2.0]
+
+
+def test_a_compiled_module_is_found_where_torchs_holds_it() -> None:
+    """Programs save `model._orig_mod`, and load what torch saved of a compiled module."""
+    plain, other = genesis.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert not hasattr(plain, "_orig_mod")
+    model = genesis.compile(plain)
+    assert model._orig_mod is plain and list(model._orig_mod.state_dict()) == ["weight", "bias"]
+    saved = {name: genesis.tensor(x.detach().numpy()) for name, x in torch.compile(other).state_dict().items()}
+    assert "_orig_mod.weight" in saved
+    model.load_state_dict(saved)
+    assert model.weight.tolist() == other.weight.tolist()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        model.load_state_dict({"_orig_mod.weight": saved["_orig_mod.weight"]})
+    model.load_state_dict(genesis.nn.Linear(2, 2).state_dict(), strict=True)
 
 
 def test_wrong_options() -> None:

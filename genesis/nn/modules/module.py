@@ -21,6 +21,7 @@ from genesis.nn.modules.hooks import RemovableHandle, everywhere, with_keywords
 from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch, registering
 from genesis.nn.parameter import Parameter
+from genesis.ops.conversion import warn_unshared
 from genesis.ops.creation import device_from, empty_like
 from genesis.ops.formats import ORDERS, MemoryFormat
 
@@ -185,7 +186,9 @@ class Module(Tree):
         return self._convert(lambda tensor: tensor.type(dst_type))
 
     def share_memory(self: Self) -> Self:
-        """Nothing moves: processes that are forked see the values of that moment."""
+        """Nothing moves, and a warning says so: processes that are forked see the values of that moment, and train
+        parameters of their own."""
+        warn_unshared("share_memory")
         return self
 
     def compile(self, *args: Any, **options: Any) -> None:
