@@ -204,6 +204,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         combinations as combinations,
         vander as vander,
     )
+    from genesis.ops.counted_events import binomial as binomial, poisson as poisson
     from genesis.ops.einsum import einsum as einsum
     from genesis.ops.fake_quantize import (
         fake_quantize_per_channel_affine as fake_quantize_per_channel_affine,

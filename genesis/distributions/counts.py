@@ -287,11 +287,7 @@ class Poisson(ExponentialFamily):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Events whose waiting times sum to less than 1, counted. Uses memory for 10 deviations more than the mean."""
         with no_grad():
-            most = float(self.rate.max()) if self.rate.numel() else 0.0
-            count = math.ceil(most + 10 * math.sqrt(most) + 20)
-            shape = self._extended_shape(sample_shape)
-            waits = -open_uniform((*shape, count), self.rate).log()
-            return (waits.cumsum(-1) < self.rate.unsqueeze(-1)).sum(-1).to(self.rate.dtype)  # type: ignore
+            return genesis.poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """x log rate - rate - log x!."""

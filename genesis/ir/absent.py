@@ -143,7 +143,7 @@ NAMES = (
            "(feature_)?alpha_dropout_|constant_pad_nd|to_dlpack|from_file|unsafe_split_with_sizes|split_with_sizes_copy"),
     Absent("write the function with tensors: it is called for each element in Python", "map_|map2_", "Tensor"),
     Absent("it is not there yet",
-           r"igammac_?|gammaincc|poisson|binomial|geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
+           r"igammac_?|gammaincc|geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
            r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy"),
     Absent("genesis.special.gammainc is it", r"igamma_?"),
     Absent("the factors that raise are here", r".*_ex|householder_product|ldl_(factor|solve)", "linalg"),

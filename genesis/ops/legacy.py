@@ -37,14 +37,14 @@ def range(start: float = 0, end: float | None = None, step: float = 1, *, dtype:
 
 
 def typename(obj: Any) -> str:
-    """The name of an object's class with its module; of a tensor's, the older class by its dtype.
+    """The name of a class, or of an object's, with its module; of a tensor's, the older class by its dtype.
 
     >>> import genesis
     >>> genesis.typename(genesis.ones(2)), genesis.typename([1])
     ('genesis.FloatTensor', 'list')
     """
-    if hasattr(obj, "spec") and hasattr(obj, "type"):
+    if hasattr(obj, "spec") and hasattr(obj, "type") and not isinstance(obj, type):
         found: str = obj.type()
         return found
-    kind = type(obj)
+    kind = obj if isinstance(obj, type) else type(obj)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

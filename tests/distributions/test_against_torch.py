@@ -206,3 +206,31 @@ def test_a_constraint_of_the_users_is_given_tensors():
     assert Even().holds(genesis.tensor([2.0, 4.0])) and not Even().holds(genesis.tensor([1.0]))
     below = genesis.distributions.constraints.less_than(genesis.tensor([1.0, 2.0]))
     assert below.holds(genesis.tensor([0.5, 1.5])) and not below.holds(genesis.tensor([0.5, 2.5]))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 4.0, 90.0])
+def test_counts_of_events_have_their_mean_and_variance(rate: float) -> None:
+    """Within five standard errors, for the function and the distribution; the same seed gives the same counts."""
+    many, generator = 20_000, genesis.Generator().manual_seed(7)
+    rates = genesis.full((many,), rate, requires_grad=True)
+    found = genesis.poisson(rates, generator=generator)
+    assert found.dtype is genesis.float32 and not found.requires_grad and (found == found.floor()).all()
+    assert genesis.equal(found, genesis.poisson(rates, genesis.Generator().manual_seed(7)))
+    for counts in (found, genesis.distributions.Poisson(rate).sample((many,))):
+        assert abs(counts.mean().item() - rate) <= 5 * (rate / many) ** 0.5
+        assert abs(counts.var().item() - rate) <= 5 * rate * ((2 + 1 / max(rate, 0.1)) / many) ** 0.5
+    hits = genesis.binomial(genesis.full((many,), 9.0), genesis.full((many,), 0.3))
+    assert abs(hits.mean().item() - 2.7) <= 5 * (1.89 / many) ** 0.5 and hits.max().item() <= 9
+
+
+def test_counts_that_cannot_be_drawn() -> None:
+    assert genesis.poisson(genesis.zeros(0, 2)).shape == (0, 2)
+    for lib in (genesis, torch):
+        with pytest.raises(RuntimeError, match="expected rate to be non-negative"):
+            lib.poisson(lib.tensor([1.0, -1.0])).tolist()
+    with pytest.raises(RuntimeError, match="not implemented"):
+        genesis.poisson(genesis.tensor([1]))
+    with pytest.raises(RuntimeError, match="one dtype"):
+        genesis.binomial(genesis.tensor([1.0]), genesis.tensor([0.5]).double())
+    with pytest.raises(RuntimeError, match="too many"):
+        genesis.poisson(genesis.tensor([float("inf")]))
