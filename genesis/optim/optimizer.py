@@ -101,6 +101,7 @@ class Optimizer:
     shows_first_state = False
     """Whether a parameter has a state before its first step, as users see it: of torch's only Adagrad's have."""
 
+    _unshown: dict[Any, dict[str, Any]]  # states of before a first step, until somebody looks
     _writes: Writes | None = None
     _noted: tuple[Change, Callable[[], Any]] | None = None
 
@@ -108,7 +109,6 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         vars(self)["state"] = defaultdict(dict)
-        self._unshown: dict[Any, dict[str, Any]] = {}
         if isinstance(params, Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
                             f"{type(params).__name__}")
@@ -134,10 +134,10 @@ class Optimizer:
         """The state of each parameter that made a step, by name. Whoever asks may put another tensor into it: compiled
         steps look then, and need not at each call."""
         session.states_shown()
-        if self._unshown:  # a parameter's first step makes its state anew
+        if "_unshown" in vars(self):  # a parameter's first step makes its state anew
             for parameter in self.without_step():
                 del self._states[parameter]
-            self._unshown.clear()
+            del self._unshown
         return self._states
 
     @state.setter
@@ -152,7 +152,7 @@ class Optimizer:
 
     def without_step(self) -> set[Any]:
         """Parameters whose state was made ahead, for a first step like all others, and which have made none."""
-        return {parameter for parameter, state in self._unshown.items()
+        return {parameter for parameter, state in vars(self).get("_unshown", {}).items()
                 if self._states.get(parameter) is state and state.get("step") == 0}
 
     # The part that a subclass defines
@@ -226,7 +226,7 @@ class Optimizer:
             if state:
                 self._states[parameter] = state
                 if hidden and "step" in state:
-                    self._unshown[parameter] = state
+                    vars(self).setdefault("_unshown", {})[parameter] = state
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -247,3 +248,25 @@ def test_an_option_that_each_group_must_give_is_asked_for() -> None:
         assert repr(from_module.required) == "<required parameter>"
         with pytest.raises(ValueError, match="didn't specify a value of required optimization parameter lr"):
             Own([w])
+
+
+def test_a_wrapper_that_calls_no_init_has_its_own_state() -> None:
+    """As Lookahead is often written: groups are the wrapped optimizer's, state is a dictionary of its own."""
+    class Wrapper(genesis.optim.Optimizer):
+        def __init__(self, inner: Any) -> None:
+            self.inner, self.param_groups, self.state = inner, inner.param_groups, defaultdict(dict)
+
+        def step(self, closure: Any = None) -> Any:
+            loss = self.inner.step(closure)
+            for group in self.param_groups:
+                for p in group["params"]:
+                    slow = self.state[p].setdefault("slow", p.data.clone())
+                    slow.add_(p.data - slow, alpha=0.5)
+                    p.data.copy_(slow)
+            return loss
+    w = genesis.nn.Parameter(genesis.ones(2))
+    optimizer = Wrapper(genesis.optim.SGD([w], lr=0.5, momentum=0.9))
+    for _ in range(2):
+        w.grad = genesis.ones(2)
+        optimizer.step()
+    assert w.tolist() == pytest.approx([0.025, 0.025]) and list(optimizer.state[w]) == ["slow"]
