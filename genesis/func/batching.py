@@ -16,7 +16,7 @@ from genesis.frontend.state import state
 from genesis.func.batch_rules import BY_KIND, RULES
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph, topological
-from genesis.ir.node import Node, unique
+from genesis.ir.node import Node, next_node_number, unique
 from genesis.ir.ops import control, leaves, movement, random
 from genesis.ir.types import tensor_type
 
@@ -36,6 +36,7 @@ class Batch:
 
     def __init__(self, size: int, randomness: str):
         self.size, self._randomness = size, randomness
+        self._begins = next_node_number()
         self._batched: dict[Node, Node] = {}
         self._shared: set[Node] = set()
         self._several: dict[Node, tuple[Node, ...]] = {}  # results of what was decomposed
@@ -79,7 +80,9 @@ class Batch:
     def _visit(self, node: Node) -> None:
         if node in self._batched or node in self._shared:
             return
-        if node.op.kind == "random" and self._randomness != "same":
+        if node.number < self._begins:  # from outside: numbers that wait to be drawn there are all examples'
+            self._shared.add(node)
+        elif node.op.kind == "random" and self._randomness != "same":
             self._draw(node)
         elif node.op is control.item and node.inputs[0] in self._several:
             part = self._several[node.inputs[0]][node["index"]]

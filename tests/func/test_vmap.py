@@ -121,6 +121,28 @@ def test_gradients_through_a_batched_function_of_the_users() -> None:
     same(program)
 
 
+@pytest.mark.parametrize("randomness", ["error", "different", "same"])
+def test_numbers_that_were_drawn_outside_are_the_same_for_all_examples(randomness: str) -> None:
+    """Also where nothing has computed them before: weights of a new layer, a mask."""
+    layer, w = genesis.nn.Linear(2, 3), genesis.nn.functional.dropout(genesis.randn(3), 0.5)
+    x = genesis.ones(5, 2)
+    found = genesis.func.vmap(lambda a: layer(a) * w, randomness=randomness)(x)
+    assert found.flatten().tolist() == pytest.approx((layer(x) * w).flatten().tolist())
+
+
+def test_derivatives_by_a_number_that_is_not_drawn_yet() -> None:
+    x, w = genesis.randn(3), genesis.randn(3)
+    found = genesis.func.jacrev(lambda a: a * a * w)(x)
+    assert found.diagonal().tolist() == pytest.approx((2 * x * w).tolist())
+
+
+def test_draws_inside_differ_beside_draws_outside() -> None:
+    w = genesis.randn(4)
+    found = genesis.func.vmap(lambda a: (a + w, genesis.rand(4)), randomness="different")(genesis.zeros(3, 4))
+    assert found[0].tolist() == [w.tolist()] * 3
+    assert len({tuple(row) for row in found[1].tolist()}) == 3
+
+
 def test_the_same_numbers_in_each_chunk() -> None:
     found = genesis.func.vmap(lambda a: a + genesis.rand(2), randomness="same", chunk_size=1)(genesis.zeros(3, 2))
     assert genesis.equal(found[0], found[1]) and genesis.equal(found[0], found[2])
