@@ -360,6 +360,36 @@ def test_a_gradient_of_a_gradient_of_a_replay() -> None:
     assert found == [found[0]] * 6
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["step", "forward"])
+def test_a_checkpoint_inside_a_replay(whole: bool) -> None:
+    """With dropout, batch statistics, one in another, and sequences: the plain step's numbers, bit for bit."""
+    def losses(wrap: Callable[[Any], Any]) -> tuple[list[float], Any]:
+        genesis.manual_seed(1)
+        blocks = genesis.nn.ModuleList(genesis.nn.Sequential(
+            genesis.nn.Linear(4, 8), genesis.nn.BatchNorm1d(8), genesis.nn.Dropout(0.25), genesis.nn.Linear(8, 4))
+            for _ in range(2))
+        optimizer = genesis.optim.AdamW(blocks.parameters(), lr=0.01)
+
+        def forward(x: Any) -> Any:
+            x = genesis.checkpoint(lambda y: genesis.checkpoint(blocks[0], y).tanh(), x, use_reentrant=False)
+            return genesis.utils.checkpoint.checkpoint_sequential(blocks, 2, x, use_reentrant=False)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = inside(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+        compiled = wrap(step if whole else forward)
+        inside, run = (forward, compiled) if whole else (compiled, step)
+        found = [run(ramp(3, 4) * (i + 1)).item() for i in range(5)]
+        return [*found, *(x for p in (*blocks.parameters(), *blocks.buffers()) for x in values(p.flatten()))], compiled
+    expected, _ = losses(lambda function: function)
+    found, compiled = losses(lambda function: genesis.compile(function, fullgraph=True))
+    assert found == expected
+    assert (genesis.explain(compiled).captures, genesis.explain(compiled).hits) == (1, 4)
+
+
 def test_a_replay_inside_a_checkpoint() -> None:
     w = weights()
     compiled = genesis.compile(lambda x: (x * w).exp())
