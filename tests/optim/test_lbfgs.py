@@ -10,6 +10,7 @@ import torch
 
 import genesis
 from genesis.engine.state import engine_state
+from genesis.optim import lbfgs
 from tests.sweeping import each_value
 
 FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], list[float]]] = {
@@ -76,7 +77,7 @@ def test_a_step_behind_one_that_ended_before_it_moved() -> None:
 def test_an_iteration_reads_what_it_looks_at_together() -> None:
     """The loss, the steepest element and products with the last move; then the slope and the direction's reach."""
     w = genesis.tensor([3.0, -4.0, 1.0], requires_grad=True)
-    optimizer = genesis.optim.LBFGS([w], lr=0.1, max_iter=10)
+    optimizer = genesis.optim.LBFGS([w], lr=0.1, max_iter=10, history_size=lbfgs.PIECE - 1)  # longer: more programs
     calls = 0
 
     def closure() -> genesis.Tensor:
@@ -90,3 +91,26 @@ def test_an_iteration_reads_what_it_looks_at_together() -> None:
     before, calls = engine_state.ran, 0
     optimizer.step(closure)
     assert calls == 10 and engine_state.ran - before <= 2 * calls + 2
+
+
+def test_a_history_that_grows_is_gone_through_by_programs_that_come_again(
+        plans: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind two pieces and a rest of each length nothing is compiled any more; the losses are torch's."""
+    def losses(lib: Any) -> list[float]:
+        w = lib.tensor([0.5 * i - 3 for i in range(12)], dtype=lib.float64, requires_grad=True)
+        optimizer = lib.optim.LBFGS([w], lr=0.02, max_iter=5, tolerance_change=0)
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = (w ** 4 - 3 * w).sum() + (w[1:] * w[:-1]).sum().cos()
+            loss.backward()
+            return loss
+        found = []
+        for _ in range(5):
+            found.append(optimizer.step(closure).item())
+            compiled.append(len(plans))
+        return found
+    compiled: list[int] = []
+    monkeypatch.setattr(lbfgs, "PIECE", 3)
+    assert losses(genesis) == pytest.approx(losses(torch), rel=1e-9)
+    assert compiled[2] == compiled[4], "of 25 pairs the last ten"
