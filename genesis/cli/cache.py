@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HELP = "show or clear the compiled kernels and plans on disk"
-KINDS = {"kernel": "kernels", "plan": "plans", "table": "tuned"}
+KINDS = {"kernel": "kernels", "plan": "plans", "template": "plans", "table": "tuned"}
 """What is kept → the flag that asks for it."""
 
 
@@ -35,9 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
     from genesis.engine.tuning import tables
     from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
-    stores = {"kernel": KernelCache().store, "plan": PlanCache().store, "table": tables()}
+    stores = {"kernel": KernelCache().store, "plan": PlanCache().store, "template": PlanCache().templates,
+              "table": tables()}
     asked = [kind for kind, flag in KINDS.items() if getattr(arguments, flag)] or [
-        kind for kind in KINDS if kind != "table" or any(stores[kind].files())]
+        kind for kind in KINDS if kind not in ("template", "table") or any(stores[kind].files())]
     unused = stores["kernel"].why_unused()
     if unused is not None:
         print(f"not used: {unused}\n  try: look at what is in it, then `chmod go-w` it or remove it; or set "
@@ -69,12 +70,12 @@ def _rows(files: Sequence[tuple[str, Path]]) -> list[str]:
 
 
 def _what(kind: str, file: Path) -> str:
-    """A kernel's name, how many launches a plan has, or what a table is about."""
+    """A kernel's name, how many launches a plan has, and for which sizes a template is; or what a table is about."""
     from genesis.engine.tuning import tables
     from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
     stores = {"kernel": KernelCache(file.parent).store, "plan": PlanCache(file.parent).store,
-              "table": tables(file.parent)}
+              "template": PlanCache(file.parent).templates, "table": tables(file.parent)}
     found = stores[kind].read(file.stem)
     if found is None:
         return "damaged, or of another version"
@@ -82,5 +83,8 @@ def _what(kind: str, file: Path) -> str:
         return str(found.meta.get("name", "?"))
     if kind == "table":
         return f"measured choices of {found.meta.get('gpu', '?')}"
-    launches = sum(entry[0] == "Launch" for entry in found.meta.get("objects", ()))
-    return f"{launches} launches of {len(found.meta.get('entries', ()))} kernels"
+    form = found.meta.get("form", found.meta)
+    launches = sum(entry[0] == "Launch" for entry in form.get("objects", ()))
+    sizes = ", ".join(f"{name} from {kind['least']} to {kind['most']}"
+                      for name, kind in found.meta.get("classes", {}).items())
+    return f"{launches} launches of {len(form.get('entries', ()))} kernels{' for ' if sizes else ''}{sizes}"

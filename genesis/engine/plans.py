@@ -32,9 +32,10 @@ from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from genesis.engine.symbolic.plan_template import PlanTemplate
+    from genesis.engine.symbolic.stored_template import StoredTemplate
 
 VARIABLE: Final = "GENESIS_PLAN_CACHE"
 """Environment variable: 0 keeps plans off the disk."""
@@ -48,7 +49,7 @@ MAKING_FILES: Final = (".py", "choices.txt")
 """Endings of their names: code, and the shipped table of choices."""
 
 MOST_UNSAVED: Final = 64
-"""Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
+"""Plans made while times decide that are written when the process ends."""
 
 
 def find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeErased]) -> Compiled:
@@ -85,9 +86,11 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
     for template in member.templates:
         plan = template.plan(numbers)
         if plan is not None:
-            if not exact:
-                _save_later(erased, member, template, device)  # type: ignore[arg-type]  # of a GPU
             return ready(plan, start, "other size", template.program_of(numbers))
+    for known in member.stored:
+        plan = known.plan(numbers)
+        if plan is not None:
+            return _from_disk(plan, start, captured, "other size")
     if exact:
         return _made_exactly(captured, device, erased, member, programs)
     stored = _stored()
@@ -95,6 +98,10 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
         plan = stored.get(_name(erased, member, device))
         if plan is not None:
             return _from_disk(plan, start, captured)
+        for read in _read_templates(stored, erased, member, device):
+            plan = read.plan(numbers)
+            if plan is not None:
+                return _from_disk(plan, start, captured)
     found = _made(captured, device, erased, member)
     member.compiled()
     return found
@@ -111,9 +118,9 @@ def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[int]]
         return None
 
 
-def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
+def _from_disk(plan: Plan, start: float, captured: Captured, origin: str = "disk") -> Compiled:
     graph = build_graph(captured)  # for those who ask for the stages; later the captured nodes are gone
-    return ready(plan, start, "disk", lambda: graph)
+    return ready(plan, start, origin, lambda: graph)
 
 
 def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> Compiled:
@@ -126,14 +133,15 @@ def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> 
         if plan is None:
             raise FixedSizes("its own sizes are at odds with what its kernels were made for")
         member.templates.append(template)
+        _save_template(erased, member, template, device)
         found = ready(plan, start, "compiled", template.program_of(numbers))
     except FixedSizes as refusal:
         logging.getLogger("genesis").debug("sizes stay numbers: %s", refusal)
         found = compile_graph(build_graph(captured), device)
         found.fixed_sizes = str(refusal)
-    if before:
+    if before or member.stored:
         from genesis.engine.symbolic.recompilation import Recompilation
-        found.recompilation = Recompilation(before, numbers)
+        found.recompilation = Recompilation(before, numbers, len(member.stored))
     _save(erased, member, found.plan)
     return found
 
@@ -249,15 +257,9 @@ def _fixed_inputs(captured: Captured) -> set[int]:
 
 # The disk
 
-_unsaved: deque[tuple[tuple, Member, PlanTemplate, Device]] = deque(maxlen=MOST_UNSAVED)
 _tuned: deque[tuple[tuple, Member, Plan, tuple]] = deque(maxlen=MOST_UNSAVED)
 """Plans made while times decide, with their settings: their names hold the whole table, which the next plan may add
 to, so they are written when the process ends."""
-
-
-def _save_later(erased: tuple, member: Member, template: PlanTemplate, device: Device) -> None:
-    if _stored() is not None:
-        _unsaved.append((erased, member, template, device))
 
 
 @atexit.register
@@ -267,12 +269,6 @@ def _save_all() -> None:
         erased, member, made, key = _tuned.popleft()
         with settings(key):
             _save_now(erased, member, made)
-    while _unsaved and stored is not None:
-        erased, member, template, device = _unsaved.popleft()
-        if not stored.has(_name(erased, member, device)):
-            plan = template.plan(member.numbers, tight=True)
-            if plan is not None:
-                _save_now(erased, member, plan)
 
 
 def _save(erased: tuple, member: Member, plan: Plan) -> None:
@@ -290,6 +286,33 @@ def _save_now(erased: tuple, member: Member, plan: Plan) -> None:
         stored.put(_name(erased, member, plan.device), write_form(plan, member.numbers, None, ())[0])
 
 
+def _save_template(erased: tuple, member: Member, template: PlanTemplate, device: Device) -> None:
+    """Write a template that serves other sizes, for processes that meet these. Not while times decide: its name would
+    hold a table that the next plan adds to."""
+    stored = _stored()
+    if stored is None or config.tune == "max" or template.trace.literals >= template.trace.classes.keys():
+        return
+    if member.unread < MOST_TEMPLATES:  # what is there with this number could not be read
+        from genesis.engine.symbolic.stored_template import template_as_json
+        name = _template_name(erased, member, device, member.unread)
+        if stored.put_template(name, template.form.entries, template_as_json(template.filling)):
+            member.skip_stored()
+
+
+def _read_templates(stored: PlanCache, erased: tuple, member: Member, device: Device) -> Iterator[StoredTemplate]:
+    """The templates on disk for sizes of these classes that this process has not read yet. They are its own then."""
+    if config.tune == "max":
+        return
+    from genesis.engine.symbolic.stored_template import template_from_json
+    while member.unread < MOST_TEMPLATES:
+        found = stored.get_template(_template_name(erased, member, device, member.unread), template_from_json)
+        if found is None:
+            return
+        member.skip_stored()
+        member.stored.append(found)
+        yield found
+
+
 def _stored() -> PlanCache | None:
     return None if os.environ.get(VARIABLE) == "0" else _cache_in(default_directory())
 
@@ -301,9 +324,16 @@ def _cache_in(directory: Path) -> PlanCache:
 
 def _name(erased: tuple, member: Member, device: Device) -> str:
     """All that a plan depends on, as text."""
-    fixed = sorted(member.fixed)
-    return repr((erased, member.numbers, fixed, config.key(), backend_of(device).gpu, backend_of(device).decided_by,
-                 *_environment()))
+    return repr((erased, member.numbers, *_settings(member, device)))
+
+
+def _template_name(erased: tuple, member: Member, device: Device, number: int) -> str:
+    """All that a template depends on, as text. There are several where guards tell sizes of a class apart."""
+    return repr(("template", number, erased, member.classes, *_settings(member, device)))
+
+
+def _settings(member: Member, device: Device) -> tuple[object, ...]:
+    return (sorted(member.fixed), config.key(), backend_of(device).gpu, backend_of(device).decided_by, *_environment())
 
 
 @cache

@@ -26,7 +26,7 @@ from genesis.ir.polynomials import DIVISIONS, SYMBOLS
 from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.types import Device, TensorType, dtype_named, tensor_type
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, MatrixMap, Place, Plan, Table
-from genesis.runtime.stored_form import Entry, Field, Stored, check_form
+from genesis.runtime.stored_form import Entry, Field, Malformed, Stored, check_form
 
 FORMAT: Final = 5
 """Version of the forms; it grows when one of an earlier version would be read wrongly."""
@@ -178,23 +178,60 @@ class PlanForm:
 _STORED: Final = ("values", "guards", "fixed", "open", "symbols", "types", "objects", "moving")
 
 
-def from_json(stored: Stored, kernels: Callable[[str], KernelImage | None]) -> PlanForm | None:
+def from_json(stored: Stored, kernels: Callable[[str], KernelImage | None],
+              sizes: dict[str, int] | None = None) -> PlanForm | None:
     """The form that `as_json` described; None when it is of another version, or a kernel is missing.
 
     Args:
         kernels: name of an entry → kernel.
+        sizes: those of a form with open sizes that it was made for: the plan for these is what is checked.
 
     Raises:
         Malformed: it is no description of a form.
     """
     if stored.get("format") != FORMAT:
         return None
-    entries = check_form(stored)
+    entries = check_form(stored if sizes is None else _closed(stored, sizes))
     images = [kernels(entry) for entry in entries]
     if None in images:
         return None
     parts = {name: stored[name] for name in _STORED}
     return PlanForm(**parts, kernels=tuple(images), entries=tuple(entries))  # type: ignore[arg-type]
+
+
+def _closed(stored: Stored, sizes: dict[str, int]) -> Stored:
+    """The form of the plan for the sizes that a form was made for.
+
+    Raises:
+        Malformed: a value is computed from what is not there, or a guard fails.
+        TypeError, ...: a part is nothing of its kind.
+    """
+    form = PlanForm(**{name: stored[name] for name in _STORED}, kernels=(), entries=())
+    for number, (kind, a, b) in enumerate(form.values):
+        used = [x for _, *factors in b for x in factors] if kind == "+" else [] if kind in SYMBOLS else [
+            x for x in (a, b) if x.__class__ is not list]
+        _refers(used, number)
+    _refers([value for _, value in form.open] + [value for _, value in form.guards], len(form.values))
+    _refers([at for at, _ in form.open] + [at for _, at in form.symbols], len(form.fixed))
+    _refers(form.moving, len(form.objects) - 1)
+    values = form.evaluate(sizes)
+    if not all(type(x) is int for x in values) or not form.guarded(values) or form.sizes(form.fixed) != sizes:
+        raise Malformed("it does not hold for the sizes that it was made for")
+
+    def closed(x: Field) -> Field:
+        if x.__class__ is not list:
+            return x
+        if len(x) == 2 and x[0] == "$":
+            _refers(x[1:], len(values))
+            return values[x[1]]
+        return [closed(y) for y in x]
+    return {**stored, **{name: [] for name in ("values", "guards", "open", "symbols", "moving")},
+            "types": closed(form.types), "objects": closed(form.objects)}
+
+
+def _refers(numbers: Sequence[Field], count: int) -> None:
+    if not all(type(x) is int and 0 <= x < count for x in numbers):
+        raise Malformed("a part refers to what is not there")
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ def test_the_program_runs_all_the_same(planted: Any) -> None:
     _, first = run(7)
     for form in ({}, {**meta, "objects": []}, {**meta, "entries": ["0" * 64]}):
         plant(path, key, form)
+        for template in path.parent.glob("*.template"):
+            template.unlink()
         for expected in ("compiled", "disk"):
             new_process()
             origin, again = run(7)

@@ -9,20 +9,18 @@ compiled again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from operator import le
 from typing import TYPE_CHECKING
 
 from genesis.engine.backends import backend_of
 from genesis.engine.compilation import plan_of
+from genesis.engine.symbolic.filling import ArenaRequests, Filling
 from genesis.engine.symbolic.plan_writer import write_form
 from genesis.engine.symbolic.template import Template
 from genesis.ir.graph import Graph
 from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import Device
-from genesis.runtime.plan import Place, Plan
-from genesis.runtime.plan_form import PlannedMemory
+from genesis.runtime.plan import Place
 
 if TYPE_CHECKING:
     from genesis.passes.memory.plan_memory import MemoryPlan
@@ -51,52 +49,17 @@ class PlanTemplate(Template):
                 plan = plan_of(graph, device, passed)
                 guards = [*trace.guards, *(("==", trace.from_value(trace.symbol(name)))
                                            for name in sorted(trace.literals))]
-                self.form, moved, self._bytes = write_form(
+                self.form, moved, nbytes = write_form(
                     plan, numbers, trace, guards, moving,
                     [nbytes for _, nbytes in memory.requests if nbytes is not None])
         finally:
             forget_sizes_of(trace)
         self.made_for = trace.values
-        self._requests = [(value, nbytes is None) for value, nbytes in memory.requests]
-        self._lent = memory.lent
-        self._values = [memory.value_at[id(moving[i])] for i in moved]  # of the arena, for each moving place
-        # Elements of each type, and the memory planned for them: what is no larger fits in as well.
-        self._planned = [(self.form.elements(self.form.evaluate(self.made_for)),
-                          PlannedMemory([(x.where, x.index, x.offset) for x in map(moving.__getitem__, moved)],
-                                        memory.arena_bytes, memory.max_live_bytes))]
-
-    def plan(self, numbers: Sequence[int], tight: bool = False) -> Plan | None:
-        """The plan of a program of the same shape-erased key with these numbers; None if the guards do not hold.
-
-        Args:
-            tight: plan memory for these sizes, also where they fit into the places of larger ones, which takes longer.
-        """
-        found = self.admitted(numbers)
-        if found is None:
-            return None
-        form, (sizes, values) = self.form, found
-        if sizes == self.made_for:
-            plan = form.fill(values)
-            room, memory = self._planned[0]
-            self._planned[0] = room, replace(memory, larger=plan)
-            return plan
-        elements = form.elements(values)
-        fitting = [] if tight else [memory for room, memory in self._planned if all(map(le, elements, room))]
-        if fitting:
-            return form.fill(values, fitting[0])
-        memory = self._memory(values)
-        plan = form.fill(values, memory)
-        self._planned.append((elements, replace(memory, larger=plan)))
-        return plan
-
-    def _memory(self, values: Sequence[int]) -> PlannedMemory:
-        """Memory planned for the sizes that these values were computed from."""
-        from genesis.passes.memory.arena import arranged
-        nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]
-        arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests], self._lent)
-        starts = [("arena", 0, offset) if output is None else ("output", output, offset)
-                  for output, offset in zip(arena.lent_to, arena.offsets, strict=True)]
-        return PlannedMemory([starts[value] for value in self._values], arena.size, arena.peak)
+        self.filling = Filling(self.form, trace.classes, self.made_for, ArenaRequests(
+            [(value, nbytes is None) for value, nbytes in memory.requests], nbytes,
+            [(lent.output, lent.nbytes, lent.until) for lent in memory.lent],
+            [memory.value_at[id(moving[i])] for i in moved]))
+        self.plan = self.filling.plan
 
 
 def _moving(memory: MemoryPlan) -> list[Place]:

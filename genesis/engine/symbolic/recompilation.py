@@ -25,10 +25,12 @@ class Recompilation:
     Attributes:
         templates: what there was for programs of its structure.
         numbers: the program's own sizes.
+        stored: how many there were from disk, of its classes, of which no guard held.
     """
 
     templates: Sequence[PlanTemplate]
     numbers: Sequence[int]
+    stored: int = 0
 
     def lines(self) -> list[str]:
         """What each template was made for, and what kept it from serving the program."""
@@ -38,6 +40,8 @@ class Recompilation:
                              for name, value in template.made_for.items())
             found.append(f"not the plan for {made}:")
             found += [f"    {reason}" for reason in self._reasons(template)]
+        if self.stored:
+            found.append(f"nor one of {self.stored} from disk, whose guards failed (GENESIS_PLAN_CACHE=0 tells which)")
         return found
 
     def _reasons(self, template: PlanTemplate) -> Iterable[str]:

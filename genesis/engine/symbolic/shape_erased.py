@@ -19,6 +19,7 @@ from genesis.ir.types import TensorType
 if TYPE_CHECKING:
     from genesis.engine.capture import Captured
     from genesis.engine.symbolic.plan_template import PlanTemplate
+    from genesis.engine.symbolic.stored_template import StoredTemplate
     from genesis.ir.node import Node
 
 MOST_SAMPLES: Final = 4
@@ -40,6 +41,7 @@ class ShapeErased:
     Attributes:
         samples: the numbers of programs that were compiled, the newest last.
         templates: fixed inputs and classes of the sizes → what plans are filled in from.
+        stored: the same, of templates from disk, and `unread` the number of the first that was not looked at.
         moving: positions of the numbers that were seen to change.
         refused: how many templates could not be made.
     """
@@ -48,6 +50,8 @@ class ShapeErased:
         self.exact, self.refused = exact, 0
         self.samples: list[list[int]] = []
         self.templates: dict[Hashable, list[PlanTemplate]] = {}
+        self.stored: dict[Hashable, list[StoredTemplate]] = {}
+        self.unread: dict[Hashable, int] = {}
         self.moving: set[int] = set()
         self._first: dict[int, int] = {}
         self._counted = False
@@ -106,7 +110,8 @@ class Member:
         axes: those of its data.
         fixed: its inputs that are no data.
         numbers: those that its shape-erased key leaves out.
-        signature: its fixed inputs, and the class of each axis: all that its kernels depend on, but for guards.
+        classes: of each axis.
+        signature: its fixed inputs, and these: all that its kernels depend on, but for guards.
     """
 
     def __init__(self, shape_erased: ShapeErased, types: Sequence[TensorType], axes: Sequence[Axis],
@@ -114,12 +119,27 @@ class Member:
         self._shape_erased, self._types = shape_erased, types
         self.axes, self.fixed, self.numbers = axes, fixed, numbers
         of = exact_class_of if shape_erased.exact else class_of
-        self.signature: Hashable = fixed, tuple([str(of(numbers[axis.position])) for axis in axes])
+        self.classes = tuple([str(of(numbers[axis.position])) for axis in axes])
+        self.signature: Hashable = fixed, self.classes
 
     @property
     def templates(self) -> list[PlanTemplate]:
-        """The templates of its signature, which may serve it."""
+        """The templates of its signature that this process made, which may serve it."""
         return self._shape_erased.templates.setdefault(self.signature, [])
+
+    @property
+    def stored(self) -> list[StoredTemplate]:
+        """Those that were read from disk."""
+        return self._shape_erased.stored.setdefault(self.signature, [])
+
+    @property
+    def unread(self) -> int:
+        """The number of the first on disk that this process has neither read nor written."""
+        return self._shape_erased.unread.get(self.signature, 0)
+
+    def skip_stored(self) -> None:
+        """The one with that number was read, or written."""
+        self._shape_erased.unread[self.signature] = self.unread + 1
 
     @property
     def all_templates(self) -> list[PlanTemplate]:

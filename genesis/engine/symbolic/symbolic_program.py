@@ -162,8 +162,8 @@ class SymbolicProgram:
                                                                 strict=True))])
 
     def _places(self, node: Node, operands: Types, at: int) -> list[SymInt | None]:
-        """For each axis of a slice the symbol of its place, if it may move: it neither begins nor ends where its
-        operand does, and is half of it at most. Not that of a write with a step: which elements it is for is asked of
+        """The symbol of a slice's place along each axis on which it may move, else None: it neither begins nor ends where
+        its operand does, and is half of it at most. A write with a step has none: which elements it is for is asked of
         each.
 
         Args:
@@ -182,7 +182,7 @@ class SymbolicProgram:
         return found
 
     def _extent(self, node: Node, operands: Types, axis: int, at: int) -> Size:
-        """From where a slice begins to where it ends, along an axis."""
+        """The distance from where a slice begins to where it ends, along an axis."""
         if node.op is movement.assign:  # with a step of 1
             return operands[1].shape[axis]
         starts, stops = self._sizes.vector(at + axis), self._sizes.vector(at + len(node["starts"]) + axis)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from genesis.engine.symbolic.filling import admitted
 from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.ir.graph import Graph
 from genesis.ir.size_trace import Trace
@@ -39,8 +40,4 @@ class Template:
     def admitted(self, numbers: Sequence[int]) -> tuple[dict[str, int], list[int]] | None:
         """The sizes of a program with these numbers, and what the formulas give for them; None where the plan does not
         hold: a size is of another class, or a guard fails."""
-        sizes = self.form.sizes(numbers)
-        if any(size not in self.trace.classes[name] for name, size in sizes.items()):
-            return None
-        values = self.form.evaluate(sizes)
-        return (sizes, values) if self.form.fits(numbers, values) else None
+        return admitted(self.form, self.trace.classes, numbers)
