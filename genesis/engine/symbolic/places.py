@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from genesis.engine.capture import Captured
 from genesis.engine.symbolic.shape_erased_key import numbers_of
 from genesis.engine.symbolic.symbols import Axis, first_numbers
+from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, movement
 from genesis.ir.walk import computed
@@ -28,8 +30,8 @@ SLICES: Final = 2
 MOST: Final = 512
 """Places of a program that are symbols. A cache a layer has two or three; more make compiling slow."""
 
-_SAME: Final = frozenset({control.watch, control.stop_gradient, control.alias})
-"""Ops that show their operand's memory."""
+_SHOWING: Final = frozenset({control.watch, control.stop_gradient, control.alias, movement.reshape, movement.permute})
+"""Ops that show all of their operand's memory."""
 
 Movable = dict[Node, bool]
 """Slices, and writes to slices, that may move → whether only along axes of which they show one element."""
@@ -55,10 +57,15 @@ def movable(nodes: Iterable[Node], is_memory: Callable[[Node], bool]) -> Movable
         if node.op is movement.assign:
             found[node] = False
         elif slices[x] <= SLICES:
-            while x.op in _SAME and not is_memory(x):
-                x = x.inputs[0]
-            found[node] = not is_memory(x)
+            found[node] = not is_memory(_shown(x, is_memory))
     return found if len(found) <= MOST else {}
+
+
+def _shown(x: Node, is_memory: Callable[[Node], bool]) -> Node:
+    """What a value shows all of: a memory, or what was computed."""
+    while x.op in _SHOWING and not is_memory(x):
+        x = x.inputs[0]
+    return x
 
 
 def prefix_axes(captured: Captured, fixed: Collection[int]) -> list[Axis]:
@@ -67,20 +74,38 @@ def prefix_axes(captured: Captured, fixed: Collection[int]) -> list[Axis]:
 
     def is_data(node: Node) -> bool:
         return computed(node) and node not in captured.known and index_of.get(node.buffer) not in fixed
-    found: list[Axis] = []
-    for node, at in first_numbers(captured).items():
-        if node.op is movement.slice or node.op is control.call:
-            found += _prefixes(node, at, is_data)
+    candidates = [node for node in captured.order if (node.op is movement.slice and _is_read(node, is_data)) or (
+        node.op is control.call and _has_slices(node["graph"]))]
+    if not candidates:  # of most programs: where their numbers are takes a while to say
+        return []
+    first = first_numbers(captured)
+    return [axis for node in candidates if node in first for axis in _prefixes(node, first[node], is_data)]
+
+
+def _is_read(node: Node, is_data: Callable[[Node], bool]) -> bool:
+    """Whether a slice is of data, or of what was just written to."""
+    x = _shown(node.inputs[0], is_data)
+    return x.op is movement.assign or is_data(x)
+
+
+_slicing: Final[WeakKeyDictionary[Graph, bool]] = WeakKeyDictionary()
+
+
+def _has_slices(graph: Graph) -> bool:
+    """Whether there is a slice in the graph of a call, or of one inside of it."""
+    found = _slicing.get(graph)
+    if found is None:
+        found = _slicing[graph] = any(node.op is movement.slice or (
+            node.op is control.call and _has_slices(node["graph"])) for node in graph.nodes)
     return found
 
 
 def _prefixes(node: Node, at: int, is_data: Callable[[Node], bool]) -> Iterator[Axis]:
     """Those of a slice whose numbers begin at this position, and those inside of a call."""
     if node.op is movement.slice:
-        x = node.inputs[0]
-        if x.op is movement.assign or is_data(x):
+        if _is_read(node, is_data):
             starts, stops, steps = node.attrs
-            for axis, size in enumerate(x.type.shape):
+            for axis, size in enumerate(node.inputs[0].type.shape):
                 if starts[axis] == 0 and steps[axis] == 1 and stops[axis] < size:
                     yield Axis(None, axis, at + len(starts) + axis)
     elif node.op is control.call:

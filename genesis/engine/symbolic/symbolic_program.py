@@ -162,9 +162,9 @@ class SymbolicProgram:
                                                                 strict=True))])
 
     def _places(self, node: Node, operands: Types, at: int) -> list[SymInt | None]:
-        """The symbol of a slice's place along each axis on which it may move, else None: it neither begins nor ends where
-        its operand does, and is half of it at most. A write with a step has none: which elements it is for is asked of
-        each.
+        """The symbol of a slice's place along each axis on which it may move, else None: it neither begins nor ends
+        where its operand does, and is half of it at most. A write with a step has none: which elements it is for is
+        asked of each.
 
         Args:
             at: where the numbers of its starts are.
