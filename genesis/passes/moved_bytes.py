@@ -1,4 +1,4 @@
-"""What a group's kernel moves: all of what it reads and writes, but of tables and caches only the rows that it reaches.
+"""What a group's kernel moves: all that it reads and writes, but of tables and caches the rows that it reaches.
 
     take(table: (50257, 768), index: (64,))              64 rows
     row_put(cache: (8, 4096, 128), source: (8, 1, 128))  a row of each head

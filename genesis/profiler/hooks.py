@@ -235,9 +235,14 @@ class Hooks:
     def _device_memory(self, original: Any) -> Any:
         def init(memory: Any, nbytes: int, device: Any, source: Any = None) -> None:
             original(memory, nbytes, device, source)
+            if source == OWN:
+                return
             self.recorder.holds(memory, nbytes, str(device), None if source is None else str(source))
         return init
 
+
+OWN: Final = "(profiler)"
+"""What holds memory of a profile's own, which is no part of the program's."""
 
 HELD_BACK_BYTES: Final = 256 << 20
 """Memory that is filled to keep the GPU busy; an H200 takes about 0.1 ms for it."""
@@ -257,7 +262,7 @@ def hold_back(gpu: Any, stream: Any, steps: int, device: Any) -> None:
     if total < 64 * HELD_BACK_BYTES or free < 8 * HELD_BACK_BYTES:
         return
     peak = pool_of(device.index).peak
-    memory = CUDAStorage(HELD_BACK_BYTES, device, "(profiler)")
+    memory = CUDAStorage(HELD_BACK_BYTES, device, OWN)
     for _ in range(1 + steps // LAUNCHES_MEANWHILE):
         gpu.fill(memory.ptr, 0, HELD_BACK_BYTES, stream)
     del memory

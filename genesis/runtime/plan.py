@@ -23,6 +23,9 @@ EARLY: Final = "# What follows is read before the wait: nothing in the program w
 LAST: Final = "# It waits at its end: what it reads and writes is none of the kernel's before it."
 """Heads the lines of a kernel's text that runs beside the one before it (`codegen/cuda/source.waiting_last`)."""
 
+TILES: Final = 16 << 10
+"""Bytes of shared memory from which on it holds tiles, and not only what warps tell each other."""
+
 
 @dataclass(frozen=True)
 class KernelImage:
@@ -60,6 +63,13 @@ class KernelImage:
         """Whether it runs beside the kernel before it, and waits for that one when it has done its work: whoever waits
         for it has waited for both."""
         return LAST in self.source
+
+    @property
+    def runs_beside(self) -> bool:
+        """Whether its programs are to be on a multiprocessor beside those of the kernels before or after it: they read
+        or ask for memory before they wait, or let the next ones begin."""
+        asks = "g_ask(" in self.source.partition("gdc_wait()")[0].rpartition("@triton.jit")[2]
+        return self.reads_early or self.lets_next_begin or (asks and self.shared_bytes >= TILES)
 
     @property
     def lets_next_begin(self) -> bool:

@@ -25,6 +25,7 @@ from genesis.passes import pipeline
 from genesis.profiler import (
     ProfilerAction,
     ProfilerActivity,
+    hooks,
     profile,
     record_function,
     schedule,
@@ -476,3 +477,15 @@ def test_bytes_of_rows_on_a_pretended_gpu(host_driver: Any) -> None:
     assert moved(lambda: cache.index_copy_(1, place, keys)) == 2 * (rows + rows) + 8
     assert moved(lambda: (table * 2)) == 2 * 1000 * rows
     assert cache[:, 7].sum().item() == 64
+
+
+def test_what_keeps_a_gpu_busy_is_no_memory_of_the_program(host_driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "HELD_BACK_BYTES", 1 << 20)  # of a GPU of 1 GB
+    fills = []
+    fill = host_driver.fill
+    monkeypatch.setattr(host_driver, "fill", lambda *args: (fills.append(args), fill(*args))[1])
+    with profile(profile_memory=True) as p:
+        held = genesis.ones(1 << 10, device="cuda") + 1
+        genesis.eval(held)
+    memory = p._recorder.memory["cuda:0"]  # type: ignore[union-attr]
+    assert fills and memory.peak < 1 << 16 and all("test_profile.py" in line for line in memory.at_peak), "by its line"

@@ -34,6 +34,8 @@ def load(image: KernelImage, device: int) -> KernelHandle:
         kernel = pool_of(device).reclaiming(lambda: gpu.load_kernel(image))
         if image.shared_bytes > SHARED_BYTES_WITHOUT_PERMISSION:
             gpu.allow_shared_memory(kernel, image.shared_bytes)
+        if image.runs_beside:
+            gpu.prefer_shared_memory(kernel)
         loaded[key] = kernel
     return kernel
 

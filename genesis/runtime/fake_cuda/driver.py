@@ -59,7 +59,8 @@ SAID_BY_AN_H200: Final = DeviceProperties(
     L2_cache_size=62914560, clock_rate=1980000, memory_clock_rate=3201000, memory_bus_width=6016)
 """What cuDeviceGetAttribute answers on one."""
 
-COUNTED = ("launch", "launch_graph", "build_graph", "update_node", "copy", "copy_to_device", "alloc", "map", "load")
+COUNTED = ("launch", "launch_graph", "build_graph", "update_node", "copy", "copy_to_device", "alloc", "map", "load",
+           "prefer_shared_memory")
 
 
 class HostDriver:
@@ -275,6 +276,10 @@ class HostDriver:
         """Check a GPU's limit of shared memory; the interpreter itself has none."""
         if nbytes > self.properties(self._device).shared_memory_per_block_optin:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
+
+    def prefer_shared_memory(self, kernel: HostKernel) -> None:
+        """Count it; the interpreter has no caches."""
+        self.calls["prefer_shared_memory"] += 1
 
     def encode_map(self, target: int, address: int, dtype: DType, shape: Sequence[int], strides: Sequence[int],
                    block: Sequence[int]) -> None:

@@ -1,0 +1,35 @@
+"""Kernels are loaded once, and those that run beside others leave them shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from genesis.runtime.cuda.module import load
+from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.plan import EARLY, TILES, KernelImage
+
+HEAD = "import triton\nfrom triton.language.extra import cuda\n\n\n@triton.jit\ndef g_ask(address):\n    pass\n\n\n"
+KERNEL = "@triton.jit\ndef kernel(x):\n"
+WAIT, RELEASE, ASK = "    cuda.gdc_wait()\n", "    cuda.gdc_launch_dependents()\n", "    g_ask(x)\n"
+PLAIN = KernelImage("kernel", b"", 4, 0, KERNEL + WAIT + RELEASE)
+
+
+@pytest.mark.parametrize(("image", "beside"), [
+    (PLAIN, False),
+    (replace(PLAIN, source=KERNEL + "    pass\n"), False),
+    (replace(PLAIN, source=KERNEL + RELEASE + WAIT), True),
+    (replace(PLAIN, source=f"{KERNEL}    {EARLY}\n{WAIT}{RELEASE}"), True),
+    (replace(PLAIN, source=HEAD + KERNEL + ASK + WAIT + RELEASE), False),
+    (replace(PLAIN, source=HEAD + KERNEL + ASK + WAIT + RELEASE, shared_bytes=TILES), True),
+    (replace(PLAIN, source=HEAD + KERNEL + WAIT + RELEASE + ASK, shared_bytes=TILES), False),
+], ids=["waits", "waits for nothing", "lets the next begin", "reads early", "a norm that asks", "attention that asks",
+        "tiles without asking"])
+def test_kernels_that_run_beside_others_leave_them_shared_memory(image: KernelImage, beside: bool,
+                                                                 host_driver: HostDriver) -> None:
+    """CUDA would give a kernel without shared memory a multiprocessor's caches, and the next one would wait for it."""
+    assert image.runs_beside is beside
+    for _ in range(2):
+        load(image, 0)
+    assert host_driver.calls["load"] == 1 and host_driver.calls["prefer_shared_memory"] == beside
