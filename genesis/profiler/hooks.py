@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ class Hooks:
         self._compiled: dict[int, Any] = {}  # by the id of its plan, which it keeps alive
         self._flops: dict[int, dict[int, tuple[int, bool]]] = {}
         self.products: set[str] = set()
+        self._gaps: dict[int, int] = {}  # of each GPU, in nanoseconds
 
     def install(self) -> None:
         """Begin."""
@@ -195,6 +197,8 @@ class Hooks:
             steps, gpu = bound.steps, driver()
             if not steps.steps:
                 return original(bound, stream)
+            if steps.device.index not in self._gaps:
+                self._gaps[steps.device.index] = gap_between_events(gpu, stream, steps.device)
             clock = self._clock(gpu, stream, steps.device.index)
             *events, pause = (gpu.create_event(True) for _ in range(len(steps.steps) + 2))
 
@@ -227,10 +231,12 @@ class Hooks:
         if steps.first_overwriting:
             ends[steps.first_overwriting - 1] = int(gpu.elapsed_ms(origin, pause) * 1e6)
         where = {id(step): at for at, step in enumerate(steps.plan.steps)}
+        gap = self._gaps[steps.device.index]
         for step, begin, end in zip(steps.steps, times, ends, strict=False):
             name, line = name_and_line(step)
-            self.recorder.kernels.append(Kernel(name, line, zero + begin, max(end - begin, 0), bytes_of_step(step),
-                                                self.flops(steps.plan, where[id(step)]), str(steps.device)))
+            self.recorder.kernels.append(Kernel(
+                name, line, zero + begin, max(end - begin - gap, 0), bytes_of_step(step),
+                self.flops(steps.plan, where[id(step)]), str(steps.device)))
 
     def _device_memory(self, original: Any) -> Any:
         def init(memory: Any, nbytes: int, device: Any, source: Any = None) -> None:
@@ -251,22 +257,38 @@ LAUNCHES_MEANWHILE: Final = 5
 """Steps that the host starts, with their events, in the time of one fill."""
 
 
-def hold_back(gpu: Any, stream: Any, steps: int, device: Any) -> None:
+def gap_between_events(gpu: Any, stream: Any, device: Any) -> int:
+    """Nanoseconds from an event to the next with nothing between, which a kernel's time is measured with (1,250 on an
+    H200); 0 where the GPU cannot be kept busy meanwhile, so that it would be the host's time."""
+    events = [gpu.create_event(True) for _ in range(10)]
+    held = hold_back(gpu, stream, len(events), device)
+    for event in events:
+        gpu.record_event(event, stream)
+    gpu.synchronize_event(events[-1])
+    return min(int(gpu.elapsed_ms(*pair) * 1e6) for pair in pairwise(events)) if held else 0
+
+
+def hold_back(gpu: Any, stream: Any, steps: int, device: Any) -> bool:
     """Give the GPU something to do while the host starts so many steps: an event after a short kernel would tell how
-    long the host takes to start the next. Where memory is short nothing is done."""
+    long the host takes to start the next. Where memory is short nothing is done.
+
+    Returns:
+        Whether it has something to do.
+    """
     if not steps:
-        return
+        return False
     from genesis.runtime.cuda.memory_pool import pool_of
     from genesis.runtime.cuda.storage import CUDAStorage
     free, total = gpu.mem_get_info()
     if total < 64 * HELD_BACK_BYTES or free < 8 * HELD_BACK_BYTES:
-        return
+        return False
     peak = pool_of(device.index).peak
     memory = CUDAStorage(HELD_BACK_BYTES, device, OWN)
     for _ in range(1 + steps // LAUNCHES_MEANWHILE):
         gpu.fill(memory.ptr, 0, HELD_BACK_BYTES, stream)
     del memory
     pool_of(device.index).peak = peak
+    return True
 
 
 def name_and_line(step: Any) -> tuple[str, str]:
@@ -303,4 +325,4 @@ def _tensor_bytes(values: Any) -> int:
     return sum(seen.values())
 
 
-__all__ = ["Hooks", "hold_back", "name_and_line"]
+__all__ = ["Hooks", "gap_between_events", "hold_back", "name_and_line"]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -489,3 +489,24 @@ def test_what_keeps_a_gpu_busy_is_no_memory_of_the_program(host_driver: Any, mon
         genesis.eval(held)
     memory = p._recorder.memory["cuda:0"]  # type: ignore[union-attr]
     assert fills and memory.peak < 1 << 16 and all("test_profile.py" in line for line in memory.at_peak), "by its line"
+
+
+def test_the_time_that_events_take_is_no_kernels(host_driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock by which each event takes 3 microseconds, and kernels nothing."""
+    when: dict[int, int] = {}
+    clock = count(step=3)
+    record = host_driver.record_event
+
+    def recorded(event: Any, stream: Any) -> None:
+        when[id(event)] = next(clock)
+        record(event, stream)
+    monkeypatch.setattr(host_driver, "record_event", recorded)
+    monkeypatch.setattr(host_driver, "elapsed_ms", lambda a, b: 1e-3 * (when[id(b)] - when[id(a)]))
+    x = genesis.full((8, 16), 0.5, device="cuda")
+    genesis.eval(x)
+    for held_back, taken in ((1 << 30, 3000), (1 << 20, 0)):  # where there is no memory for it nothing is known of it
+        monkeypatch.setattr(hooks, "HELD_BACK_BYTES", held_back)
+        with profile() as p:
+            genesis.eval((x.exp() @ x.t()).softmax(1))
+        found = [event.duration for event in p.events() if getattr(event, "device", "") == "cuda:0"]
+        assert len(found) > 1 and set(found) == {taken}
