@@ -29,7 +29,7 @@ from genesis.runtime.cuda.driver import (
 )
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.memory_pool import pool_of
-from genesis.runtime.cuda.module import load
+from genesis.runtime.cuda.module import load_together
 from genesis.runtime.ledger import ledger
 from genesis.runtime.plan import Collective, Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of, places_of
@@ -52,7 +52,8 @@ class LoadedSteps:
 
     def __init__(self, plan: Plan, steps: Sequence[Step]):
         self.plan, self.device = plan, plan.device
-        kernels = [load(step.kernel, self.device.index) if isinstance(step, Launch) else None for step in steps]
+        handles = load_together((step.kernel for step in steps if isinstance(step, Launch)), self.device.index)
+        kernels = [handles[id(step.kernel)] if isinstance(step, Launch) else None for step in steps]
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
         self.steps = [step for step, _ in busy]
         self.kernels = [kernel for _, kernel in busy]

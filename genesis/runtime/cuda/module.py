@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
@@ -34,8 +35,18 @@ def load(image: KernelImage, device: int) -> KernelHandle:
         kernel = pool_of(device).reclaiming(lambda: gpu.load_kernel(image))
         if image.shared_bytes > SHARED_BYTES_WITHOUT_PERMISSION:
             gpu.allow_shared_memory(kernel, image.shared_bytes)
-        if image.runs_beside:
-            gpu.prefer_shared_memory(kernel)
         loaded[key] = kernel
     return kernel
 
+
+def load_together(images: Iterable[KernelImage], device: int) -> Mapping[int, KernelHandle]:
+    """The handles of a plan's kernels, by the ids of their images. Where one reads early, those that run beside others
+    leave them shared memory: there they overlap by design. In other plans CUDA chooses."""
+    found = {id(image): image for image in images}
+    handles = {number: load(image, device) for number, image in found.items()}
+    if any(image.reads_early for image in found.values()):
+        gpu = driver()
+        for number, image in found.items():
+            if image.runs_beside:
+                gpu.prefer_shared_memory(handles[number])
+    return handles

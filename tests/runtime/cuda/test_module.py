@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from genesis.runtime.cuda.module import load
+from genesis.runtime.cuda.module import load_together
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import EARLY, TILES, KernelImage
 
@@ -26,10 +26,16 @@ PLAIN = KernelImage("kernel", b"", 4, 0, KERNEL + WAIT + RELEASE)
     (replace(PLAIN, source=HEAD + KERNEL + WAIT + RELEASE + ASK, shared_bytes=TILES), False),
 ], ids=["waits", "waits for nothing", "lets the next begin", "reads early", "a norm that asks", "attention that asks",
         "tiles without asking"])
-def test_kernels_that_run_beside_others_leave_them_shared_memory(image: KernelImage, beside: bool,
-                                                                 host_driver: HostDriver) -> None:
-    """CUDA would give a kernel without shared memory a multiprocessor's caches, and the next one would wait for it."""
+def test_kernels_that_run_beside_others(image: KernelImage, beside: bool) -> None:
     assert image.runs_beside is beside
-    for _ in range(2):
-        load(image, 0)
-    assert host_driver.calls["load"] == 1 and host_driver.calls["prefer_shared_memory"] == beside
+
+
+def test_they_leave_the_others_shared_memory(host_driver: HostDriver) -> None:
+    """CUDA would give a kernel without shared memory a multiprocessor's caches, and the next one would wait for it.
+    That was measured where some read early."""
+    early = replace(PLAIN, source=f"{KERNEL}    {EARLY}\n{WAIT}{RELEASE}")
+    small = replace(PLAIN, source=KERNEL + RELEASE + WAIT)
+    found = load_together([PLAIN, small, PLAIN, small], 0)
+    assert len(found) == host_driver.calls["load"] == 2 and not host_driver.calls["prefer_shared_memory"]
+    assert load_together([PLAIN, small, early, early], 0).items() >= found.items()
+    assert host_driver.calls["load"] == 3 and host_driver.calls["prefer_shared_memory"] == 2
