@@ -415,6 +415,9 @@ def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool
     found = emit(control.grad, (*(y for y, _ in roots), *(g for _, g in roots), *nodes,
                                 *chain.from_iterable(renewed)), (len(roots), create_graph, ends, len(renewed)))
     found.needs_grad = create_graph
-    items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))] if create_graph
-                 else control.results_of(found))
-    return [reduce(add, islice(items, len(several))) for several in wrt]
+    items = ([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))] if create_graph
+             else control.results_of(found))
+    if len(items) == len(wrt):  # as of most models, whose parameters are read in one way each
+        return items
+    left = iter(items)
+    return [reduce(add, islice(left, len(several))) for several in wrt]

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 LOOKS: Final = 2
-"""Looks of Python's collector at the youngest generation since its last one at the second, from which on a flush has
-that looked at, too (`young_objects.py`). Fewer come of a few hundred ops, of which little is taken for old."""
+"""Looks of Python's collector at the youngest generation since its last one at the second, from which on a flush may
+have that looked at, too (`young_objects.py`). Fewer come of a few hundred ops, of which little is taken for old."""
 
 
 def materialize(*tensors: TensorBase | Iterable[TensorBase]) -> None:
@@ -75,12 +75,16 @@ def flush(wanted: Sequence[Storage]) -> None:
             return
         while not _flushed(wanted):
             pass
-    if gc.get_count()[1] >= LOOKS:
+    looks = gc.get_count()[1]
+    before, engine_state.looks = engine_state.looks, looks
+    if looks >= LOOKS:
         if engine_state.cuts.cutting:  # an op that is being recorded holds all that the piece was made of
             engine_state.cuts.collects = True
-            return
-        from genesis.engine.young_objects import collect_young
-        collect_young()
+        # What is alive now is taken for old, too, as a model's gradients: no more often than the collector does so, but
+        # before it would in the middle of as much again as was recorded since the flush before.
+        elif looks + (looks - before if looks > before else looks) >= gc.get_threshold()[1]:
+            from genesis.engine.young_objects import collect_young
+            collect_young()
 
 
 def _flushed(wanted: Sequence[Storage]) -> bool:

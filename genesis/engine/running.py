@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
@@ -21,6 +21,7 @@ from genesis.frontend.at_once import Change, Expected, at_once, attributes, chan
 from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, overwriting
+from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, unique
 from genesis.ir.numbers import set_numbers_apart
 from genesis.ir.ops import control, leaves
@@ -28,6 +29,7 @@ from genesis.ir.ops import control, leaves
 if TYPE_CHECKING:
     from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
+    from genesis.ir.types import TensorType
 
 
 class Divisible(Exception):
@@ -237,13 +239,47 @@ def finish(flush: Flush) -> None:
         usage.keep(node, memory)  # type: ignore[union-attr]
     constant = _constants(flush)
     for storage, cell in flush.told.items():
-        if storage.cell is None or storage.cell is cell:
-            _settle(storage, cell, content[storage], constant)
+        if storage.cell is cell:  # its memory was overwritten
+            node, watching = content[storage], storage.watching
+            if watching is not None and (before := watching.inputs[0].buffer) is not None and before.memory is not None:
+                storage.watching = None  # it would keep the copy of the old content
+            if node.shown and node.buffer is cell and not node.needs_grad:
+                storage.settle(cell, _as_leaf(node), node)
+                continue
+        elif storage.cell is not None:
+            continue
+        _settle(storage, cell, content[storage], constant)
     if flush.compiled is not None and flush.compiled.read_on:
         from genesis.engine.histories import end_histories
         order = flush.captured.order
         end_histories([order[position] for position in flush.compiled.read_on])
     flush.finished = True
+
+
+def _as_leaf(node: Node) -> Node:
+    """Make the leaf of its memory of a result that no table has (`control.results_of`), and that is there now.
+
+    A parameter and its state are read in each step: each would take another node for that, and this one is of no more
+    use (a tenth of `benchmarks/host_time.py`). After an exception between two of these lines it is done again.
+    """
+    held, kind = node.inputs, node.type  # so that nothing is freed, and no finalizer runs, in between
+    attrs = _leaf_attributes.get(kind)
+    if attrs is None:
+        if len(_leaf_attributes) > MOST_LEAF_ATTRIBUTES:
+            _leaf_attributes.clear()
+        attrs = _leaf_attributes[kind] = (kind,)
+    node.inputs, node.attrs, node.op = (), attrs, leaves.data
+    del held
+    return node
+
+
+_leaf_attributes: dict[TensorType, tuple[TensorType]] = {}
+"""A type → the attributes of leaves that have it: one object less for each, which Python's collector would count."""
+
+MOST_LEAF_ATTRIBUTES: Final = 4096
+"""Entries of `_leaf_attributes`; when there are more, all are dropped."""
+
+counted("attributes of leaves", lambda: len(_leaf_attributes), 150, MOST_LEAF_ATTRIBUTES + 1)
 
 
 def _settle(storage: Storage, cell: Cell, content: Node, constant: Container[Node]) -> None:

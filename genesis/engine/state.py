@@ -162,9 +162,10 @@ class EngineState:
         record: what runs, or was ended by an exception; None between two programs.
         cuts: where a long program is cut (`limits.py`).
         sizes: reads of sizes since the last flush (`short_read.py`).
+        looks: of Python's collector at the youngest generation, as it counted them when the last flush ended.
     """
 
-    __slots__ = ("cuts", "last", "observers", "plans", "ran", "record", "sizes", "usages")
+    __slots__ = ("cuts", "last", "looks", "observers", "plans", "ran", "record", "sizes", "usages")
 
     def __init__(self) -> None:
         self.plans = Plans()
@@ -174,7 +175,7 @@ class EngineState:
         self.ran = 0
         self.record: Record | None = None
         self.cuts = Cuts()
-        self.sizes = 0
+        self.sizes = self.looks = 0
 
 
 engine_state: Final = EngineState()

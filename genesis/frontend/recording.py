@@ -18,7 +18,7 @@ from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, result_layout
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, compute_now, storage_of
-from genesis.frontend.views import VIEWS, View
+from genesis.frontend.views import VIEWS, View, watched
 from genesis.ir.errors import Misfit, failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, make_apart
 from genesis.ir.numbers import as_number, number
@@ -106,7 +106,15 @@ def read(tensor: TensorBase) -> Node:
             part = tensor.part
             if node.needs_grad:  # it shares the memory of a computed tensor, and is a leaf of its own
                 node = make(control.stop_gradient, (node,))
-            node = make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
+            if part is not None:
+                node = part.watch(node, tensor.leaf)
+            else:
+                watching = storage.watching
+                if watching is not None and watching.inputs[0] is node and watching.attrs[0] == tensor.leaf:
+                    node = watching
+                else:
+                    watching = None  # who holds it is counted
+                    node = watched(storage, node, tensor.leaf)
             if state.regions:
                 node = entered(storage, node)
             return node if part is None or not part.turned else note(node, part)

@@ -78,10 +78,11 @@ class Storage:
         error: why its pending content can never be computed (a failed flush), or None.
         detached_by: tensors that show it without its history (`detached.py`), None if there never were any.
         viewed: there only once a view of it was taken.
+        watching: the last node that a leaf tensor was read through, which shows all of it (`views.watched`).
     """
 
     __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "detached_by", "error",
-                 "inference", "persistent", "replays", "type", "viewed", "writes")
+                 "inference", "persistent", "replays", "type", "viewed", "watching", "writes")
     viewed: bool
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
@@ -93,6 +94,7 @@ class Storage:
         self.error: BaseException | None = None
         self._outside: Outside | None = None
         self.detached_by: list[weakref.ref[Any]] | None = None
+        self.watching: Node | None = None
         self._reference = weakref.ref(self)
         if node is None:
             self._queued = 0
@@ -283,14 +285,16 @@ class Storage:
                 later.append(self)
 
     def settle(self, cell: Cell, keep: Node | None = None, content: Node | None = None) -> None:
-        """The content is in the cell's memory now. `keep` is the node to differentiate through.
+        """The content is in the cell's memory now. `keep` is the node to differentiate through, or the memory's leaf.
 
         `content`: what the cell holds. Where something else was written since, that is still to be computed.
         """
         state.touched += 1
-        held = self.cell, self._node  # so that nothing is freed, and no finalizer runs, between what follows
+        held = self.cell, self._node, self.watching  # so that nothing is freed, and no finalizer runs, in between
+        if (watching := self.watching) is not None and watching.inputs[0].inputs:
+            self.watching = None  # it would keep what the content was computed from
         cell.owner = self._reference
-        if keep is not None:  # first: once the content is there, a backward has to find it
+        if keep is not None and keep.needs_grad:  # first: once the content is there, a backward has to find it
             note_differentiable(self._reference)
         if content is not None and self._node is not content:
             self.cell = cell
@@ -315,7 +319,7 @@ class Storage:
             return
         if state.undo and held is not None:
             _take_back(held)
-        self._node, self._queued = None, 0
+        self._node, self._queued, self.watching = None, 0, None
         del held
         if self.cell is None:
             self.error = error
@@ -345,7 +349,7 @@ class Storage:
             return
         if self._node is not None and self._node.needs_grad:
             outside.through = self._node
-        self._node = None
+        self._node = self.watching = None
         assert self.cell is not None
         cell = self.cell
         if getrefcount(cell) > HELD_AND_NAMED:  # nodes read it
@@ -365,7 +369,7 @@ def storage_of(node: Node) -> Storage:
     self.replays = ()
     self.persistent = False
     self.inference = mode.flags[1] == 1
-    self.error = self._outside = self.detached_by = None
+    self.error = self._outside = self.detached_by = self.watching = None
     self._reference = reference = weakref.ref(self)
     self._queued = number = next_number()
     state.pending[number] = reference

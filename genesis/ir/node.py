@@ -171,10 +171,12 @@ class Node:
     whose gradient leaves the program: the `autograd` boundary, and which of its outputs this is. Nothing in the IR
     reads them.
     `needs_grad` says that a gradient can flow through the value, `shown` that it is the content of one
-    tensor with such a gradient: an equal value of another tensor is another node, with a gradient of its own.
+    tensor with such a gradient: an equal value of another tensor is another node, with a gradient of its own. Of
+    results without one, such as an optimizer's hundreds, it says that no table has them, but whoever recorded the op.
     `number` counts the nodes in the order in which they were made: a node's is above those of its inputs.
 
-    Immutable, but for what becomes a leaf of its memory once it was computed (`engine/histories.py`). A node stands in
+    Immutable, but for what becomes a leaf of its memory once it was computed (`engine/histories.py`,
+    `engine/running.py`), and a node that only its storage holds (`frontend/views.watched`). A node stands in
     the table under its op, attributes and inputs: whoever changes these of a living node calls `forget_equal` first, or
     an op that is recorded later finds it under what it was; and no input is younger than the node.
     """

@@ -27,6 +27,10 @@ def walk(roots: Iterable[Node], through: Container[Node] | None = None,
     for root in roots:
         if root in order:
             continue
+        operands = root.inputs
+        if len(operands) == 1 and operands[0] in order:  # a step writes hundreds of results of one op
+            order[root] = None
+            continue
         stack: list[Node | None] = [root]
         while stack:
             node = stack.pop()

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from genesis.ir.node import Node, Op, unique
+from genesis.ir.node import Node, Op, next_node_number
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
     from genesis.ir.graph import Graph
+
+_new_node = Node.__new__
 
 item = Op("item", "control", lambda x, index: x[index], attrs=("index",), differentiable=True,
           doc="One result of an op that has several.")
@@ -19,10 +21,18 @@ item = Op("item", "control", lambda x, index: x[index], attrs=("index",), differ
 def results_of(node: Node) -> list[Node]:
     """All results of an op that has several and was just recorded, for the only one who knows it.
 
-    Unlike `item`s that are recorded one by one these are not looked up: an optimizer has hundreds.
+    Unlike `item`s that are recorded one by one these are not looked up, and no table knows them (`Node.shown`): an
+    optimizer has hundreds, of which each is made in these lines (`benchmarks/host_time.py`).
     """
     inputs, source, types = (node,), node.source, node.types
-    return [unique(item, inputs, place, kind, source) for place, kind in zip(_places(len(types)), types, strict=True)]
+    found = []
+    for place, kind in zip(_places(len(types)), types, strict=True):
+        result = _new_node(Node)
+        result.op, result.inputs, result.attrs, result.type, result.source = item, inputs, place, kind, source
+        result.buffer = result.hooks = result.boundary = None
+        result.needs_grad, result.shown, result.number = False, True, next_node_number()
+        found.append(result)
+    return found
 
 
 @cache
