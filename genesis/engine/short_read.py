@@ -233,11 +233,25 @@ def reading_of(storage: Storage, beside: bool = False) -> Reading | None:
     if not _describe(node, walk, 0):
         return None
     outputs, contents = [storage], [node]
-    if len(state.pending) > 1 and not _join_others(walk.places, outputs, contents, beside):
+    if len(state.pending) > 1 and not _is_alone(storage) and not _join_others(walk.places, outputs, contents, beside):
         return None
     if len(outputs) > 1:
         walk.key.extend([walk.places[content] for content in contents])
     return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents, walk.places, walk.past)
+
+
+def _is_alone(storage: Storage) -> bool:
+    """Whether nobody holds another pending value; forgets those that died, which a read has made on its way."""
+    over = []
+    for number, reference in tuple(state.pending.items()):  # in C as a whole
+        other = reference()
+        if other is None:
+            over.append(number)
+        elif other is not storage:
+            return False
+    for number in over:
+        state.pending.pop(number, None)
+    return True
 
 
 def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list[Node], beside: bool) -> bool:

@@ -25,6 +25,7 @@ class Engine:
         end_step: ends a training step: runs all pending work without waiting for a GPU.
         allocate: returns memory of so many bytes on a device.
         memory_of: returns the computed memory of a tensor's storage.
+        locked_memory_of: the same, where the lock is held.
         backend_of: what a device's programs run on.
         look: is told of a storage and the number of its content when `state.look_at` is passed: much may be pending.
     """
@@ -35,6 +36,7 @@ class Engine:
     end_step: Callable[[], None]
     allocate: Callable[[int, Device], Any]
     memory_of: Callable[[Any], Any]
+    locked_memory_of: Callable[[Any], Any]
     backend_of: Callable[[Device], Backend]
     look: Callable[[Storage, int], None]
 

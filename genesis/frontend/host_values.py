@@ -42,7 +42,7 @@ def _reading(how: Callable[[Any], Any], tensor: Any) -> Any:
 
 def _host_number(tensor: Any) -> Any:
     if tensor.is_cpu:  # there is no copy to wait for
-        return engine.memory_of(tensor).number(tensor.storage.type, tensor.storage_offset())
+        return engine.locked_memory_of(tensor).number(tensor.storage.type, tensor.storage_offset())
     return _host_copy(tensor).item()
 
 
@@ -56,7 +56,7 @@ def _host_copy(tensor: Any) -> Any:
         if tensor.is_cpu and tensor.storage.settled and tensor.spec.numel:
             return _part_copied(tensor)
         tensor = wrap_laid_out(read(tensor.detach()), None)
-    memory = engine.memory_of(tensor)
+    memory = engine.locked_memory_of(tensor)
     result = np.empty(tensor.spec.shape, tensor.spec.dtype.numpy)
     if tensor.spec.nbytes:
         memory.copy_to_host(result)
@@ -67,7 +67,7 @@ def _part_copied(tensor: Any) -> Any:
     """The elements that a view shows of host memory whose content is there: no program copies them."""
     import numpy as np
     size = tensor.spec.dtype.itemsize
-    return np.ndarray(tensor.spec.shape, tensor.spec.dtype.numpy, engine.memory_of(tensor).bytes,
+    return np.ndarray(tensor.spec.shape, tensor.spec.dtype.numpy, engine.locked_memory_of(tensor).bytes,
                       tensor.storage_offset() * size, [stride * size for stride in tensor.strides]).copy()
 
 

@@ -45,6 +45,9 @@ def overwritten(given: Sequence[Storage], updated: Sequence[Storage], held: list
         held.append((cell, storage._node))
         if storage._node is not None:
             found.append((setattr, storage, "_node", None))
+        if storage.watching is not None:  # it may be all that holds a copy of the old content
+            held.append((storage.watching, None))
+            found.append((setattr, storage, "watching", None))
         new = Cell(cell.memory)
         new.owner = storage._reference
         ends.append((cell, cell.memory))
