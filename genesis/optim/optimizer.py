@@ -152,7 +152,8 @@ class Optimizer:
 
     def without_step(self) -> set[Any]:
         """Parameters whose state was made ahead, for a first step like all others, and which have made none."""
-        return {parameter for parameter, state in vars(self).get("_unshown", {}).items()
+        unshown: dict[Any, dict[str, Any]] = vars(self).get("_unshown", {})
+        return {parameter for parameter, state in unshown.items()
                 if self._states.get(parameter) is state and state.get("step") == 0}
 
     # The part that a subclass defines
