@@ -9,6 +9,7 @@ from typing import Final
 
 from genesis.ir.flops import flops_of, is_product
 from genesis.ir.node import Node
+from genesis.ir.ops.flash_attention import flash_attention_dkv, flash_attention_dq
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group
@@ -19,7 +20,7 @@ LAUNCH: Final = 2.4
 COPY: Final = 3.5
 """Microseconds that a copy of an operand takes beside those for its bytes."""
 
-BACKWARD: Final = ("flash_attention_dq", "flash_attention_dkv")
+BACKWARD: Final = (flash_attention_dq, flash_attention_dkv)
 """Attention's gradients. Causal ones compute half of the products, at about half of the speed: steps' times were
 reckoned right with all of them (H200, 2026-11)."""
 
@@ -40,7 +41,7 @@ def group_microseconds(group: Group, gpu: Gpu) -> float:
 
 def _weighed(node: Node) -> int:
     """A product's operations, as many as its time is reckoned by."""
-    return int(flops_of(node)) * (2 if node.op.name in BACKWARD and node["causal"] else 1)
+    return int(flops_of(node)) * (2 if node.op in BACKWARD and node["causal"] else 1)
 
 
 def copy_microseconds(x: Node, gpu: Gpu) -> float:

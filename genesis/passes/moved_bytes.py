@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.ir.node import Node
+from genesis.ir.ops import indexing
 from genesis.ir.sym_int import Size, hint
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
-LOOKED_UP: Final = ("take", "gather")
-"""Names of ops that read as much of their first operand as they give."""
+LOOKED_UP: Final = (indexing.take, indexing.gather)
+"""Ops that read as much of their first operand as they give."""
 
 
 def moved_bytes(group: Group) -> Size:
@@ -33,7 +34,7 @@ def moved_bytes(group: Group) -> Size:
 def _read(x: Node, group: Group) -> Size:
     readers = [node for node in group.nodes for operand in node.inputs
                if stored_as(operand) is stored_as(x) and stored_as(node) is not stored_as(x)]
-    if readers and all(node.op.name in LOOKED_UP and stored_as(node.inputs[0]) is stored_as(x) for node in readers):
+    if readers and all(node.op in LOOKED_UP and stored_as(node.inputs[0]) is stored_as(x) for node in readers):
         looked_up = sum((node.type.nbytes for node in readers), 0)
         return min(x.type.nbytes, looked_up, key=hint)
     return x.type.nbytes
