@@ -116,11 +116,13 @@ def test_rows_of_any_width_are_added_at_many_places(cuda, width, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64"])
 @pytest.mark.parametrize(("lines", "sums", "count"), [(9, 300, 500), (40, 8192, 8192), (5, 42_240, 30_000), (3, 1, 700),
                                                       (2000, 990, 990)])
-def test_sums_of_long_lines(cuda, lines, sums, count, dtype):
-    """Several warps add, and meet at barriers: only on a GPU can one of them be early. Bits are the same each time."""
+@pytest.mark.parametrize("every", [1, 3, 16])
+def test_sums_of_long_lines(cuda, lines, sums, count, dtype, every):
+    """Several warps add, and meet at barriers: only on a GPU can one of them be early. Bits are the same each time. All
+    positions of a line, a third or a sixteenth are one sum's."""
     random = np.random.default_rng(count)
     index = random.integers(0, sums, (lines, count))
-    index[:, ::3] = random.integers(0, sums, lines)[:, None]  # a third of a line in one sum
+    index[:, ::every] = random.integers(0, sums, lines)[:, None]
     rows = random.integers(-8, 9, (lines, count))  # their sums are exact in any order
     want = np.zeros((lines, sums), np.int64)
     np.add.at(want, (np.arange(lines)[:, None], index), rows)

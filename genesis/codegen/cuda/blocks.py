@@ -94,6 +94,8 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
         blocks = flat_blocks(about(kernel.x_size), kernel.bytes_each, gpu, draws)
+        if blocks.x == 256 and kernel.bytes_each >= MANY_OPERANDS:
+            blocks = replace(blocks, num_warps=8)
         return windows(blocks, kernel) if kernel.folds else blocks
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
@@ -128,6 +130,11 @@ def in_rows_of_vectors(kernel: Kernel) -> bool:
     alone, so that of other rows registers hold half as much (H200, with gradients: softmax of 1328 rows of 50257
     bfloat16 1272 µs where they are held, 368 µs in loops)."""
     return all(is_multiple(kernel.r_size * load.out.dtype.itemsize, VECTOR) for load in kernel.loads("xr"))
+
+
+MANY_OPERANDS: Final = 40
+"""Bytes that a small loop reads and writes for each element from which on a thread has one element: with four, 32
+registers have room for six operands at a time. The sum of 17 parts of 100,000 took 6.2 µs so (H200; predicted 4)."""
 
 
 def flat_block(x_size: int, nbytes: int, gpu: GpuModel) -> int:

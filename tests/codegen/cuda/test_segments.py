@@ -164,6 +164,12 @@ def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: t
     assert len(scheduled("scatter_add", shape, axis, where, "float32").groups) == kernels
 
 
+def test_all_parts_of_a_line_are_loaded_at_once() -> None:
+    """Of 18 operands four elements a thread left room for six in 32 registers: 6.2 µs (H200)."""
+    *_, added = (emit(group) for group in scheduled("scatter_add", (100_000,), 0, (100_000,), "float32").groups)
+    assert added.source.count("tl.load") > 16 and added.constexprs["XBLOCK"] == 32 * added.num_warps
+
+
 def test_of_equal_indices_the_last_wins() -> None:
     schedule = scheduled("index_copy", (4, 2), 0, (300,), "float32")
     index = torch.arange(300) % 3
