@@ -38,6 +38,8 @@ page against them.
   gradients, what was read. torch's backward reads what is there by then.
 * Gradients of `Embedding(sparse=True)` are dense. `SparseAdam` leaves rows whose gradient is 0 as they are, where torch
   goes by which rows were looked up.
+* Under `utils.checkpoint` the running means of a batch norm move once a step; torch computes the forward again, and
+  moves them twice.
 * Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor.
 * On the CPU torch's `grid_sample` multiplies and adds in one rounding. At the very centre of an element, where its
   gradient by the grid jumps, the two may take different sides; spatial transformers that begin at the identity do.

@@ -217,3 +217,16 @@ def test_compiled_steps(inside: bool) -> None:
     expected = losses(plain, lambda f: f)
     assert losses(kept, lambda f: f) == expected
     assert losses(kept, genesis.compile) == expected
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_running_means_move_once(reentrant: bool) -> None:
+    """As without a checkpoint; torch's second forward moves them once more."""
+    def trained(T: Any, around: Any) -> Any:
+        norm = T.nn.BatchNorm1d(2)
+        x = T.arange(8.0).view(4, 2).requires_grad_()
+        around(norm, x).sum().backward()
+        return norm.running_mean.tolist(), norm.running_var.tolist(), int(norm.num_batches_tracked)
+    found = trained(genesis, lambda f, x: checkpoint(f, x, use_reentrant=reentrant))
+    plain = trained(torch, lambda f, x: f(x))
+    assert found[2] == plain[2] and np.allclose(found[:2], plain[:2], rtol=1e-6)
