@@ -102,6 +102,7 @@ class Optimizer:
     """Whether a parameter has a state before its first step, as users see it: of torch's only Adagrad's have."""
 
     _unshown: dict[Any, dict[str, Any]]  # states of before a first step, until somebody looks
+    _ahead: dict[Any, dict[str, Any]]  # those that somebody has looked for, until the first step
     _writes: Writes | None = None
     _noted: tuple[Change, Callable[[], Any]] | None = None
 
@@ -134,9 +135,8 @@ class Optimizer:
         """The state of each parameter that made a step, by name. Whoever asks may put another tensor into it: compiled
         steps look then, and need not at each call."""
         session.states_shown()
-        if "_unshown" in vars(self):  # a parameter's first step makes its state anew
-            for parameter in self.without_step():
-                del self._states[parameter]
+        if "_unshown" in vars(self):  # a parameter's first step shows its state again
+            self._ahead = {parameter: self._states.pop(parameter) for parameter in self.without_step()}
             del self._unshown
         return self._states
 

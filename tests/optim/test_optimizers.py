@@ -364,3 +364,15 @@ def test_a_composed_step_is_replayed_with_the_numbers_of_its_own_step() -> None:
         step(target)
     take_steps(torch.optim.NAdam(theirs, lr=0.1), theirs, ttarget)
     assert_all_same(ours, theirs)
+
+
+def test_a_rate_that_changes_behind_a_look_at_the_state_is_the_first_step_s() -> None:
+    def stepped(lib: Any) -> list[float]:
+        w = lib.tensor([1.0, -2.0], requires_grad=True)
+        optimizer = lib.optim.Rprop([w], lr=0.5)
+        assert not optimizer.state
+        optimizer.param_groups[0]["lr"] = 0.125
+        (w * w).sum().backward()
+        optimizer.step()
+        return w.tolist()  # type: ignore[no-any-return]
+    assert stepped(genesis) == stepped(torch)

@@ -630,3 +630,21 @@ def test_an_optimizer_that_reads_its_state_makes_no_function_compare_its_tensors
         if loss.hits == 2:
             compared.clear()
     assert loss.hits > 4 and compared == []
+
+
+def test_a_look_at_an_optimizer_s_state_before_the_first_step_ends_no_replays() -> None:
+    """The state is shown from the first step on; beginning it reads nothing."""
+    layer = nn.Linear(3, 2)
+    optimizer = genesis.optim.AdamW(layer.parameters())
+    assert not optimizer.state
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+    for _ in range(6):
+        step(genesis.ones(4, 3))
+    assert optimizer.state[layer.weight]["step"] == 6 and step.hits >= 4
