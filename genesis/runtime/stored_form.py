@@ -46,6 +46,10 @@ def _count(x: object, tables: _Tables) -> bool:
     return type(x) is int and 0 <= x < WORD
 
 
+def _flag(x: object, tables: _Tables) -> bool:
+    return type(x) is bool
+
+
 def _text(x: object, tables: _Tables) -> bool:
     return type(x) is str
 
@@ -108,7 +112,7 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
     "MatrixMap": (_place, _tuple_of(_count, 2), _count, _count, _tuple_of(_count), _tuple_of(_tuple_of(_count, 2))),
     "Copy": (_place, _place, _text),
     "Launch": (_kernel, _tuple_of(_number_or("Place", "Table", "MatrixMap")), _tuple_of(_count, 3), _text,
-               _or_none(_tuple_of(_place)), _text, _tuple_of(_place), _tuple_of(_text)),
+               _or_none(_tuple_of(_place)), _text, _tuple_of(_place), _tuple_of(_text), _count, _flag, _count),
     "Collective": (_text, _text, _tuple_of(_place), _tuple_of(_place), _text, _count, _tuple_of(_count),
                    _tuple_of(_count), _text, _text, _tuple_of(_type)),
     "Plan": (_device, _tuple_of(_type), _tuple_of(_type), _tuple_of(_count), _tuple_of(_type),

@@ -86,6 +86,8 @@ def same_kind(cls: str, position: int, value: Any, junk: Any) -> bool:
     """Is the junk what the field may be? Texts are any, a tuple may be empty, and some fields may be None."""
     if isinstance(value, str) and position and cls != "Place":
         return isinstance(junk, str)
+    if isinstance(value, bool):
+        return isinstance(junk, bool)
     return junk is None and (cls, position) in (("Launch", 5), ("Plan", 11))
 
 
