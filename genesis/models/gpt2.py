@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import genesis
 from genesis import Tensor
@@ -11,7 +11,9 @@ from genesis.models.architecture import Architecture, Dropout, activation_named
 from genesis.models.causal_lm import CausalLM
 from genesis.models.config import ModelConfig
 from genesis.models.conversion import Conversion, packed, renamed, transposed
-from genesis.models.gpt import GPT
+
+if TYPE_CHECKING:
+    from genesis.models.gpt import GPT
 
 
 class GPT2Config(ModelConfig):
@@ -56,7 +58,7 @@ class GPT2LMHeadModel(CausalLM):
     def from_gpt(cls, model: GPT) -> Self:
         """The same model as a `GPT`, with copies of its weights on its device: it can be saved as a folder.
 
-        >>> from genesis.models import GPTConfig
+        >>> from genesis.models import GPT, GPTConfig
         >>> small = GPT(GPTConfig(vocab_size=9, context=8, layers=1, heads=2, dim=4))
         >>> ids = genesis.tensor([[1, 2, 3]])
         >>> bool((GPT2LMHeadModel.from_gpt(small)(ids).logits - small(ids)[0]).abs().max() < 1e-6)
