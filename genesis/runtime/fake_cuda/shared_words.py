@@ -21,7 +21,7 @@ _DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": 
 MANY_TURNS: Final = 12
 SOON: Final = 3
 MANY_IN_ONE: Final = 8
-"""As `codegen/cuda/templates/shared_words.py` and `long_lines.py` have them: an interpreter knows no emitter."""
+"""The numbers of `codegen/cuda/templates/shared_words.py` and `long_lines.py`: an interpreter knows no emitter."""
 
 
 def equal_ones_summed(labels: np.ndarray, values: np.ndarray) -> list[tuple[int, int, np.generic]]:
