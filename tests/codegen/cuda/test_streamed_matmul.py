@@ -23,7 +23,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.types import DType, bfloat16, float16, float32
+from genesis.ir.types import DType, bfloat16, float16, float32, float64
 from genesis.passes import structural_memo
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
@@ -100,7 +100,7 @@ def test_other_gpus_and_dtypes_have_none() -> None:
     a, b = inputs((256, 128), (128, 256), dtype=bfloat16)
     group = fuse(Graph((a, b), (matmul(a, b),))).groups[0]
     assert emit(group, replace(MODELS["a100"], multiprocessors=2)).name == "matmul"
-    a, b = inputs((256, 128), (128, 256), dtype=float32)
+    a, b = inputs((256, 128), (128, 256), dtype=float64)
     assert emit(fuse(Graph((a, b), (matmul(a, b),))).groups[0], SMALL).name == "matmul"
 
 
