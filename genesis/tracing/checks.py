@@ -210,10 +210,11 @@ class Checks:
             self.container(options["params"], world.of(options["params"]))
             self._more.append(_flags(group, options))
             for held in [copy["state"][p] for p in options["params"] if p in copy["state"]]:
-                tensors = {name: x for name, x in world.of(held).items() if isinstance(x, TensorBase)}
+                found = world.of(held) or held  # what a look has left empty is begun in the call
+                tensors = {name: x for name, x in found.items() if isinstance(x, TensorBase)}
                 self._states.append((held, self._without(held, tensors)))
             states = [copy["state"][p] for p in options["params"] if "step" in copy["state"].get(p, ())]
-            steps = [world.of(state)["step"] for state in states]
+            steps = [world.of(state).get("step", state["step"]) for state in states]
             if moved := [at for at, state in enumerate(states) if state["step"] != steps[at]]:
                 states, steps = [states[at] for at in moved], [steps[at] for at in moved]
             if states:
