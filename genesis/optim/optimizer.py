@@ -136,7 +136,9 @@ class Optimizer:
         steps look then, and need not at each call."""
         session.states_shown()
         if "_unshown" in vars(self):  # a parameter's first step shows its state again
-            self._ahead = {parameter: self._states.pop(parameter) for parameter in self.without_step()}
+            ahead = vars(self).setdefault("_ahead", {})
+            for parameter in self.without_step():
+                ahead[parameter] = self._states.pop(parameter)
             del self._unshown
         return self._states
 
@@ -149,6 +151,11 @@ class Optimizer:
     def _states(self) -> defaultdict[Any, dict[str, Any]]:
         """The state, for optimizers of Genesis' own, which keep its tensors: no compiled step has to look."""
         return vars(self)["state"]  # type: ignore[no-any-return]
+
+    def hide_until_stepped(self, parameter: Tensor, state: dict[str, Any], counted: bool) -> None:
+        """Show users no state, if it counts steps, of a parameter whose first step has not come to its end."""
+        if counted and not self.shows_first_state and type(self).update.__module__.startswith("genesis.optim."):
+            vars(self).setdefault("_unshown", {})[parameter] = state
 
     def without_step(self) -> set[Any]:
         """Parameters whose state was made ahead, for a first step like all others, and which have made none."""
@@ -219,15 +226,13 @@ class Optimizer:
             raise ValueError("some parameters appear more than once in a parameter group")
         self.param_groups.append(group)
         held: list[Any] = list(group["params"])
-        hidden = not self.shows_first_state and type(self).update.__module__.startswith("genesis.optim.")
         for parameter in group["params"]:
             if not parameter.requires_grad and not self.shows_first_state:
                 continue  # a frozen parameter takes no memory until it has a gradient
             state = self.initial_state(parameter, group)
             if state:
                 self._states[parameter] = state
-                if hidden and "step" in state:
-                    vars(self).setdefault("_unshown", {})[parameter] = state
+                self.hide_until_stepped(parameter, state, "step" in state)
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 

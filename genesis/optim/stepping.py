@@ -51,12 +51,14 @@ def _begin(optimizer: Optimizer, parameter: Tensor, group: Group) -> None:
     if not initial:  # as of plain gradient descent
         return
     session.states_shown()  # a compiled step holds the states that it knew
+    state = optimizer._states[parameter]
+    optimizer.hide_until_stepped(parameter, state, "step" in initial)  # first: a signal may come between any two lines
     ahead = vars(optimizer).get("_ahead", {}).pop(parameter, {})
     if ahead.keys() == initial.keys() and all(map(_is_as, ahead.values(), initial.values())):
-        optimizer._states[parameter].update(ahead)  # in memory already: a compiled step reads nothing for it
+        state.update(ahead)  # in memory already: a compiled step reads nothing for it
         return
-    optimizer._states[parameter].update(initial)
-    held = [x for x in optimizer._states[parameter].values() if isinstance(x, Tensor)]
+    state.update(initial)
+    held = [x for x in state.values() if isinstance(x, Tensor)]
     if held:
         engine.materialize(held)
 
