@@ -8,6 +8,7 @@ import pytest
 from genesis.codegen.cuda.templates.long_lines import MANY_IN_ONE, least_first_helper, words_of
 from genesis.codegen.cuda.templates.shared_words import MANY_TURNS, added_helper
 from tests.codegen.cuda.run_assembly import run_assembly
+from tests.sweeping import each_value
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}
 SUMS_AT = 64
@@ -66,6 +67,7 @@ class Sums:
 WAYS = ("alike", "one", "half of them one", "few, and none", "none")
 
 
+@each_value
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("kind", "count", "threads", "rows"), [
@@ -90,6 +92,7 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
     assert (met > (following[0] + taken - 1) % 2**32).all()  # whoever comes next is below all that is left there
 
 
+@each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("kind", "count", "rows"), [
     ("f32", 4, 74), ("f64", 3, 9), ("s32", 1, 70), ("s64", 2, 30), ("f32", 2, 500)])
