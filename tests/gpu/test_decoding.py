@@ -10,7 +10,7 @@ import pytest
 
 import genesis
 import genesis.nn.functional as F
-from genesis import nn
+from genesis import engine, nn
 from genesis.engine import last_plan
 from genesis.models.generation.caches import StaticCache
 from genesis.models.generation.decoding import Decoder
@@ -18,6 +18,7 @@ from genesis.models.generation.sampling import Sampling
 from genesis.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 from genesis.passes.fusion.side_by_side import FEWEST
 from genesis.runtime.plan import Copy, Launch
+from tests.sweeping import by_default
 
 from .compare import array, numbers
 
@@ -234,3 +235,26 @@ def test_layers_with_kernels_side_by_side_write_the_same(cuda: Any, monkeypatch:
                 scores.append(array(step.scores))
     assert any("_beside_" in name for name in kernels()), kernels()
     np.testing.assert_allclose(scores[3:], scores[:3], rtol=1e-4, atol=1e-5)
+
+
+@by_default("*padded rows*")
+@pytest.mark.parametrize("prompts", [[[7, 1, 2]], [[7, 1, 2], [3, 4, 5, 6, 8]]], ids=["one", "padded rows"])
+def test_prompts_are_read_as_some_of_a_few_lengths(cuda: Any, prompts: list[list[int]]) -> None:
+    """The tokens are those of the CPU, which reads prompts as long as they are; another length compiles nothing."""
+    sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "initializer_range": 0.3}
+    here = Qwen3ForCausalLM(Qwen3Config(**sizes)).eval()
+    there = Qwen3ForCausalLM(Qwen3Config(**sizes)).eval()
+    there.load_state_dict(here.state_dict())
+    there = there.to("cuda")
+    plans: list[Any] = []
+    for longer in ([], [9, 10]):
+        rows = [[*longer, *row] for row in prompts]
+        options: Any = {"max_new_tokens": 4 + len(longer), "temperature": 0, "repetition_penalty": 1.3}
+        before = len(plans)
+        with engine.observe(plans.append):
+            found = there.generate(rows, **options)
+        assert found.tolist() == here.generate(rows, **options).tolist()
+        if longer:
+            made = [plan for plan in plans[before:] if plan.origin == "compiled"]
+            assert not [plan for plan in made if plan.plan.device.type == "cuda"]
