@@ -137,7 +137,9 @@ def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: 
             continue
         verdict, following = program.interrupted(case, unit, raised)
         row.add(verdict)
-        if verdict.problem or following is None or verdict.outcome in ("lost", "between"):  # there is no way on
+        bound_nothing = verdict.outcome == "after" and unit.statement.binds  # its result is lost, a stale one is there
+        if verdict.problem or following is None or verdict.outcome in ("lost", "between") or bound_nothing:
+            # There is no way on.
             timer.start(0)
             case.restore_modes()
             return
