@@ -15,10 +15,12 @@ class Mask:
     Attributes:
         is_causal: query i sees keys 0..i, and `visible` is None.
         visible: (B or 1, 1, queries, keys), or None where all are seen.
+        own: the keys are those of the queries' tokens, whatever else a cache has room for.
     """
 
     is_causal: bool
     visible: Tensor | None = None
+    own: bool = False
 
 
 def attention_mask(queries: Tensor, keys: Tensor, causal: bool, window: int | None = None,
@@ -41,9 +43,9 @@ def attention_mask(queries: Tensor, keys: Tensor, causal: bool, window: int | No
     narrow = window is not None and not (whole and window >= keys.shape[-1])
     if present is None and documents is None and padding is None and not narrow:
         if not causal:
-            return Mask(False)
+            return Mask(False, own=whole)
         if whole:
-            return Mask(True)
+            return Mask(True, own=True)
     q, k = queries.unsqueeze(-1), keys.unsqueeze(-2)                    # (.., T, 1), (.., 1, S)
     itself = q == k
     visible = (k <= q) if causal else genesis.ones_like(itself)
@@ -59,4 +61,4 @@ def attention_mask(queries: Tensor, keys: Tensor, causal: bool, window: int | No
         visible = visible & present.to(genesis.bool).unsqueeze(1)
     if documents is not None:
         visible = visible & (documents.unsqueeze(2) == documents.unsqueeze(1))
-    return Mask(False, (visible | itself).unsqueeze(1))
+    return Mask(False, (visible | itself).unsqueeze(1), whole)

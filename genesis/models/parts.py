@@ -98,7 +98,8 @@ class Attention(nn.Module):
         if angles is not None:
             q, k = nn.RotaryEmbedding.turn(q, *angles), nn.RotaryEmbedding.turn(k, *angles)
         if cache is not None:
-            k, v = cache.update(k, v)                                   # (B, G, S, d)
+            held = cache.update(k, v)                                   # (B, G, S, d)
+            k, v = (k, v) if mask.own else held
         with drawing_part(-3, *self.place):
             y = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask.visible, is_causal=mask.is_causal, scale=self.scale,

@@ -17,9 +17,11 @@ class Cache(Protocol):
 
     Attributes:
         padding: (B,) how many places of each row come before its text, or None.
+        first: there were no tokens before those that were reserved last.
     """
 
     padding: Tensor | None
+    first: bool
 
     def reserve(self, queries: int, device: object) -> int:
         """Count the next tokens; returns how many there are with them."""
@@ -126,7 +128,7 @@ class Transformer(nn.Module):
         made: dict[tuple[int | None, str], Mask] = {}
         found = []
         for layer, window in enumerate(self.spec.windows):
-            kept = None if cache is None else cache[layer]
+            kept = None if cache is None or cache.first else cache[layer]
             kind = window, "" if kept is None else kept.kind
             if kind not in made:
                 made[kind] = attention_mask(

@@ -79,12 +79,14 @@ class KVCache:
         filled: (1,) the same number in the device's memory, which a step reads and a plan does not depend on.
         padding: (B,) how many slots of each row come before its text, or None.
         slots: (T,) those of the last tokens that came; None before.
+        first: there were no tokens before those that were reserved last. They look at themselves only, not at all of
+            the capacity.
     """
 
     layers: list[LayerKeys]
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.seen, self.first = 0, False
         self.slots: Tensor | None = None
         self.filled: Tensor | None = None
         self.padding: Tensor | None = None
@@ -110,6 +112,7 @@ class KVCache:
         """
         self._count(device)
         self.check(queries)
+        self.first = not self.seen
         self.seen += queries
         return self.seen
 
@@ -117,7 +120,8 @@ class KVCache:
         """The slots of the tokens that were reserved: (T,) int64. Looks at the device's memory only, so that a compiled
         step is the same for every token."""
         assert self.filled is not None
-        self.slots = self.filled + genesis.arange(queries, device=self.filled.device)
+        new = genesis.arange(queries, device=self.filled.device)
+        self.slots = new if self.first else self.filled + new
         self.filled.add_(queries)
         return self.slots
 
@@ -220,8 +224,11 @@ class _StaticLayer(LayerKeys):
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         slots = self._cache.slots
         assert slots is not None
-        self.keys.index_copy_(2, slots, keys)
-        self.values.index_copy_(2, slots, values)
+        for memory, new in ((self.keys, keys), (self.values, values)):
+            if self._cache.first:  # a slice is written by the kernel that makes it
+                memory[:, :, :new.shape[2]] = new
+            else:
+                memory.index_copy_(2, slots, new)
         return self.keys, self.values
 
     def tokens(self, x: Tensor, seen: int) -> Tensor:

@@ -8,6 +8,7 @@ levels are.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from math import prod
 
 from genesis.ir.node import Node
@@ -18,7 +19,7 @@ from genesis.passes.fusion.cluster_graph import ClusterGraph, Refused
 from genesis.passes.fusion.index_map import Expr, share_within
 from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues
-from genesis.passes.fusion.other_points import in_row, points_read, same_row, weight_again
+from genesis.passes.fusion.other_points import ELSEWHERE, Places, in_row, of_row, same_row, weight_again
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Space
 
@@ -118,8 +119,8 @@ class OneLoop:
         edges = [(p, c, first, chosen, second) for p, c in self.dag.readers[a].get(b, ())]
         edges += [(p, c, second, chosen[::-1], first) for p, c in self.dag.readers[b].get(a, ())]
         other_rows = False
-        if any(reader.computes_other_rows and source.space is not None for _, _, source, _, reader in edges):
-            raise Refused("it reads the reduction's result of another row")
+        places = [Places(cluster, level, at, self.known, partial(self.is_kept, cluster))
+                  for cluster, level in ((first, chosen[0]), (second, chosen[1]))]
         repeats, shared, elsewhere, again = 0.0, ROW_BLOCK, 0, 0.0
         counted: set[tuple[Node, Expr]] = set()
         for producer, consumer, source, levels, reader in edges:
@@ -127,11 +128,12 @@ class OneLoop:
                 continue
             level = level_of(source, producer, levels[0])
             where = level_of(reader, consumer, levels[1])
+            reading = places[reader is second]
             if level == "partial":
                 raise Refused(TOGETHER)
-            if where == "inlined":
+            if where == "inlined" or (reader.computes_other_rows and source.space is not None):
                 if level != "inlined":
-                    again += self.other_points(producer, consumer, source, reader, levels, space, at)
+                    again += self.other_points(producer, consumer, source, levels[0], reading, space)
                 continue
             position = at.element if where == "pointwise" or consumer.op.kind == "reduction" else at.row
             for value, e in self.reads_at(consumer, position):
@@ -145,7 +147,7 @@ class OneLoop:
                 if level == "row":
                     raise Refused("it reads the reduction's result of another row")
                 if source.space is not None and not same_row(e, space, at.row):
-                    again += self.other_points(producer, consumer, source, reader, levels, space, at)
+                    again += self.other_points(producer, consumer, source, levels[0], reading, space)
                     continue
                 if level == "pointwise" and not same_row(e, space, at.row):
                     other_rows = True
@@ -162,16 +164,25 @@ class OneLoop:
                           "places")
         return other_rows
 
-    def other_points(self, producer: Node, consumer: Node, source: Cluster, reader: Cluster, levels: tuple[str, str],
-                     space: Space, at: Coordinates) -> float:
+    def other_points(self, producer: Node, consumer: Node, source: Cluster, chosen: str, reading: Places,
+                     space: Space) -> float:
         """Weighted ops for each element of a row whose node is read at other elements of that row. Raises Refused if it
         is read elsewhere, or is none that one kernel computes with its row's reductions."""
-        if source.space is None or source.space != space or level_of(source, producer, levels[0]) != "pointwise":
-            raise Refused("the value is read at points that differ from those it is computed at")
-        points = points_read(producer, consumer, reader, levels[1], at, self.known)
-        if not points or not in_row(points, space, at.row):
+        level = level_of(source, producer, chosen)
+        if source.space is None or source.space != space or level not in ("pointwise", "row"):
+            raise Refused(ELSEWHERE)
+        points, at = reading.read(producer, consumer), reading.at
+        if not points or not (in_row(points, space, at.row) if level == "pointwise" else of_row(points, at.row)):
             raise Refused("it reads the reduction's result of another row")
-        return sum(share_within(bounds) for _, bounds in points) * weight_again(producer, source, self.reads)
+        elsewhere = sum(share_within(bounds) for e, bounds in points if e != at.element)
+        return elsewhere * weight_again(producer, source, self.reads) if level == "pointwise" else 0.0
+
+    def is_kept(self, cluster: Cluster, node: Node) -> bool:
+        """Does the program return a cluster's node, or another cluster read it?"""
+        readers = self.dag.readers[self.dag.of[node]]
+        return self.values.name[node] in self.outputs or any(
+            producer is node and consumer not in cluster.levels for edges in readers.values()
+            for producer, consumer in edges)
 
     def computes_at(self, cluster: Cluster, producer: Node, e: Expr, at: Coordinates) -> bool:
         """Does the cluster's kernel compute its node at position e anyway, for a node of its own that reads it there?

@@ -6,7 +6,8 @@ row. `fuse` asks here where a value is read, and what computing it there costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from genesis.ir.node import Node
 from genesis.passes.fusion.cluster import Cluster, level_of
@@ -19,41 +20,64 @@ from genesis.passes.groups import Space
 Points = tuple[tuple[Expr, tuple[Bound, ...]], ...]
 """Positions, each with the bounds under which it is read."""
 
-MOST_POINTS = 8
-"""Maximum places at which an inlined node is computed that are followed to what it reads."""
+MOST_POINTS: Final = 8
+"""Maximum places at which a node is computed that are followed to what it reads."""
+
+ELSEWHERE: Final = "the value is read at points that differ from those it is computed at"
 
 
-def points_read(producer: Node, consumer: Node, reader: Cluster, chosen: str, at: Coordinates,
-                known: dict[Node, object]) -> Points:
-    """Where a node of the reading cluster, inlined or not, reads a value.
+class Places:
+    """Where the nodes of a cluster are computed, and read what is not of it.
 
     Args:
-        chosen: the level that the cluster's pointwise nodes take.
+        cluster: the cluster that reads.
+        chosen: the level that its pointwise nodes take.
+        at: the positions of the space that it gets.
         known: values in memory, and nodes that kernels compute.
-
-    Raises:
-        Refused: the places are not known, or too many.
+        kept: its nodes that others read, or that the program returns: they are computed at their own place anyway.
     """
-    found: dict[tuple[Expr, tuple[Bound, ...]], None] = {}
-    for position, bounds in _computed_at(consumer, reader, chosen, at, known):
-        read = reads_within(consumer, position, bounds, known)
-        if read is None:
-            raise Refused("an index says where the value is read")
-        found |= dict.fromkeys((e, held) for value, e, held in read if value is producer)
-    return tuple(found)
 
+    def __init__(self, cluster: Cluster, chosen: str, at: Coordinates, known: dict[Node, object],
+                 kept: Callable[[Node], bool]):
+        self.cluster, self.chosen, self.at, self.known, self.kept = cluster, chosen, at, known, kept
+        self._computed: dict[Node, Points] = {}
 
-def _computed_at(node: Node, cluster: Cluster, chosen: str, at: Coordinates, known: dict[Node, object]) -> Points:
-    level = level_of(cluster, node, chosen)
-    if level != "inlined":
-        return ((at.element if level == "pointwise" or node.op.kind == "reduction" else at.row, ()),)
-    found: dict[tuple[Expr, tuple[Bound, ...]], None] = {}
-    for other in cluster.levels:
-        if node in other.inputs or _leads_to(other, node, known):
-            found |= dict.fromkeys(points_read(node, other, cluster, chosen, at, known))
-    if not found or len(found) > MOST_POINTS:
-        raise Refused("the value is read at points that differ from those it is computed at")
-    return tuple(found)
+    def read(self, producer: Node, consumer: Node) -> Points:
+        """Where a node of the cluster reads a value.
+
+        Raises:
+            Refused: the places are not known, or too many.
+        """
+        found: dict[tuple[Expr, tuple[Bound, ...]], None] = {}
+        for position, bounds in self.computed(consumer):
+            read = reads_within(consumer, position, bounds, self.known)
+            if read is None:
+                raise Refused("an index says where the value is read")
+            found |= dict.fromkeys((e, held) for value, e, held in read if value is producer)
+        return tuple(found)
+
+    def computed(self, node: Node) -> Points:
+        """Where a node is computed: at its own place, or where others of the cluster read it, or both."""
+        points = self._computed.get(node)
+        if points is None:
+            points = self._computed[node] = self._found(node)
+        return points
+
+    def _found(self, node: Node) -> Points:
+        level = level_of(self.cluster, node, self.chosen)
+        elementwise = level == "pointwise" or node.op.kind == "reduction"
+        own = (self.at.element if elementwise else self.at.row, ())
+        if level != "inlined" and not (level == "pointwise" and self.cluster.computes_other_rows):
+            return (own,)
+        found: dict[tuple[Expr, tuple[Bound, ...]], None] = {}
+        if level != "inlined" and self.kept(node):
+            found[own] = None
+        for other in self.cluster.levels:
+            if node in other.inputs or _leads_to(other, node, self.known):
+                found |= dict.fromkeys(self.read(node, other))
+        if not found or len(found) > MOST_POINTS:
+            raise Refused(ELSEWHERE)
+        return tuple(found)
 
 
 def _leads_to(reader: Node, node: Node, known: dict[Node, object]) -> bool:
@@ -73,6 +97,11 @@ def in_row(points: Iterable[tuple[Expr, tuple[Bound, ...]]], space: Space, row: 
     """Do all positions of the whole space lie in the row x?"""
     return all(same_row(e, space, row) or same_row(narrowed(e, bounds), space, narrowed(row, bounds))
                for e, bounds in points)
+
+
+def of_row(points: Iterable[tuple[Expr, tuple[Bound, ...]]], row: Expr) -> bool:
+    """Are all positions, of what has a number for each row, that of x?"""
+    return all(narrowed(e, bounds) == narrowed(row, bounds) for e, bounds in points)
 
 
 def same_row(e: Expr, space: Space, kept: Expr) -> bool:

@@ -50,6 +50,42 @@ def test_a_norm_and_the_rotation_behind_it_are_one_kernel(rotation: Callable[...
     assert kinds(check([x, gain, cos, sin], rotation(norm, cos, sin))) == ["loop"]
 
 
+def heads_first(x: Node) -> Node:
+    """(T, H, d) → (H, T, d), and back."""
+    return movement.permute(x, axes=(1, 0, 2))
+
+
+@pytest.mark.parametrize("tokens", [4, 6])
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+def test_heads_that_are_normed_by_tokens_and_rotated_by_heads_are_one_kernel(tokens: int, dtype: object) -> None:
+    """Half of the rotation is pointwise in another order of the rows, as attention's passes leave it."""
+    x, gain, *given = inputs((tokens, 4, 16), (16,), (tokens, 16), (tokens, 16), dtype=dtype)  # type: ignore[arg-type]
+    norm = composite.rms_norm(x, gain, ndim=1, eps=1e-6)
+    cos, sin = (movement.reshape(t, shape=(1, tokens, 16)) for t in given)
+    by_heads = heads_first(norm)
+    low, high = halves(by_heads, 2)
+    half = movement.concat(p.neg(high), low, axis=2) * movement.expand(sin, shape=by_heads.type.shape)
+    straight = norm * heads_first(movement.expand(cos, shape=by_heads.type.shape))
+    assert kinds(check([x, gain, *given], straight + heads_first(half))) == ["loop"]
+
+
+def test_rotated_heads_that_something_else_reads_by_heads_are_computed_in_both_orders_apart() -> None:
+    """In its own order the rotated value needs norms of other rows than the one at hand."""
+    x, gain, sin = inputs((6, 4, 16), (16,), (6, 16))
+    norm = composite.rms_norm(x, gain, ndim=1, eps=1e-6)
+    by_heads = heads_first(norm)
+    half = movement.concat(*halves(by_heads, 2)[::-1], axis=2) * movement.reshape(sin, shape=(1, 6, 16))
+    assert len(check([x, gain, sin], heads_first(half) + norm * 2.0, half).groups) > 1
+
+
+def test_a_turn_that_reads_other_rows_is_no_rotation_of_one() -> None:
+    """Of (T, H, d) behind a norm, each head beside the next token's: pointwise ops merge, the norm stays apart."""
+    x, gain = inputs((6, 4, 16), (16,))
+    norm = composite.rms_norm(x, gain, ndim=1, eps=1e-6)
+    later = movement.concat(movement.take_range(norm, 0, 1, 6), movement.take_range(norm, 0, 0, 1), axis=0)
+    assert len(check([x, gain], heads_first(heads_first(p.neg(later)) * 2.0) + norm).groups) == 2
+
+
 def test_a_normed_row_that_is_kept_too_is_not_computed_twice_in_place() -> None:
     """Its memory may not be the operand's: other elements of the row are still read there."""
     x, gain, cos, sin = inputs((6, 16), (16,), (1, 16), (1, 16))
