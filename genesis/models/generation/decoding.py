@@ -109,8 +109,8 @@ class Decoder:
             self.generator = genesis.Generator(device=self.device)
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
             _seed_alike(self.generator, model.tp_mesh)
-        self._lengths: set[int] = set()
-        self._captured: set[int] = set()
+        self._read_before: set[tuple[int, bool]] = set()
+        self._captured: set[tuple[int, bool]] = set()
 
     @cached_property
     def _next(self) -> Callable[[Tensor, int | None], Step]:
@@ -142,9 +142,11 @@ class Decoder:
         last, whole = None, self.cache.seen + len(rows[0])
         parts = [[row[start:start + chunk] for row in rows] for start in range(0, len(rows[0]), chunk)]
         lengths = [self._length(len(part[0])) for part in parts]
+        read = set()
         for number, (part, length) in enumerate(zip(parts, lengths, strict=True)):
             last = self._read_part(part, length, whole, lengths[number + 1:].count(length))
-        self._lengths.update(lengths)
+            read.add((length, self.cache.first))
+        self._read_before |= read
         assert last is not None
         self.cache.begin(1, self.device)  # as a step leaves it: else the second step is captured again
         return self._chosen(last)
@@ -176,10 +178,12 @@ class Decoder:
 
     def _reader(self, length: int, later: int) -> Callable[[Tensor, int | None, Tensor], Tensor]:
         """What reads so many tokens: it is captured, and replayed from then on, where as many chunks of this length
-        follow as a capture is worth, or one was a part of an earlier prompt."""
-        if later < WORTH and length not in self._lengths | self._captured:
+        follow as a capture is worth, or one was a part of an earlier prompt. A text's first chunk looks at itself only:
+        it is another program than those behind it."""
+        kind = length, self.cache.first
+        if (later < WORTH or self.cache.first) and kind not in self._read_before | self._captured:
             return self._read
-        self._captured.add(length)
+        self._captured.add(kind)
         return self._following
 
     def _read(self, tokens: Tensor, length: int | None, last: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ class Cluster:
         size: elements of the whole space.
         space: fixed by a reduction; None while the cluster is pointwise and any space of its size will do.
         levels: node → "pointwise", "row", "inlined" or "partial".
-        computes_other_rows: some pointwise node is also computed at other elements: where, is asked when there are rows.
+        computes_other_rows: some pointwise node is also computed at other elements. Whether these lie in other rows is
+            asked when there are rows.
         updates: nothing but updates of memory is made of its nodes.
         splits: (number, multiple) of the splits that it reduces; None without partial reductions.
         splits_x: the splits are of x, not of r.

@@ -64,9 +64,9 @@ def test_positions_of_all_chunks_go_by_the_whole_prompt(scaling: dict[str, Any])
 
 @pytest.mark.parametrize("kind", ["static", "growing", "window"])
 def test_chunks_of_a_long_prompt_are_replays(kind: str) -> None:
-    """Where a capture is worth it; few are recorded, unless a prompt before had some as long."""
+    """Where a capture is worth it; few are recorded, unless a prompt before had some as long. So is the first."""
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4 if kind == "window" else None)).eval()
-    rows, padding = genesis.tensor([[*range(1, 20)], [0, 0, 0, *range(1, 17)]]), genesis.tensor([0, 3])
+    rows, padding = genesis.tensor([[*range(1, 22)], [0, 0, 0, *range(1, 19)]]), genesis.tensor([0, 3])
     found = []
     for chunk, captures, hits in ((2, 1, 8), (4, 0, 0), (100, 0, 0)):
         cache = {"static": StaticCache, "growing": GrowingCache, "window": SlidingWindowCache}[kind](
@@ -88,8 +88,8 @@ def test_chunks_of_a_long_prompt_are_replays(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [StaticCache, SlidingWindowCache])
-def test_all_chunks_of_a_length_are_one_program(kind: type[Any]) -> None:
-    """The first, which is recorded, those that are replayed, and those of the next prompt in a cache of its own."""
+def test_all_chunks_of_a_length_are_two_programs(kind: type[Any]) -> None:
+    """The text's first, which looks at itself, and all behind it; those of the next prompt in a cache of its own, too."""
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval()
     genesis.eval(*model.parameters(), *model.buffers())
     found: list[int] = []
@@ -99,7 +99,43 @@ def test_all_chunks_of_a_length_are_one_program(kind: type[Any]) -> None:
             decoder = Decoder(model, 1, 40, Sampling(temperature=0), cache=kind(model.spec, 1, 40))
             decoder.prefill(genesis.tensor([list(range(1, 13))]), chunk=4)
         found.append(sum(len(plan.graph.nodes) > 50 for plan in plans))
-    assert found == [1, 0]
+    assert found == [2, 0]
+
+
+@pytest.mark.parametrize("kind", [StaticCache, SlidingWindowCache, GrowingCache])
+@pytest.mark.parametrize("window", [None, 4, 40])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_first_tokens_of_a_cache_look_at_themselves_only(kind: type[Any], window: int | None, padded: bool,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their keys are theirs, not all of the capacity: where nothing else hides one attention is the plain triangle."""
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=window)).eval()
+    genesis.eval(*model.parameters(), *model.buffers())
+    ids, padding = genesis.tensor([list(range(1, 13)), [0, 0, *range(1, 11)]]), genesis.tensor([0, 2])
+    cache = kind(model.spec) if kind is GrowingCache else kind(model.spec, 2, 40)
+    attention, told = genesis.nn.functional.scaled_dot_product_attention, []
+
+    def noted(q: genesis.Tensor, k: genesis.Tensor, v: genesis.Tensor, **options: Any) -> genesis.Tensor:
+        told.append((options["attn_mask"] is None, options["is_causal"], k.shape[-2]))
+        return attention(q, k, v, **options)
+    monkeypatch.setattr(genesis.nn.functional, "scaled_dot_product_attention", noted)
+    with genesis.no_grad():
+        decoder = Decoder(model, 2, 40, Sampling(temperature=0), cache=cache)
+        step = decoder.prefill(ids, padding if padded else None)
+    plain = not padded and window != 4
+    assert told == [(plain, plain, 12)] * model.spec.layers
+    present = genesis.tensor([[1] * 12, [0, 0, *[1] * 10]]) if padded else None
+    positions = None if present is None else (genesis.arange(12) - padding[:, None]).clamp(min=0)
+    with genesis.no_grad():
+        whole = model(ids, present, positions).logits[:, -1]
+    np.testing.assert_allclose(step.scores.numpy(), whole.numpy(), atol=1e-4)
+    later = decoder.step(step.tokens)
+    ids = genesis.cat([ids, step.tokens[:, None]], 1)
+    if present is not None and positions is not None:
+        present = genesis.cat([present, genesis.ones(2, 1, dtype=genesis.int64)], 1)
+        positions = genesis.cat([positions, positions[:, -1:] + 1], 1)
+    with genesis.no_grad():
+        whole = model(ids, present, positions).logits[:, -1]
+    np.testing.assert_allclose(later.scores.detach().numpy(), whole.numpy(), atol=1e-4)
 
 
 @pytest.mark.parametrize("prompt", [[[7]], [[1, 2, 3, 4, 5]], [[1, 2, 3], [4, 5, 6]]], ids=["one", "five", "two rows"])
