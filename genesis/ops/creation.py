@@ -223,7 +223,8 @@ def dtype_of_nested(data: Any, kind: str) -> DType:
 
 def _holds_tensors(data: Any) -> bool:
     """Is there a tensor in nested sequences? Of a row of numbers that is told in C."""
-    return not PLAIN.issuperset(map(type, data)) and any(isinstance(x, TensorBase) or (isinstance(x, (list, tuple)) and _holds_tensors(x)) for x in data)
+    return not PLAIN.issuperset(map(type, data)) and any(
+        isinstance(x, TensorBase) or (isinstance(x, (list, tuple)) and _holds_tensors(x)) for x in data)
 
 
 def _plain(data: Any) -> Any:

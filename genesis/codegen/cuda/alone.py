@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from genesis.codegen.cuda.lower import argument
-from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import From, KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import Node
 from genesis.ir.ops.row_number import report
 from genesis.ir.place import Place
@@ -41,7 +41,7 @@ def plan_of_one(source: KernelSource, image: KernelImage, group: Group) -> Plan 
 def _memories(source: KernelSource) -> Iterator[Node]:
     """The values in memory that a kernel is given."""
     for x in source.args:
-        if isinstance(x, MatrixMap):
+        if isinstance(x, (MatrixMap, From)):
             yield x.node
         elif isinstance(x, TensorTable):
             yield from (entry for entry in x.entries if isinstance(entry, Node))

@@ -31,7 +31,7 @@ from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Store
 from genesis.codegen.cuda.loops import LoopParts, loop_parts, module
-from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.source import KernelSource, memory_of
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.views import stored_as
@@ -85,8 +85,8 @@ def early_parts(group: Group, gpu: GpuModel, settled: Container[Node]) -> LoopPa
     parts = whole if blocks is None else loop_parts(group, blocks, gpu)
     names = [name for name, kind in parts.source.signature.items() if kind != "constexpr"]
     given = dict(zip(names, parts.source.args, strict=True))
-    read = {name for name, x in given.items() if isinstance(x, Node) and x in settled}
-    sizes = {name for name in parts.source.signature if not isinstance(given.get(name), Node)}
+    read = {name for name, x in given.items() if memory_of(x) in settled}
+    sizes = {name for name in parts.source.signature if memory_of(given.get(name)) is None}
     moved = _split(parts.lines, read, sizes)
     if not moved.loaded:
         return whole

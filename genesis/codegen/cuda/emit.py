@@ -15,6 +15,7 @@ from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
 from genesis.codegen.cuda.side_by_side import emit_side_by_side
 from genesis.codegen.cuda.source import (
     Exchange,
+    From,
     KernelSource,
     MatrixMap,
     TensorTable,
@@ -56,7 +57,7 @@ def emit(group: Group, gpu: GpuModel = H200, settled: Container[Node] = frozense
 
     def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
         source = emit_anew(group, gpu, early)
-        memories = [x.node if isinstance(x, MatrixMap) else x for x in source.args]
+        memories = [x.node if isinstance(x, (MatrixMap, From)) else x for x in source.args]
         places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in memories)
         tables = any(isinstance(x, TensorTable) and any(isinstance(entry, Node) for entry in x.entries)
                      for x in source.args)
@@ -75,9 +76,9 @@ NOWHERE: Final = literal(0)
 """Stands for the memory of an argument whose kernel's text is kept for other groups."""
 
 
-def _of(argument: Node | int | TensorTable | MatrixMap | Exchange, node: Node) -> Node | MatrixMap:
+def _of(argument: Node | From | int | TensorTable | MatrixMap | Exchange, node: Node) -> Node | From | MatrixMap:
     """The argument in this memory."""
-    return replace(argument, node=node) if isinstance(argument, MatrixMap) else node
+    return replace(argument, node=node) if isinstance(argument, (MatrixMap, From)) else node
 
 
 def emit_anew(group: Group, gpu: GpuModel, early: frozenset[Node] = frozenset()) -> KernelSource:

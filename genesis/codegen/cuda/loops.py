@@ -18,7 +18,7 @@ from genesis.codegen.cuda.build_kernel import build, over
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.held_columns import held_columns
-from genesis.codegen.cuda.kernel_ir import Kernel, Load
+from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load
 from genesis.codegen.cuda.last_programs import alternatives, branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
@@ -30,9 +30,11 @@ from genesis.codegen.cuda.row_edges import ask_for_vectors, block_lines, start_l
 from genesis.codegen.cuda.rows_across import reserved_bytes, rows_across
 from genesis.codegen.cuda.rows_across import start_lines as shared_lines
 from genesis.codegen.cuda.shifted import is_shifted, neighbours_of
-from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
+from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, From, KernelSource
+from genesis.codegen.cuda.starts import with_starts
 from genesis.codegen.cuda.tiles import tile
 from genesis.codegen.cuda.unrolled import build_unrolled, unrolled
+from genesis.ir.node import Node
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import as_written
 from genesis.ir.types import int64
@@ -86,6 +88,7 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
         kernel, blocks = tile(group, kernel, gpu, remake) or (
             kernel, held_columns(kernel, choose_blocks(kernel, gpu), gpu))
     index64 = needs_int64(kernel) or any_needs_int64(*(x.whole.type.numel for x in group.slices))
+    kernel, starts = with_starts(kernel)
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body: Body = PackedRows(kernel, blocks, index64) if blocks.packed else Program(kernel, blocks, index64)
     lines = [*next_row_lines(kernel, blocks, gpu), *_lines(body)]
@@ -100,11 +103,16 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     aligned += multiples_of_16(bounds)
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     source = KernelSource(
-        name, "", signature, constexprs, (*(argument.node for argument in kernel.arguments), *sizes.values()),
+        name, "", signature, constexprs, (*(_memory(x, starts) for x in kernel.arguments), *sizes.values()),
         tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name,
         eights=tuple(multiples_of_8(bounds)))
     words = reserved_bytes(kernel, blocks) if blocks.across else 0
     return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines, words)
+
+
+def _memory(argument: Argument, starts: dict[str, int]) -> Node | From:
+    """What the kernel is given for an argument, of which it reads nothing before the start."""
+    return From(argument.node, starts[argument.name]) if argument.name in starts else argument.node
 
 
 def _lines(body: Body) -> list[str]:

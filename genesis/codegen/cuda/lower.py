@@ -11,6 +11,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import (
     Exchange,
+    From,
     KernelSource,
     MatrixMap,
     TensorTable,
@@ -213,12 +214,21 @@ def origin_of(group: Group) -> str:
     return f"{found[-1].op.name} at {line_of(found[-1].source)}" if found else ""
 
 
-def argument(value: Node | int | TensorTable | MatrixMap | Exchange,
+def _later(place: Place, start: int) -> Place:
+    """The part of a place that begins at one of its elements."""
+    type = place.type
+    return Place(place.where, place.index, place.offset + start * type.dtype.itemsize,
+                 tensor_type((type.numel - start,), type.dtype, type.device))
+
+
+def argument(value: Node | From | int | TensorTable | MatrixMap | Exchange,
              places: Mapping[Node, Place]) -> Place | int | Table | plan.MatrixMap:
     """A kernel's argument as a launch has it, where values are at these places."""
     if isinstance(value, MatrixMap):
         return plan.MatrixMap(places[value.node], value.shape, value.stride, value.start, value.block,
                               value.outer)
+    if isinstance(value, From):
+        return _later(places[value.node], value.start)
     if isinstance(value, Exchange):
         return Place("exchange", 0, value.offset, value.type)
     if isinstance(value, TensorTable):

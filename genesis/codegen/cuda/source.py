@@ -97,6 +97,25 @@ class MatrixMap:
 
 
 @dataclass(frozen=True)
+class From:
+    """A kernel argument that is a memory from one of its elements on.
+
+    Attributes:
+        node: whose memory it is.
+        start: elements before the first; a multiple of 16 bytes.
+    """
+
+    node: Node
+    start: int
+
+
+def memory_of(argument: object) -> Node | None:
+    """The node in whose memory an argument points to elements; None for a number, a table and a matrix's map."""
+    node = argument.node if isinstance(argument, From) else argument
+    return node if isinstance(node, Node) else None
+
+
+@dataclass(frozen=True)
 class Exchange:
     """A kernel argument: memory in which the kernel's programs hand over parts of a sum.
 
@@ -119,8 +138,8 @@ class KernelSource:
         source: a Python module that defines it with `triton.jit`.
         signature: parameter → Triton type ("*fp32", "i32", "constexpr"), in order.
         constexprs: values of the constexpr parameters.
-        args: for each parameter that is not a constexpr: a node (its memory), an int, a table, a matrix's map, or
-            a place to hand parts over.
+        args: for each parameter that is not a constexpr: a node (its memory), or that from an element on, an int, a
+            table, a matrix's map, or a place to hand parts over.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         eights: others known to be multiples of 8.
         grid: programs in three dimensions; an empty one needs no launch.
@@ -136,7 +155,7 @@ class KernelSource:
     source: str
     signature: dict[str, str]
     constexprs: dict[str, Any]
-    args: tuple[Node | int | TensorTable | MatrixMap | Exchange, ...]
+    args: tuple[Node | From | int | TensorTable | MatrixMap | Exchange, ...]
     aligned: tuple[str, ...]
     grid: tuple[int, int, int]
     num_warps: int = 4

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import Exchange, From, KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import Node
 from tests.codegen.cuda.run_interpreted import _memory, torch_dtype
 
@@ -354,6 +354,8 @@ def run_gluon(kernel: KernelSource, memory: dict[Node, torch.Tensor], seed: int 
             return Pointer(torch.tensor(x.entries))
         if isinstance(x, Exchange):
             return Pointer(torch.zeros(x.type.shape, dtype=torch_dtype(x.type.dtype)))
+        if isinstance(x, From):
+            return Pointer(_memory(x.node, memory).reshape(-1)[x.start:])
         return x if isinstance(x, int) else Pointer(_memory(x, memory))
 
     text = "\n".join(line for line in kernel.source.splitlines()

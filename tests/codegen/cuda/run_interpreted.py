@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.source import Exchange, From, KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
@@ -59,6 +59,8 @@ def _argument(value: Any, memory: dict[Node, torch.Tensor]) -> Any:
                                 [*(n for _, n in value.outer), value.stride, 1], list(value.block))
     if isinstance(value, Exchange):
         return torch.zeros(value.type.shape, dtype=torch_dtype(value.type.dtype))
+    if isinstance(value, From):
+        return _memory(value.node, memory).reshape(-1)[value.start:]
     return value if isinstance(value, int) else _memory(value, memory)
 
 

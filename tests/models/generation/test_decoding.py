@@ -89,7 +89,7 @@ def test_chunks_of_a_long_prompt_are_replays(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [StaticCache, SlidingWindowCache])
 def test_all_chunks_of_a_length_are_two_programs(kind: type[Any]) -> None:
-    """The text's first, which looks at itself, and all behind it; those of the next prompt in a cache of its own, too."""
+    """The text's first, which looks at itself, and all behind it; so it is with the next prompt, in another cache."""
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval()
     genesis.eval(*model.parameters(), *model.buffers())
     found: list[int] = []

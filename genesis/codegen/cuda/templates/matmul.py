@@ -15,7 +15,8 @@ from typing import Final
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_8, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
-from genesis.codegen.cuda.source import KernelSource, MatrixMap
+from genesis.codegen.cuda.source import From, KernelSource, MatrixMap
+from genesis.codegen.cuda.starts import start_of
 from genesis.codegen.cuda.templates.epilogue import Result, epilogue, put
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.fma_matmul_gluon import fma_module
@@ -49,6 +50,7 @@ from genesis.ir.size_divisors import divided_by, gcd, is_multiple
 from genesis.ir.sym_int import Size
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
+from genesis.passes.fusion.index_map import offset
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
@@ -90,6 +92,8 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
             tile = with_room(replace(tile, i=TILE_ROWS), dtype, gpu)
     else:
         tile = shrunk(PLAIN, rows, columns, depth, 1)
+    starts = {name: start_of([x.batch.constant], x.base.dtype) for name, x in (("a", a), ("b", b))}
+    a, b = (replace(x, batch=offset(x.batch, -starts[name])) for name, x in (("a", a), ("b", b)))
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
@@ -122,7 +126,9 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     text = fma_module(name, signature, (a, b), sizes, tile, ragged, index64,
                       [*place, *bounds], lines) if fma else plain
     return KernelSource(
-        name, text, signature, constexprs, (*memory.values(), *(more.args if more else ()), *sizes.values()),
+        name, text, signature, constexprs,
+        (*(From(x, starts[operand]) if starts.get(operand) else x for operand, x in memory.items()),
+         *(more.args if more else ()), *sizes.values()),
         (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         grid, tile.num_warps, tile.num_stages, label=name, plain=plain if fma else "",
         eights=tuple(multiples_of_8(sizes)))
