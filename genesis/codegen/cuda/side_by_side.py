@@ -3,6 +3,9 @@
 Each loop is a function of its own, whose text asks for its program's number instead of the launch's. What a program
 does before it waits, it does as a program of its loop, so each function waits for itself.
 
+One of them may be a kernel of a template, whose functions come along, and for whose warps it is: the others are loops,
+which any number of warps run.
+
 A program is one of one loop, so that all loops whose rows go through shared memory take the same bytes, the last ones
 of what the kernel is launched with: each with its own, two loops would want more than a kernel may declare.
 """
@@ -14,26 +17,58 @@ from collections.abc import Container, Sequence
 from genesis.codegen.cuda.early_loads import early_parts
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import LoopParts, parameters_of
-from genesis.codegen.cuda.prelude import prelude_for
+from genesis.codegen.cuda.prelude import PRELUDE, prelude_for
 from genesis.codegen.cuda.rows_across import words_of
+from genesis.codegen.cuda.shared_rows import RESERVED
 from genesis.codegen.cuda.source import HEADER, RELEASE, SIZES, WAIT, KernelSource
+from genesis.codegen.cuda.templates.scatter import emit_scatter
 from genesis.ir.node import Node
 from genesis.passes.groups import Group
 
 PROGRAM = "tl.program_id(0)"
+START = "@triton.jit\n"
 
 
 def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = frozenset()) -> KernelSource:
     """The kernel of a group whose members are loops; of settled inputs it may read before it waits."""
-    parts = [early_parts(member, gpu, settled) for member in group.members]
-    return put_beside(parts, f"{parts[0].source.name}_beside_{len(parts) - 1}_more")
+    parts, helpers = [], ""
+    for member in group.members:
+        if member.kind == "loop":
+            parts.append(early_parts(member, gpu, settled))
+        else:
+            part, helpers = _of_template(emit_scatter(member))
+            parts.append(part)
+    return put_beside(parts, f"{parts[0].source.name}_beside_{len(parts) - 1}_more", helpers)
 
 
-def put_beside(parts: Sequence[LoopParts], name: str) -> KernelSource:
-    """The kernel with this name that has the programs of the first loop, then those of the second, ..."""
+def _of_template(source: KernelSource) -> tuple[LoopParts, str]:
+    """A template's kernel as lines, and the functions that they call.
+
+    Raises:
+        ValueError: it is no kernel that others can be beside.
+    """
+    above, found, text = source.source.partition(f"@triton.jit\ndef {source.name}(")
+    lines = [line.removeprefix("    ") for line in text.splitlines()[1:]]
+    if (not found or lines[:2] != [WAIT, RELEASE] or source.plain or source.registers or source.grid[1:] != (1, 1)
+            or any("program_id(1)" in line or "num_programs" in line or line.strip() == "return" for line in lines)):
+        raise ValueError(f"{source.name} has no programs that others can be beside")
+    functions = [f"{START}{text.rstrip()}" for text in above.split(START)[1:]]
+    own = [text for text in functions if text.partition("def ")[2].partition("(")[0] not in PRELUDE]
+    return LoopParts(source, [], lines[2:], source.shared), "\n\n\n".join(own)
+
+
+def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "") -> KernelSource:
+    """The kernel with this name that has the programs of the first loop, then those of the second, ...
+
+    Args:
+        helpers: functions that their lines call, besides the prelude's.
+    """
     names = [f"{part.source.name}_{number}" for number, part in enumerate(parts)]
     words = max(part.words for part in parts)
-    functions = "\n\n".join(_function(name, part, words) for name, part in zip(names, parts, strict=True))
+    if any(words_of(part.words) in line for part in parts for line in part.lines):
+        words = next(nbytes for nbytes in RESERVED if nbytes >= words)
+    functions = "\n\n".join((*([helpers] if helpers else ()),
+                             *(_function(name, part, words) for name, part in zip(names, parts, strict=True))))
     signature: dict[str, str] = {}
     args: list[object] = []
     first = 0

@@ -157,7 +157,7 @@ def _takes_neighbours(node: Node, inlined: set[Node]) -> bool:
             and hint(node.type.numel) <= hint(x.type.numel))
 
 
-CHECKED_TWICE: Final = 1 << 22
+CHECKED_TWICE: Final = 1 << 23
 """Elements that may be read at an index that each of them checks: 8 more instructions each take 1.1 µs of an H200 for
 so many (reckoned), and a kernel that checks the index before takes 2.3."""
 

@@ -6,6 +6,11 @@ waits for all of them. Side by side, one launch has the programs of the first, t
 
 before: group q: %3 = sum(%1 · %2)     after: group side_by_side: %3, %5, reads %1, %2, %4
         group k: %5 = sum(%1 · %4)
+
+Where an index is sorted, or sums are made at places that are data, a program of a few kernels has each of them once,
+and launches take most of its time: 1 to 2 µs each of the 10 that an embedding and its gradient take. There the loops that
+need as many others are one launch, and with them the blocks of an index that are sorted: 9 programs, beside the look-up
+at that index.
 """
 
 from __future__ import annotations
@@ -16,13 +21,15 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from genesis.ir.node import Node
+from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.foreach import heights
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.memory.schedule import order_groups
+from genesis.passes.memory.schedule import LOOP_BYTES, independent, order_groups
 from genesis.passes.structural_memo import group_structure
 
 FEWEST: Final = 8
@@ -32,10 +39,19 @@ microseconds at each place. Layers of a model are as many."""
 MOST_ELEMENTS: Final = 1 << 17
 """Points of a kernel's loop for each multiprocessor: with more, it fills the GPU for longer than a start takes."""
 
+MOST_GROUPS: Final = 8
+"""Kernels of a program up to which those around a sort or sums at places are put together though each comes once."""
+
+AROUND: Final = frozenset({"scatter", "segment", "sort", "long_sort"})
+"""Kinds of kernels around which they are."""
+
 
 def side_by_side(schedule: Schedule, gpu: Gpu) -> Schedule:
-    """The schedule with independent small loops as one group, where the same ones come together many times."""
+    """The schedule with independent small loops as one group, where the same ones come together many times, or where
+    few kernels sort or add at places that are data."""
     groups = schedule.groups
+    if len(groups) <= MOST_GROUPS:
+        return _around_sorts(schedule)
     most = MOST_ELEMENTS * gpu.multiprocessors
     kinds = {number: kind for number, group in enumerate(groups) if (kind := _kind(group, most)) is not None}
     sets = _alike(kinds, heights(groups))
@@ -50,6 +66,53 @@ def side_by_side(schedule: Schedule, gpu: Gpu) -> Schedule:
             dropped.update(numbers[:-1])
     found = [joined.get(number, group) for number, group in enumerate(groups) if number not in dropped]
     return replace(schedule, groups=order_groups(found))
+
+
+def _around_sorts(schedule: Schedule) -> Schedule:
+    """The short schedule with its small loops of one depth as one group each, if it sorts or adds at places.
+
+    before: %1 = take(%0, %i), %2 = words_by_block(%i), …    after: %2, %1 = words_by_block(%i), take(%0, %i), …
+    """
+    groups = schedule.groups
+    if AROUND.isdisjoint(group.kind for group in groups):
+        return schedule
+    at: dict[int, list[Group]] = {}
+    for depth, group in zip(_depths(groups), groups, strict=True):
+        if _small(group):
+            at.setdefault(depth, []).append(group)
+    sets = [sorted(members, key=_sorts, reverse=True) for members in at.values()]  # what takes longest begins first
+    written = {value for _, value in schedule.graph.updates}
+    sets = [members for members in sets if len(members) > 1 and sum(map(_sorts, members)) <= 1
+            and _apart(members) and written.isdisjoint(x for member in members for x in member.outputs)
+            and all(independent(one, other) for one in members for other in members if one is not other)]
+    if not sets:
+        return schedule
+    dropped = {id(group) for members in sets for group in members}
+    found = [group for group in groups if id(group) not in dropped]
+    return replace(schedule, groups=order_groups([*found, *map(_joined, sets)]))
+
+
+def _depths(groups: Sequence[Group]) -> list[int]:
+    """The longest chain of groups that each group needs. Groups come in dependency order."""
+    depth: dict[Node, int] = {}
+    found = []
+    for group in groups:
+        found.append(max((depth[x] + 1 for x in map(stored_as, (*group.inputs, *group.after)) if x in depth), default=0))
+        depth |= {stored_as(x): found[-1] for x in group.outputs}
+    return found
+
+
+def _sorts(group: Group) -> bool:
+    """Does it sort the blocks of an index?"""
+    return any(node.op is words_by_block for node in group.nodes)
+
+
+def _small(group: Group) -> bool:
+    """Does a launch of its own take a good part of this kernel's time, and may it be one of several in one?"""
+    if group.after or group.slices or group.keeps or group.starts_from or not all(x.type.numel for x in group.outputs):
+        return False
+    loop = group.kind == "loop" and not any(node.op is reduce_splits for node in group.nodes)
+    return _sorts(group) or (loop and sum(hint(x.type.nbytes) for x in group.outputs) < LOOP_BYTES)
 
 
 def _kind(group: Group, most: int) -> Hashable | None:

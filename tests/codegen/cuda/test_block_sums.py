@@ -16,10 +16,12 @@ from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
 from genesis.ir.ops import block_rows, indexing, leaves, row_writes
+from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, int64
 from genesis.passes import structural_memo
+from genesis.passes.fusion import side_by_side
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import GPU, an_input
@@ -57,8 +59,22 @@ def scheduled(shape: tuple[int, ...], axis: int, count: int, dtype: str, constan
 def run(schedule: Schedule, index: torch.Tensor, wrong: int | None = None) -> tuple[torch.Tensor, torch.Tensor, int]:
     """The kernels' result, what float64 makes of it, and what the check told."""
     base, _, source = schedule.graph.inputs
-    axis, kind = source.shape.index(len(index)), getattr(torch, source.dtype.name)
-    random = torch.Generator().manual_seed(1)
+    axis = source.shape.index(len(index))
+    memory, data, word = interpreted(schedule, index)
+    rows = base.shape[axis]
+    inside = (index >= -rows) & (index < rows)
+    places = inside.nonzero()[:, 0]
+    constant = len(schedule.graph.roots) > 1 or all(x is not base for group in schedule.groups for x in group.inputs)
+    onto = torch.zeros_like(data[0]) if constant else data[0]
+    want = onto.double().index_add(axis, index[places] % rows, data[1].double().index_select(axis, places))
+    return memory[schedule.graph.roots[0]], want, int(word.item())
+
+
+def interpreted(schedule: Schedule,
+                index: torch.Tensor) -> tuple[dict[Node, torch.Tensor], list[torch.Tensor], torch.Tensor]:
+    """What the kernels leave in memory, what base and source were, and the word of the index's check."""
+    base, _, source = schedule.graph.inputs
+    kind, random = getattr(torch, source.dtype.name), torch.Generator().manual_seed(1)
     data = [torch.randn(x.shape, generator=random).to(kind) for x in (base, source)]
     word = torch.zeros(1, dtype=torch.int64)
     memory: dict[Node, torch.Tensor] = {base: data[0], schedule.graph.inputs[1]: index, source: data[1],
@@ -70,13 +86,7 @@ def run(schedule: Schedule, index: torch.Tensor, wrong: int | None = None) -> tu
         for node in group.outputs:
             memory[node] = torch.full(node.shape, 77, dtype=getattr(torch, node.dtype.name))
         run_source(kernel, memory, most_programs=8192)
-    rows = base.shape[axis]
-    inside = (index >= -rows) & (index < rows)
-    places = inside.nonzero()[:, 0]
-    constant = all(x is not base for group in schedule.groups for x in group.inputs)
-    onto = torch.zeros_like(data[0]) if constant else data[0]
-    want = onto.double().index_add(axis, index[places] % rows, data[1].double().index_select(axis, places))
-    return memory[schedule.graph.roots[0]], want, int(word.item())
+    return memory, data, word
 
 
 INDICES = {
@@ -134,12 +144,57 @@ def test_a_last_axis_is_added_to_where_it_lies(monkeypatch: pytest.MonkeyPatch, 
     """The table is read and written once, not moved before and after: that was three times as many bytes."""
     monkeypatch.setattr(row_writes, "SHORT_LINE", dict.fromkeys(row_writes.SHORT_LINE, 0))
     schedule = scheduled(shape, 1, count, dtype, constant)
-    assert [emit(group).name for group in schedule.groups] == ["words_by_block", "permute", "block_sums"]
+    assert [emit(group).name for group in schedule.groups] == ["words_by_block_beside_1_more", "block_sums"]
     index = INDICES["half of them one row"](shape[1], count, torch.Generator().manual_seed(0))
     found, want, told = run(schedule, index)
     assert torch.equal(found, run(schedule, index)[0]) and not told
     tolerance = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-5)
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
+
+
+def look_up_and_gradient(rows: int, columns: int, count: int, dtype: str, dependent: bool = False) -> Schedule:
+    """Rows that are looked up, and a table to whose rows others are added, at one checked index."""
+    kind = dtype_named(dtype)
+    table, index, gradient = an_input(0, (rows, columns), kind), an_input(1, (count,), int64), an_input(2, (
+        count, columns), kind)
+    at = in_range(index, size=rows, dim=0, negative=True, ignored=None, name="embedding", line="")
+    found = indexing.take(table, at, axis=0)
+    added = p.mul(gradient, found) if dependent else gradient
+    summed = indexing.index_add(leaves.full((rows, columns), 0, kind, GPU), at, added, axis=0)
+    return run_passes(Graph((table, index, gradient), (summed, found)), backend_named("h200"))[1]
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype"), [(300, 24, "float32"), (97, 31, "bfloat16")])
+def test_a_short_look_up_is_one_launch_with_the_sorts_of_its_index(rows: int, columns: int, dtype: str) -> None:
+    schedule = look_up_and_gradient(rows, columns, 700, dtype)
+    kernels = [emit(group) for group in schedule.groups]
+    assert [kernel.name for kernel in kernels] == ["words_by_block_beside_1_more", "block_sums"]
+    member, loop = (emit(group) for group in schedule.groups[0].members)
+    assert kernels[0].grid[0] == member.grid[0] + loop.grid[0] and kernels[0].num_warps == member.num_warps
+    assert kernels[0].shared == member.shared and compile_cubin(kernels[0])
+    index = INDICES["alike"](rows, 700, torch.Generator().manual_seed(0))
+    found, want, told = run(schedule, index)
+    assert torch.equal(found, run(schedule, index)[0]) and not told
+    tolerance = {"bfloat16": 2**-8}.get(dtype, 1e-5)
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
+
+
+def test_a_look_up_beside_the_sorts_reads_what_is_there_and_both_tell_of_an_index_outside() -> None:
+    schedule = look_up_and_gradient(300, 24, 700, "float32")
+    index = INDICES["alike"](300, 700, torch.Generator().manual_seed(0))
+    memory, data, word = interpreted(schedule, index)
+    assert torch.equal(memory[schedule.graph.roots[1]], data[0][index]) and not word
+    index[650] = 300
+    memory, data, word = interpreted(schedule, index)
+    assert word == 1300 and torch.equal(memory[schedule.graph.roots[1]][:650], data[0][index[:650]])
+
+
+def test_a_look_up_that_the_sums_need_and_a_long_one_are_launches_of_their_own(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [emit(group).name for group in look_up_and_gradient(300, 24, 700, "float32", True).groups][0] != (
+        "words_by_block")  # the product with what is looked up is in the loop, which is beside the sorts all the same
+    monkeypatch.setattr(side_by_side, "LOOP_BYTES", 0)
+    assert "side_by_side" not in {group.kind for group in look_up_and_gradient(300, 24, 700, "float32").groups}
 
 
 def test_a_program_may_find_none_of_its_bins_words() -> None:
