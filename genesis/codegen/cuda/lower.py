@@ -74,10 +74,15 @@ SMALL: Final = 1 << 20
 """Maximum elements of a result that is written anew as a whole; of a larger one only the rows that are hit."""
 
 
-def few_rows(node: Node) -> bool:
-    """Does every program search the index for its rows?"""
+ADDED_ANEW: Final = 1 << 23
+"""Maximum elements of a result of index_add that is written anew as a whole: to copy it before rows are added takes as
+long, and four more launches find and add these (bf16[17, 123, 184, 8], 46 positions: 7 launches for 2)."""
+
+
+def few_rows(node: Node, anew: int = SMALL) -> bool:
+    """Does every program search the index for its rows? `anew`: elements that are rather written than looked for."""
     whole = node.shape[node["axis"]] <= ROWS and _beside(node)
-    return bool(node.inputs[1].type.numel <= FEW_ROWS and (whole or node.type.numel <= SMALL))
+    return bool(node.inputs[1].type.numel <= FEW_ROWS and (whole or node.type.numel <= anew))
 
 
 def _beside(node: Node) -> bool:
@@ -108,7 +113,7 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_summed": lambda node: sums_fit(*_lines_of(node)[1:], node.dtype) and not faster_by_block(*_lines_of(node)),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not rather_by_lines(*node.inputs[:2]),
-    "index_add": lambda node: few_rows(node) and _beside(node) and not _single(node),
+    "index_add": lambda node: few_rows(node, ADDED_ANEW) and _beside(node) and not _single(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),
     **dict.fromkeys(("scatter_add", "scatter"),
                     lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),

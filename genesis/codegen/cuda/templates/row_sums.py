@@ -96,6 +96,11 @@ positions for 17.6 µs."""
 SMALL_BYTES: Final = 8 << 20
 """Bytes of a table up to which it is written anew where only some of its rows are hit."""
 
+OFTEN: Final = (8, STEP, 32 << 20)
+"""(rows for each position; positions; bytes of a table), up to which it is written anew though it is larger: to read
+and to write it takes 18 µs, and to copy it first, as others do, as long, with five launches behind it by which only
+those rows are read and written that are hit."""
+
 
 @dataclass(frozen=True)
 class Tiles:
@@ -157,7 +162,9 @@ def looked_through(base: Node, index: Node) -> bool:
     tiles, count = _tiles(base, index), most(index.type.numel)
     outer, rows, inner = (most(size) for size in base.shape)
     programs = -(-rows // tiles.rows) * -(-inner // tiles.columns) * outer
-    whole = base.op.name == "const" or base.type.nbytes <= SMALL_BYTES
+    each, longest, nbytes = OFTEN
+    often = hint(rows) <= each * hint(count) and count <= longest
+    whole = base.op.name == "const" or base.type.nbytes <= (nbytes if often else SMALL_BYTES)
     worst = count * min(inner, tiles.columns) * base.dtype.itemsize
     each, step, bound = LOOKING
     quickly = inner >= WIDE or (each + step * -(-count // LONGEST_STEP)) * programs <= bound
