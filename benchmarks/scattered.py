@@ -145,6 +145,10 @@ def wanted(args: argparse.Namespace) -> list[Case]:
     for family in FAMILIES if args.drawn >= 0 else ():
         drawn = (draw_case(family, args.drawn, number) for number in range(4 * args.each))
         found += [case for case in drawn if case.nbytes >= LEAST_BYTES][:args.each]
+    for name in filter(None, args.also.split(",")):
+        seed, _, key = name.partition(":")
+        family, _, number = key.partition("/")
+        found.append(draw_case(family, int(seed), int(number)))
     part, parts = map(int, args.part.split("/"))
     return found[part::parts]
 
@@ -155,6 +159,7 @@ def main() -> int:
     parser.add_argument("--peers", default="eager", help="torch's contestants")
     parser.add_argument("--behind", action="store_true", help="the cases that took longer than torch")
     parser.add_argument("--drawn", type=int, default=-1, metavar="SEED", help="with drawn cases of this seed")
+    parser.add_argument("--also", default="", help="drawn cases by name, such as 3:gather/1,3:sort/0")
     parser.add_argument("--each", type=int, default=3, help="drawn cases of a family")
     parser.add_argument("--processes", type=int, default=0, help="that compile at the same time")
     parser.add_argument("--ready-within", type=float, default=90.0, help="seconds, of processes; others are ended")

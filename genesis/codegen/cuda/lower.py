@@ -33,7 +33,7 @@ from genesis.ir.ops.row_number import report
 from genesis.ir.ops.row_writes import IF_ALLOWED, IN_ANY_ORDER, rather_by_lines
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
-from genesis.ir.sym_int import most
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import float32, int64, tensor_type
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.channels_last import DOTS
@@ -91,10 +91,19 @@ def _beside(node: Node) -> bool:
     return few_columns(prod(shape[:axis]), prod(shape[axis + 1:]))
 
 
-def _single(node: Node) -> bool:
-    """Are rows single elements? Then they are added line by line, where the index is checked, too."""
-    inner = prod(node.shape[node["axis"] + 1:])
-    return inner.__class__ is int and inner == 1
+MANY_LINES: Final = 1 << 14
+"""Lines from which on few elements of each are rather taken as rows of few columns, a thread for each: a warp takes
+some 500 instructions for eight lines of six (262,272 of them are 36 µs of an H200's, reckoned; a check of the index by
+itself is 2.3)."""
+
+
+def _in_lines(node: Node) -> bool:
+    """Are rows single elements that are added line by line? The index is checked there, too."""
+    rows, inner = node.shape[node["axis"]], prod(node.shape[node["axis"] + 1:])
+    if not (inner.__class__ is int and inner == 1):
+        return False
+    lines = hint(prod(node.shape[:node["axis"]]))
+    return most(rows) > ROWS or most(node.inputs[1].type.numel) > 2 * ROWS or lines < MANY_LINES
 
 
 def _lines_of(node: Node) -> tuple[int, int, int, int]:
@@ -113,7 +122,7 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_summed": lambda node: sums_fit(*_lines_of(node)[1:], node.dtype) and not faster_by_block(*_lines_of(node)),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not rather_by_lines(*node.inputs[:2]),
-    "index_add": lambda node: few_rows(node, ADDED_ANEW) and _beside(node) and not _single(node),
+    "index_add": lambda node: few_rows(node, ADDED_ANEW) and _beside(node) and not _in_lines(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),
     **dict.fromkeys(("scatter_add", "scatter"),
                     lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),

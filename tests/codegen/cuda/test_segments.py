@@ -763,12 +763,26 @@ def test_a_table_of_some_megabytes_is_written_anew_where_many_of_its_rows_are_hi
 
 
 @pytest.mark.parametrize(("shape", "axis", "count", "dtype", "kernel"), [
-    ((1029, 5796), 0, 200, "float16", "rows_summed"), ((2091, 184, 8), 1, 46, "bfloat16", "index_add")])
+    ((1029, 5796), 0, 200, "float16", "rows_summed"), ((2091, 184, 8), 1, 46, "bfloat16", "index_add"),
+    ((65_568, 6), 1, 6, "float32", "index_add"), ((9000, 6), 1, 6, "float32", "lines_summed")])
 def test_where_few_rows_are_added_and_all_must_be_copied_that_is_one_launch(
         shape: tuple[int, ...], axis: int, count: int, dtype: str, kernel: str) -> None:
     """Of the launches that looked for the rows each took as long as a sixth of the copy."""
     schedule = scheduled("index_add", shape, axis, (count,), dtype)
     assert names(schedule) == [kernel] and compile_cubin(emit(schedule.groups[0]))
+
+
+@pytest.mark.parametrize("rows", [3, 6, 15])
+def test_programs_have_all_sums_of_short_lines_of_any_size(rows: int) -> None:
+    """Of lines of 2 to 8 sums each program had a share of one, and took one block of lines where others take eight."""
+    with Trace(A=9000, B=rows, C=6) as trace:
+        lines, sums, places = (trace.symbol(name) for name in "ABC")
+        index, source = an_input(1, (lines, places), int64), an_input(2, (lines, places))
+        base = an_input(0, (lines, sums))
+        group, = run_passes(Graph((base, index, source), (lines_summed(base, index, source),)),
+                            backend_named("h200"))[1].groups
+        kernel = emit(group)
+        assert "row_0 = tl.program_id" not in kernel.source and compile_cubin(kernel)
 
 
 def test_an_embedding_and_its_gradient_check_the_index_themselves() -> None:

@@ -63,9 +63,14 @@ WIDE: Final = 512
 of rows, it is twice as many, and so of long lines, of which few are on a multiprocessor."""
 
 
+SHORTEST: Final = 16
+"""Minimum sums of a line whose size is an argument: the class of the shortest has up to 15, and a program has room for
+all of them, or it would have a share of each line."""
+
+
 def padded_sums(rows: int) -> int:
     """Sums of a line, as far as a program's text may say: whole turns of a warp."""
-    return power_of_two(rows) if isinstance(rows, SymInt) else -(-rows // 32) * 32
+    return max(power_of_two(rows), SHORTEST) if isinstance(rows, SymInt) else -(-rows // 32) * 32
 
 
 def lanes_of(rows: int, count: int, inner: int, size: int) -> int:
