@@ -5,8 +5,8 @@
     python benchmarks/scattered.py --behind --peers eager,compile --processes 12 --drawn 914 --each 3
 
 The last has those that were slower than torch when they were timed last, and three drawn ones (`sweep.py`) of each
-family of these; twelve processes compile them at once, and time them in turn. Cases, memory and clocks are those of `sweep.py`. Sums of lines are also compared bit by bit with a loop on the host, in
-the order of the positions.
+family of these; twelve processes compile them at once, and time them in turn. Cases, memory and clocks are those of
+`sweep.py`. Sums of lines are also compared bit by bit with a loop on the host, in the order of the positions.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ before: group q: %3 = sum(%1 · %2)     after: group side_by_side: %3, %5, reads
         group k: %5 = sum(%1 · %4)
 
 Where an index is sorted, or sums are made at places that are data, a program of a few kernels has each of them once,
-and launches take most of its time: 1 to 2 µs each of the 10 that an embedding and its gradient take. There the loops that
-need as many others are one launch, and with them the blocks of an index that are sorted: 9 programs, beside the look-up
-at that index.
+and launches take most of its time: 1 to 2 µs each of the 10 that an embedding and its gradient take. There the loops
+that need as many others are one launch, and with them the blocks of an index that are sorted: 9 programs, beside the
+look-up at that index.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _depths(groups: Sequence[Group]) -> list[int]:
     depth: dict[Node, int] = {}
     found = []
     for group in groups:
-        found.append(max((depth[x] + 1 for x in map(stored_as, (*group.inputs, *group.after)) if x in depth), default=0))
+        needed = map(stored_as, (*group.inputs, *group.after))
+        found.append(max((depth[x] + 1 for x in needed if x in depth), default=0))
         depth |= {stored_as(x): found[-1] for x in group.outputs}
     return found
 

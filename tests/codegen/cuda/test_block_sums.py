@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
+from genesis.codegen.cuda import side_by_side as beside
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates import block_sums, ordered_hits, row_sums, shared_words
 from genesis.codegen.cuda.worker import compile_kernel
@@ -16,7 +18,6 @@ from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
 from genesis.ir.ops import block_rows, indexing, leaves, row_writes
-from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, int64
@@ -152,15 +153,14 @@ def test_a_last_axis_is_added_to_where_it_lies(monkeypatch: pytest.MonkeyPatch, 
     torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
 
 
-def look_up_and_gradient(rows: int, columns: int, count: int, dtype: str, dependent: bool = False) -> Schedule:
+def look_up_and_gradient(rows: int, columns: int, count: int, dtype: str) -> Schedule:
     """Rows that are looked up, and a table to whose rows others are added, at one checked index."""
     kind = dtype_named(dtype)
     table, index, gradient = an_input(0, (rows, columns), kind), an_input(1, (count,), int64), an_input(2, (
         count, columns), kind)
     at = in_range(index, size=rows, dim=0, negative=True, ignored=None, name="embedding", line="")
     found = indexing.take(table, at, axis=0)
-    added = p.mul(gradient, found) if dependent else gradient
-    summed = indexing.index_add(leaves.full((rows, columns), 0, kind, GPU), at, added, axis=0)
+    summed = indexing.index_add(leaves.full((rows, columns), 0, kind, GPU), at, gradient, axis=0)
     return run_passes(Graph((table, index, gradient), (summed, found)), backend_named("h200"))[1]
 
 
@@ -189,12 +189,21 @@ def test_a_look_up_beside_the_sorts_reads_what_is_there_and_both_tell_of_an_inde
     assert word == 1300 and torch.equal(memory[schedule.graph.roots[1]][:650], data[0][index[:650]])
 
 
-def test_a_look_up_that_the_sums_need_and_a_long_one_are_launches_of_their_own(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [emit(group).name for group in look_up_and_gradient(300, 24, 700, "float32", True).groups][0] != (
-        "words_by_block")  # the product with what is looked up is in the loop, which is beside the sorts all the same
+def test_a_long_look_up_is_a_launch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "LOOP_BYTES", 0)
     assert "side_by_side" not in {group.kind for group in look_up_and_gradient(300, 24, 700, "float32").groups}
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("def words_by_block(", "def words_by_block_("), ("    cuda.gdc_wait()\n", ""),
+    ("block = tl.program_id(0)", "block = tl.program_id(1)"),
+    ("block = tl.program_id(0)", "block = tl.num_programs(0)")])
+def test_a_kernel_that_others_cannot_be_beside_is_refused(old: str, new: str) -> None:
+    group = look_up_and_gradient(300, 24, 700, "float32").groups[0].members[0]
+    source = emit(group)
+    assert beside._of_template(source)[0].lines
+    with pytest.raises(ValueError, match="has no programs that others can be beside"):
+        beside._of_template(replace(source, source=source.source.replace(old, new, 1)))
 
 
 def test_a_program_may_find_none_of_its_bins_words() -> None:
