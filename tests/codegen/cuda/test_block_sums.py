@@ -25,6 +25,7 @@ from genesis.passes import structural_memo
 from genesis.passes.fusion import side_by_side
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.machine_code import instructions, waits
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_source
 from tests.sweeping import by_default, sweep_but
@@ -264,6 +265,19 @@ def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shap
     monkeypatch.undo()
     for group in scheduled(shape, shape[1] > 4096, count, dtype, True).groups:
         assert compile_cubin(emit(group))
+
+
+@pytest.mark.parametrize(("rows", "count", "odd", "even"), [(5827, 58_272, 31, 32), (500, 2000, 293, 296)])
+def test_odd_rows_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch, rows: int, count: int, odd: int,
+                                     even: int) -> None:
+    """Each element of 16 bits has a register of its own: more of them than there is room for waited for each other, 20
+    times for nine."""
+    monkeypatch.undo()
+    waited = []
+    for columns in (odd, even):
+        *_, group = scheduled((rows, columns), 0, count, "bfloat16", True).groups
+        waited.append(waits([line for _, line in instructions(compile_cubin(emit(group)))]))
+    assert waited[0] < waited[1] + 2
 
 
 def test_sums_by_blocks_of_any_number_compile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WAR
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import WIDE
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
-from genesis.ir.sym_int import hint, most
+from genesis.ir.size_divisors import twos
+from genesis.ir.sym_int import as_written, hint, most
 from genesis.ir.types import int32, tensor_type
 from genesis.passes.groups import Group
 
@@ -254,7 +255,8 @@ class _OrderedSums(_BlockSums, OrderedHits):
         base, words, _, source = node.inputs
         outer, rows, inner = map(hint, sizes_of(node))
         count = hint(words.type.numel)
-        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize)
+        odd = twos(as_written(sizes_of(node)[2])) == 1
+        tiles = ordered_tiles(outer, rows, inner, count, node.dtype.itemsize, odd)
         hits, several = expected_hits(tiles.rows, rows, count), max((1 << node["bits"]) // tiles.rows, 1)
         super().__init__(group, node, base, words, source, tiles, hits, hits * several)
         self.found_in_blocks(min(SHARE, SHARE_ELEMENTS // tiles.columns))

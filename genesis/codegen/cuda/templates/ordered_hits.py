@@ -29,6 +29,7 @@ from genesis.codegen.cuda.templates.row_sums import (
     Tiles,
     expected_hits,
     is_turned,
+    register_bytes,
 )
 from genesis.codegen.cuda.templates.segments import columns_of
 from genesis.codegen.cuda.templates.shared_words import ended_helper, get_helper, put_helper, ranked_helper
@@ -96,8 +97,9 @@ class OrderedTiles(Tiles):
         return self.groups * self.columns // THREADS
 
 
-def ordered_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int) -> OrderedTiles:
-    """Blocks for a table of these sizes with elements of so many bytes, `count` positions.
+def ordered_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int, odd: bool = False) -> OrderedTiles:
+    """Blocks for a table of these sizes with elements of so many bytes, `count` positions; `odd`: rows begin where no
+    two elements are loaded at once.
 
     >>> ordered_tiles(1, 20_000, 32, 500_000, 2), ordered_tiles(1, 900_000, 32, 262_144, 4)
     (OrderedTiles(rows=32, columns=32, groups=32), OrderedTiles(rows=256, columns=32, groups=16))
@@ -114,7 +116,8 @@ def ordered_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int) 
            and 2 * -(-rows // block) * beside <= MOST_PROGRAMS):
         block //= 2
     groups = THREADS * min(16 // size, columns) // columns
-    if itemsize < size and columns >= 16 // itemsize and expected_hits(block, rows, count) >= 2 * groups * ENOUGH_EACH:
+    enough = expected_hits(block, rows, count) >= 2 * groups * ENOUGH_EACH
+    if enough and not odd and itemsize < size and columns >= 16 // itemsize:
         groups *= 2
     return OrderedTiles(block, columns, groups)
 
@@ -143,7 +146,7 @@ class OrderedHits(Words):
         before_last = hits * self.step * (steps - 1) // max(looked_at, 1) // warps
         self.at_ease = min(before_last + before_last // 4 + MARGIN, LISTED_AT_EASE) if steps > 1 else 0
         self.listed = self.step // warps + self.at_ease
-        loaded = self.vector * source.dtype.itemsize
+        loaded = register_bytes(self.inner, self.vector, source.dtype.itemsize)
         self.beside = min(max(power_of_two(2 * hits // tiles.groups), BESIDE[0]), BESIDE[1], LOADED // loaded)
         self.ordered_at = warps * (self.listed + 1) * 4
         behind = tiles.groups + BESIDE[1]  # hits that are read past the last one, for nothing
