@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two, room_for
 from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
@@ -32,7 +32,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.sym_int import SymInt, hint, most
+from genesis.ir.sym_int import SymInt, hint
 from genesis.passes.groups import Group
 
 ROOM: Final = 8192
@@ -63,14 +63,9 @@ WIDE: Final = 512
 of rows, it is twice as many, and so of long lines, of which few are on a multiprocessor."""
 
 
-SHORTEST: Final = 16
-"""Minimum sums of a line whose size is an argument: the class of the shortest has up to 15, and a program has room for
-all of them, or it would have a share of each line."""
-
-
 def padded_sums(rows: int) -> int:
     """Sums of a line, as far as a program's text may say: whole turns of a warp."""
-    return max(power_of_two(rows), SHORTEST) if isinstance(rows, SymInt) else -(-rows // 32) * 32
+    return power_of_two(rows) if isinstance(rows, SymInt) else -(-rows // 32) * 32
 
 
 def lanes_of(rows: int, count: int, inner: int, size: int) -> int:
@@ -111,11 +106,11 @@ class LineSums:
         self.total, self.kind, self.size = sum_kind(node.dtype)
         self.length, self.inner = node.shape[1], prod(node.shape[2:])
         self.columns = not (self.inner.__class__ is int and self.inner == 1)
-        count = most(self.rows.length)
+        count = room_for(self.rows.length)
         sizes = self.length, self.rows.length, self.inner, self.size
         self.lanes, self.share = lanes_of(*sizes), share_of(*sizes)
         self.lines = 32 // self.lanes
-        self.shares = 1 if most(self.length) <= self.share else -(-self.length // self.share)
+        self.shares = 1 if room_for(self.length) <= self.share else -(-self.length // self.share)
         self.stride = self.share + 8 if self.columns and self.lines > 1 else self.share
         self.rounds = min(-(-count // self.lanes), LOADS)
         self.beside = max(1, LOADS // self.rounds) if self.whole and not self.columns else 1

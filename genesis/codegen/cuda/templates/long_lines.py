@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import power_of_two
+from genesis.codegen.cuda.block_sizes import power_of_two, room_for
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
 from genesis.codegen.cuda.templates.operands import input_of
@@ -128,10 +128,10 @@ class _LongLines(LineSums):
         self.share, self.lines, self.beside, self.turns = _share(self.length, self.size), 1, 1, 1
         self.warps = max(taken, min(power_of_two(self.share) // SUMS_OF_A_WARP * 32 * LOADS, MOST_TAKEN)) // 32 // LOADS
         self.lanes = 32 * self.warps
-        self.shares = 1 if most(self.length) <= self.share else -(-self.length // self.share)
+        self.shares = 1 if room_for(self.length) <= self.share else -(-self.length // self.share)
         self.stride = self.sums = self.share
         self.rounds = min(-(-power_of_two(self.rows.length) // self.lanes), LOADS)
-        self.loops = most(self.rows.length) > self.rounds * self.lanes
+        self.loops = room_for(self.rows.length) > self.rounds * self.lanes
         self.blocks = self.rows.rows
         self.slots = min(power_of_two(self.sums), SLOTS_EACH * power_of_two(self.rounds) * self.lanes)
 
