@@ -8,6 +8,7 @@ host's time is told, and counts for nothing.
     python benchmarks/sweep.py --out                                         # 8 cases of every family
     python benchmarks/sweep.py --processes 12 --seeds 0,1 --out              # compile on 12 cores, then time in turn
     python benchmarks/sweep.py --families softmax,norm --seed 3 --part 1/4   # cases 1, 5, … of two of them
+    python benchmarks/sweep.py --only 43/transpose/5,3/pool/0                # these two, by seed, family and number
     python benchmarks/sweep.py --device cpu --scale 0.01                     # only whether results are right
 
 What was measured is appended to a file for each seed, and is not measured again: the same command goes on where it was
@@ -361,6 +362,10 @@ def summary(rows: list[Row]) -> list[Row]:
 def wanted_cases(args: argparse.Namespace, seed: int) -> list[Case]:
     """The cases of this part, one of each family first."""
     part, parts = map(int, args.part.split("/"))
+    if args.only:
+        chosen = [each.split("/") for each in args.only.split(",")]
+        return [draw_case(family, seed, int(number), args.scale) for at, (of, family, number) in enumerate(chosen)
+                if int(of) == seed and at % parts == part % parts]
     names = families(args)
     numbers = [int(args.number)] if args.number else list(range(args.cases))
     return [draw_case(name, seed, number, args.scale) for number in numbers for at, name in enumerate(names)
@@ -464,6 +469,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--families", default="", help="comma-separated; every one by default")
     parser.add_argument("--seeds", "--seed", default="0", help="comma-separated")
     parser.add_argument("--cases", type=int, default=8, help="of each family")
+    parser.add_argument("--only", default="", help="these cases, seed/family/number, comma-separated")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th case, from the i-th")
     parser.add_argument("--number", default="", help="one case of each family, by its number")
     parser.add_argument("--peers", default="eager,compile", help="torch's contestants")
@@ -477,7 +483,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ready-within", type=float, default=180.0, help="seconds, of processes; others are ended")
     parser.add_argument("--in-turn", action="store_true", help="prepare, then wait for a line of stdin (internal)")
     record.add_out(parser)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.only:
+        args.seeds = ",".join(dict.fromkeys(each.split("/")[0] for each in args.only.split(",")))
+    return args
 
 
 def main() -> int:

@@ -40,7 +40,7 @@ from genesis.ir.ops.row_number import in_range, report_of
 from genesis.ir.ops.row_writes import row_put
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, float64, int64, promote_types
-from genesis.passes.fusion.index_map import ZERO, Bound, Expr, atoms, flatten, loaded, narrowed, unflatten
+from genesis.passes.fusion.index_map import ZERO, Bound, Expr, atoms, flatten, loaded, narrowed, unflatten, variable
 from genesis.passes.fusion.loop_reads import coordinates, reduction_space
 from genesis.passes.fusion.views import Point, pieces, stored_as
 from genesis.passes.groups import Group, Space
@@ -52,9 +52,13 @@ class NotFusable(Exception):
 
 def build(group: Group) -> Kernel:
     """The kernel of a loop group."""
-    builder = Builder(group)
+    return _stored(Builder(group))
+
+
+def _stored(builder: Builder) -> Kernel:
+    """The kernel that writes the outputs of a builder's group."""
     with deep_recursion():
-        for node in group.outputs:
+        for node in builder.group.outputs:
             if node.op is reduce_splits:
                 builder.part(node)
             elif node.type.numel:
@@ -65,6 +69,23 @@ def build(group: Group) -> Kernel:
 def over(group: Group, space: Space) -> Kernel:
     """The kernel of a loop group that goes through another space of the same size."""
     return build(replace(group, space=space))
+
+
+def in_order(group: Group, space: Space, order: tuple[int, ...]) -> Kernel:
+    """The kernel of a loop group that counts the rows of another space of the same size in an order of its own.
+
+    Args:
+        space: x parts, row-major as the results lie, then one of r.
+        order: the x parts, outermost of the loop first: of ((7, "x"), (56, "x"), (176, "r")) and (1, 0) neighbours of x
+            lie 56 rows apart in the results.
+    """
+    *outer, (columns, _) = space
+    sizes = [size for size, _ in outer]
+    parts = unflatten(variable("x", prod(sizes)), [sizes[axis] for axis in order])
+    rows = [parts[order.index(axis)] for axis in range(len(sizes))]
+    builder = Builder(replace(group, space=space))
+    builder.element = flatten([*rows, variable("r", columns)], [*sizes, columns])
+    return _stored(builder)
 
 
 def build_operands(group: Group, space: Space, operands: tuple[Node, ...]) -> tuple[Kernel, tuple[Value, ...]]:

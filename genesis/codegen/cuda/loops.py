@@ -38,6 +38,7 @@ from genesis.ir.node import Node
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import as_written
 from genesis.ir.types import int64
+from genesis.passes.fusion.index_map import Atom
 from genesis.passes.groups import Group
 
 INT32_LIMIT: Final = 2**31
@@ -137,8 +138,14 @@ def _read_along(kernel: Kernel) -> set[str]:
     """The coordinates that neighbours in memory differ in, whose bounds cut vectors off: the last, and others where a
     load runs across the rows."""
     last = kernel.space[-1][1] if kernel.has_r and kernel.space else "x"
-    return {last, *(atom.name for load in kernel.loads("xr") for atom, k in load.address.terms
-                    if k == 1 and atom.kind == "var")}
+    counted = [_coordinate(atom) for load in kernel.loads("xr") for atom, k in load.address.terms if k == 1]
+    return {last, *(name for name in counted if name)}
+
+
+def _coordinate(atom: Atom) -> str:
+    """The coordinate that an atom counts up, or the remainder of which it is; "" if neither."""
+    inner = atom.inner.terms[0][0] if atom.kind == "mod" and atom.inner is not None and atom.inner.is_atom else atom
+    return inner.name if inner.kind == "var" else ""
 
 
 def _grid(body: Body) -> tuple[int, int, int]:

@@ -28,10 +28,11 @@ from genesis.codegen.cuda.block_sizes import (
     room_for,
 )
 from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
-from genesis.codegen.cuda.build_kernel import over
+from genesis.codegen.cuda.build_kernel import in_order, over
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
+from genesis.codegen.cuda.turned_tiles import turned_tile
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
@@ -80,23 +81,47 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
     """
     if kernel.has_r or not kernel.x_size:
         return None
+    found = _as_results_lie(group, kernel, gpu, build)
+    if kernel.folds:
+        return found
+    usual, blocks = found if found is not None else (kernel, None)
+    side = _side(kernel, gpu)
+    better = turned_tile(kernel, usual, blocks, side * side, gpu)
+    if better is None:
+        return found
+    space = (*((size, "x") for size in better.rows), (better.columns, "r"))
+    return in_order(group, space, better.order), _turned_blocks(kernel, better.x, better.r, gpu)
+
+
+def _side(kernel: Kernel, gpu: GpuModel) -> int:
+    """Elements of a side of a square transposing tile."""
+    side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
+    loads, size = max(1, len(kernel.loads("x"))), about(kernel.x_size)
+    while side > LEAST_SIDE and (loads * side * side > MOST_HELD or size < side * side * enough_programs(gpu)):
+        side //= 2
+    while side > FEWEST_SIDE and size < side * side * gpu.multiprocessors:
+        side //= 2
+    return side
+
+
+def _turned_blocks(kernel: Kernel, x_block: int, r_block: int, gpu: GpuModel) -> Blocks:
+    """The blocks of a transposing tile with these sides."""
+    few = about(kernel.x_size) <= MOST_FEW * gpu.multiprocessors * x_block * r_block
+    loads, each = max(1, len(kernel.loads("x"))), 512 if few else 1024
+    warps = between(4, power_of_two(max(1, loads // 2) * x_block * r_block // each), 8)
+    return Blocks(x_block, r_block, False, warps, tiled=True)
+
+
+def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
+                    build: Callable[[Group, Space], Kernel]) -> tuple[Kernel, Blocks] | None:
+    """The same for rows that are counted as they lie in the results."""
     columns = 0 if kernel.folds else _turned_at(kernel)
     if columns:
-        side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments
-                                 if argument.role != "number")
-        loads = max(1, len(kernel.loads("x")))
-        size = about(kernel.x_size)
-        while side > LEAST_SIDE and (loads * side * side > MOST_HELD or size < side * side * enough_programs(gpu)):
-            side //= 2
-        while side > FEWEST_SIDE and size < side * side * gpu.multiprocessors:
-            side //= 2
+        side = _side(kernel, gpu)
         r_block = min(side, power_of_two(columns))
         x_block = min(side * side // r_block, power_of_two(_run_across(kernel, columns)))
         r_block = min(side * side // x_block, power_of_two(columns))
-        few = size <= MOST_FEW * gpu.multiprocessors * x_block * r_block
-        each = 512 if few else 1024
-        warps = between(4, power_of_two(max(1, loads // 2) * x_block * r_block // each), 8)
-        blocks = Blocks(x_block, r_block, False, warps, tiled=True)
+        blocks = _turned_blocks(kernel, x_block, r_block, gpu)
     else:
         columns = _row_of(kernel)
         if columns and not kernel.folds and _reads_anywhere(build(group, ((kernel.x_size // columns, "x"),
