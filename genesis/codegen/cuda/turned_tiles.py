@@ -9,14 +9,15 @@ in the order in which an operand has them, so that a short last axis of the oper
     in0 + x + r * 22344                          a run of 7 becomes one of 22344
     out0 + x % 7 * 561792 + x // 7 * 176 + r
 
-`turned_tile` reckons the time of each candidate by axes and strides alone, from the sectors that a tile touches of each
-memory, the lines that a warp's load or store touches at once, and instructions, for all lanes of a block, idle ones too.
+`turned_tile` reckons the time of each candidate by axes and strides alone: from the sectors that a tile touches of each
+memory, the lines that a warp's load or store touches at once, and instructions, of idle lanes, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd, prod
 from typing import Final
 
@@ -42,7 +43,7 @@ ISSUED: Final = 128
 """Instructions of lanes in a cycle of a multiprocessor."""
 
 PER_ELEMENT, PER_LANE, PER_ACCESS = 6, 3, 8
-"""Instructions for an element: in all; for each operand and result; for a load or store, however many elements it has."""
+"""Instructions: for an element; for an element of each operand and result; for a load or store of several elements."""
 
 UNHIDDEN: Final = 0.25
 """How much of what does not take longest is not hidden behind what does."""
@@ -106,7 +107,7 @@ class Axes:
 
     Attributes:
         sizes: innermost first.
-        accesses: the loads, then the store.
+        accesses: the loads that are of another element at each point, then the stores.
     """
 
     sizes: tuple[int, ...]
@@ -127,7 +128,8 @@ class Sides:
     r: int
 
 
-def turned_tile(kernel: Kernel, usual: Kernel, blocks: Blocks | None, elements: int, gpu: GpuModel) -> TurnedTile | None:
+def turned_tile(kernel: Kernel, usual: Kernel, blocks: Blocks | None, elements: int,
+                gpu: GpuModel) -> TurnedTile | None:
     """The best tile of a flat pointwise loop; None where no operand is turned, or the usual blocks are as good.
 
     Args:
@@ -165,23 +167,24 @@ def axes_of(kernel: Kernel) -> Axes | None:
         return None
     stores = [s for s in kernel.statements if isinstance(s, Store)]
     loads = [s for s in kernel.loads("x") if s.address.terms]
-    if len(stores) != 1 or any(s.bounds for s in loads) or str(stores[0].address) != "x":
+    if any(s.bounds for s in loads) or any(str(s.address) != "x" for s in stores):
         return None
-    spans = [_spans(s.address, size) for s in (*loads, *stores)]
-    cuts = sorted({1, size, *(end for span in spans for low, high, _ in span or () for end in (low, high))})
-    if None in spans or any(high % low for low, high in zip(cuts, cuts[1:], strict=False)):
+    moved: list[Load | Store] = [*loads, *stores]
+    spans = [found for s in moved if (found := _spans(s.address, size)) is not None]
+    cuts = sorted({1, size, *(end for span in spans for low, high, _ in span for end in (low, high))})
+    if len(spans) < len(moved) or any(high % low for low, high in pairwise(cuts)):
         return None
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
     accesses = [Access(dtypes[s.argument].itemsize, tuple(
-        sum(k * (cut // low) for low, high, k in span or () if low <= cut < high) for cut in cuts[:-1]))
-        for s, span in zip((*loads, *stores), spans, strict=True)]
-    whole = [access for access in accesses[:-1] if 0 not in access.strides]
-    sizes = tuple(high // low for low, high in zip(cuts, cuts[1:], strict=False))
-    return Axes(sizes, (*whole, accesses[-1]))
+        sum(k * (cut // low) for low, high, k in span if low <= cut < high) for cut in cuts[:-1]))
+        for s, span in zip(moved, spans, strict=True)]
+    return Axes(tuple(high // low for low, high in pairwise(cuts)),
+                tuple(access for access in accesses if 0 not in access.strides))
 
 
 def _spans(e: Expr, size: int) -> list[tuple[int, int, int]] | None:
-    """(from which, to which multiple of x it counts, by how much) for each term of an address; None if it has others."""
+    """(from which, to which multiple of x it counts, by how much) for each term of an address; None where it has
+    terms of other kinds."""
     found = []
     for atom, k in e.terms:
         low, high = _span(atom, size)
