@@ -21,10 +21,11 @@ from itertools import pairwise
 from math import gcd, prod
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, enough_programs
+from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, enough_programs, reach_of
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Apply, Constant, Kernel, Load, Number, Store
-from genesis.ir.sym_int import literal_value
+from genesis.ir.size_trace import SYMBOLS, Trace
+from genesis.ir.sym_int import Size, SymInt, as_written, hint, terms_of
 from genesis.passes.fusion.index_map import Atom, Expr
 
 SECTOR: Final = 32
@@ -81,9 +82,9 @@ class TurnedTile:
         x, r: elements of a tile's sides, powers of two.
     """
 
-    rows: tuple[int, ...]
+    rows: tuple[Size, ...]
     order: tuple[int, ...]
-    columns: int
+    columns: Size
     x: int
     r: int
 
@@ -106,12 +107,14 @@ class Axes:
     """A loop's axes, as its loads tell them from each other.
 
     Attributes:
-        sizes: innermost first.
+        sizes: innermost first; of those that may be others in a later run, what they are now.
         accesses: the loads that are of another element at each point, then the stores.
+        written: the same sizes as a kernel writes them.
     """
 
     sizes: tuple[int, ...]
     accesses: tuple[Access, ...]
+    written: tuple[Size, ...]
 
     def start(self, axis: int) -> int:
         """Elements of the result from neighbour to neighbour along an axis."""
@@ -152,34 +155,47 @@ def turned_tile(kernel: Kernel, usual: Kernel, blocks: Blocks | None, elements: 
     if found is None or _time(axes, found, gpu) > (BETTER if turned else BETTER_ROWS) * before:
         return None
     rows = sorted(found.x_axes, reverse=True)
-    return TurnedTile(tuple(axes.sizes[axis] for axis in rows),
+    return TurnedTile(tuple(axes.written[axis] for axis in rows),
                       tuple(rows.index(axis) for axis in reversed(found.x_axes)),
-                      prod(axes.sizes[axis] for axis in found.r_axes), found.x, found.r)
+                      prod(axes.written[axis] for axis in found.r_axes), found.x, found.r)
 
 
 # Axes
 
 def axes_of(kernel: Kernel) -> Axes | None:
-    """The axes of a flat pointwise loop; None where some address is no sum of multiples of them, or a size is an
-    argument."""
-    size = literal_value(kernel.x_size)
-    if size is None or not all(isinstance(s, (Apply, Constant, Load, Number, Store)) for s in kernel.statements):
+    """The axes of a flat pointwise loop; None where some address is no sum of multiples of them."""
+    if not all(isinstance(s, (Apply, Constant, Load, Number, Store)) for s in kernel.statements):
         return None
     stores = [s for s in kernel.statements if isinstance(s, Store)]
     loads = [s for s in kernel.loads("x") if s.address.terms]
     if any(s.bounds for s in loads) or any(str(s.address) != "x" for s in stores):
         return None
     moved: list[Load | Store] = [*loads, *stores]
+    size = _number(kernel.x_size)
     spans = [found for s in moved if (found := _spans(s.address, size)) is not None]
     cuts = sorted({1, size, *(end for span in spans for low, high, _ in span for end in (low, high))})
-    if len(spans) < len(moved) or any(high % low for low, high in pairwise(cuts)):
+    nodes = {argument.name: argument.node for argument in kernel.arguments}
+    sizes = _sizes_between(cuts, nodes[stores[0].argument].shape)
+    if len(spans) < len(moved) or not sizes:
         return None
-    dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-    accesses = [Access(dtypes[s.argument].itemsize, tuple(
+    accesses = [Access(nodes[s.argument].dtype.itemsize, tuple(
         sum(k * (cut // low) for low, high, k in span if low <= cut < high) for cut in cuts[:-1]))
         for s, span in zip(moved, spans, strict=True)]
     return Axes(tuple(high // low for low, high in pairwise(cuts)),
-                tuple(access for access in accesses if 0 not in access.strides))
+                tuple(access for access in accesses if 0 not in access.strides), sizes)
+
+
+def _sizes_between(cuts: Sequence[int], shape: Sequence[Size]) -> tuple[Size, ...]:
+    """The sizes from each cut to the next, as products of a result's; () where a cut is inside of one of these."""
+    found, start, size = [], 1, 1
+    for axis in reversed(shape):
+        size, start = axis * size, start * _number(axis)
+        if start in cuts and start != cuts[len(found)]:
+            found.append(size)
+            size = 1
+            if cuts[len(found)] != start:
+                return ()
+    return tuple(found) if len(found) == len(cuts) - 1 else ()
 
 
 def _spans(e: Expr, size: int) -> list[tuple[int, int, int]] | None:
@@ -188,9 +204,9 @@ def _spans(e: Expr, size: int) -> list[tuple[int, int, int]] | None:
     found = []
     for atom, k in e.terms:
         low, high = _span(atom, size)
-        if not low or literal_value(k) is None:
+        if not low:
             return None
-        found.append((low, high, int(k)))
+        found.append((low, high, _number(k)))
     return found
 
 
@@ -202,9 +218,9 @@ def _span(atom: Atom, size: int) -> tuple[int, int]:
     if atom.kind == "var":
         return 1, size
     inner = atom.inner.terms[0][0] if atom.inner is not None and atom.inner.is_atom and atom.inner.terms else None
-    number = literal_value(atom.number)
-    if inner is None or number is None:
+    if inner is None or atom.kind == "loaded":
         return 0, 0
+    number = _number(atom.number)
     if inner.kind == "var":
         return (number, size) if atom.kind == "div" else (1, number)
     if atom.kind == "mod" and inner.kind == "div":
@@ -213,12 +229,33 @@ def _span(atom: Atom, size: int) -> tuple[int, int]:
     return 0, 0
 
 
+def _number(size: Size) -> int:
+    """A size for weighing costs, such that what divides another does so here: numbers where kernels have numbers, and
+    for each argument one that is as little a multiple of anything as the argument is known to be."""
+    size = as_written(size)
+    if not isinstance(size, SymInt):
+        return size
+    if size.trace.exact:
+        return hint(size)
+    return sum(k * prod(_in_class(size.trace, atom) for atom in atoms) for atoms, k in terms_of(size))
+
+
+def _in_class(trace: Trace, atom: int) -> int:
+    """A number in the middle of what an atom of a size can be."""
+    kind, name, _ = trace.atoms[atom]
+    if kind not in SYMBOLS or not isinstance(name, str):
+        return hint(trace.make((((atom,), 1),)))
+    least, largest = reach_of(trace.symbol(name))
+    unit = SYMBOLS[kind]
+    return (least + largest) // (2 * unit) | 1
+
+
 # Candidates
 
 def _usual_sides(axes: Axes, usual: Kernel, blocks: Blocks | None) -> Sides:
     """The axes and sides that a loop has which counts rows as the result lies."""
     every = tuple(range(len(axes.sizes)))
-    columns = literal_value(usual.r_size) if usual.has_r else 1
+    columns = _number(usual.r_size) if usual.has_r else 1
     split = next((axis for axis in every if axes.start(axis) == columns), 0)
     if blocks is None or not split:
         return Sides(every, (), 1024 if blocks is None else blocks.x * blocks.r, 1)
