@@ -25,7 +25,7 @@ from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, enough_programs, re
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Apply, Constant, Kernel, Load, Number, Store
 from genesis.ir.size_trace import SYMBOLS, Trace
-from genesis.ir.sym_int import Size, SymInt, as_written, hint, terms_of
+from genesis.ir.sym_int import SymInt, as_written, hint, terms_of
 from genesis.passes.fusion.index_map import Atom, Expr
 
 SECTOR: Final = 32
@@ -82,9 +82,9 @@ class TurnedTile:
         x, r: elements of a tile's sides, powers of two.
     """
 
-    rows: tuple[Size, ...]
+    rows: tuple[int, ...]
     order: tuple[int, ...]
-    columns: Size
+    columns: int
     x: int
     r: int
 
@@ -114,7 +114,7 @@ class Axes:
 
     sizes: tuple[int, ...]
     accesses: tuple[Access, ...]
-    written: tuple[Size, ...]
+    written: tuple[int, ...]
 
     def start(self, axis: int) -> int:
         """Elements of the result from neighbour to neighbour along an axis."""
@@ -185,9 +185,10 @@ def axes_of(kernel: Kernel) -> Axes | None:
                 tuple(access for access in accesses if 0 not in access.strides), sizes)
 
 
-def _sizes_between(cuts: Sequence[int], shape: Sequence[Size]) -> tuple[Size, ...]:
+def _sizes_between(cuts: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """The sizes from each cut to the next, as products of a result's; () where a cut is inside of one of these."""
-    found, start, size = [], 1, 1
+    found: list[int] = []
+    start = size = 1
     for axis in reversed(shape):
         size, start = axis * size, start * _number(axis)
         if start in cuts and start != cuts[len(found)]:
@@ -229,15 +230,13 @@ def _span(atom: Atom, size: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _number(size: Size) -> int:
+def _number(size: int) -> int:
     """A size for weighing costs, such that what divides another does so here: numbers where kernels have numbers, and
     for each argument one that is as little a multiple of anything as the argument is known to be."""
-    size = as_written(size)
-    if not isinstance(size, SymInt):
-        return size
-    if size.trace.exact:
-        return hint(size)
-    return sum(k * prod(_in_class(size.trace, atom) for atom in atoms) for atoms, k in terms_of(size))
+    written = as_written(size)
+    if not isinstance(written, SymInt) or written.trace.exact:
+        return hint(written)
+    return sum(k * prod(_in_class(written.trace, atom) for atom in atoms) for atoms, k in terms_of(written))
 
 
 def _in_class(trace: Trace, atom: int) -> int:
@@ -245,7 +244,8 @@ def _in_class(trace: Trace, atom: int) -> int:
     kind, name, _ = trace.atoms[atom]
     if kind not in SYMBOLS or not isinstance(name, str):
         return hint(trace.make((((atom,), 1),)))
-    least, largest = reach_of(trace.symbol(name))
+    symbol: int = trace.symbol(name)  # type: ignore[assignment]  # it computes like one
+    least, largest = reach_of(symbol)
     unit = SYMBOLS[kind]
     return (least + largest) // (2 * unit) | 1
 

@@ -7,7 +7,9 @@ from random import Random
 
 import numpy
 import pytest
+import torch
 
+import genesis
 from genesis.codegen.cuda import turned_tiles
 from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build
@@ -15,12 +17,15 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store
 from genesis.codegen.cuda.tiles import tile
+from genesis.engine.backends import FakeCUDABackend
 from genesis.ir import DType, Graph, Node
 from genesis.ir.ops import movement
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.index_map import Expr
 from genesis.passes.groups import Group
+from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.machine_code import instructions
 from tests.codegen.cuda.programs import an_input, check, inputs
 from tests.codegen.cuda.run_interpreted import compile_cubin
@@ -157,3 +162,37 @@ def test_a_broadcast_alone_is_not_turned() -> None:
     group = group_of(x, row, y)
     assert turned_tiles.axes_of(build(group)) is None or turned_tiles.turned_tile(
         build(group), build(group), None, 4096, H200) is None
+
+
+def test_a_first_size_that_is_an_argument_is_a_tile_s_row() -> None:
+    """Programs are captured with a symbol for the first size."""
+    with Trace(N=176, M=56, K=57, L=7) as trace:
+        trace.literals = frozenset("MKL")
+        x = an_input(0, tuple(trace.symbol(name) for name in "NMKL"), float32)
+        source = emit(group_of(x, movement.permute(x, axes=(3, 1, 2, 0)) * 2.0))
+    assert "in0 + (r * 22344 + x)" in source.source and "(x % 7) * size" in source.source
+    moved = [line for _, line in instructions(compile_cubin(source)) if "STG.E" in line or "LDG.E" in line]
+    assert moved and all("G.E.128" in line for line in moved)
+
+
+@pytest.mark.parametrize(("size", "block"), [(14, 16), (7, 8), (5, 8), (20, 32)])
+def test_few_columns_that_are_an_argument_are_one_block(size: int, block: int) -> None:
+    """Of 14 columns blocks of 8 stored 16 bytes at a time, and 12."""
+    with Trace(N=size, M=1 << 18) as trace:
+        trace.literals = frozenset("M")
+        x = an_input(0, (trace.symbol("N"), trace.symbol("M")), bfloat16)
+        _, blocks = blocks_of(group_of(x, movement.permute(x, axes=(1, 0)) * 2.0))
+    assert blocks.r == block
+
+
+@pytest.mark.usefixtures("always")
+def test_sizes_that_change_have_right_values() -> None:
+    """On a pretended GPU: one program for each order of axes, first sizes of one class and of others."""
+    generator = torch.Generator().manual_seed(0)
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 24)):
+        for first in (5, 7, 14, 20, 24, 37):
+            data = torch.randn((first, 6, 9, 5), generator=generator)
+            for axes in ((3, 1, 2, 0), (0, 3, 1, 2), (2, 0, 3, 1), (1, 3, 2, 0)):
+                x = genesis.tensor(data.tolist(), device="cuda")
+                y = (x[..., :4] * 2).permute(*axes).contiguous()
+                assert torch.equal(torch.tensor(y.tolist()), (data[..., :4] * 2).permute(*axes)), (first, axes)
