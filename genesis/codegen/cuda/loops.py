@@ -216,7 +216,9 @@ def _x_lines(body: Program) -> list[str]:
     row = f"program // {body.tiles}" if body.tiles > 1 else program
     block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[None, :]" if body.blocks.across else "[:, None]")
     if body.blocks.run:
-        return [f"x = {row} * {body.blocks.run} + {block}", f"x_mask = {block} < {body.blocks.run}"]
+        inside = f"{block} < {body.blocks.run}"
+        inside = f"({inside}) & (x < {body.x_size})" if body.blocks.across else inside
+        return [f"x = {row} * {body.blocks.run} + {block}", f"x_mask = {inside}"]
     x = f"{row} * XBLOCK + {block}"
     if is_shifted(body.shift):
         return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]

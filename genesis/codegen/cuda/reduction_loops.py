@@ -70,7 +70,7 @@ class Program(Accumulators):
         self.x_size = "x_size" if columns is None else str(kernel.x_size)
         exact = columns is not None and columns % blocks.x == 0
         self.ragged_x = not whole and (self.flat or not (blocks.x == 1 or even or exact))
-        if blocks.run:
+        if blocks.run and not blocks.across:
             self.ragged_x = blocks.run != blocks.x
         long = blocks.r >= MASKED and not kernel.r_leads and (splits is None or splits.over == "x")
         if self.length is None and kernel.has_r and long:

@@ -163,3 +163,39 @@ def test_where_lanes_along_rows_are_as_good_nothing_changes() -> None:
     assert "g_rows_to_shared" not in of(softmax, 131, float16), "a shuffle serves many elements"
     assert "g_rows_to_shared" not in of(softmax, 51, float16, 4000), "too few rows for a lane each"
     assert "g_rows_to_shared" not in of(gradient, 85, float32), "memory takes longer than instructions"
+
+
+# Rows side by side
+
+def check_columns(shape: tuple[int, int, int], dtype: DType, program: str) -> KernelSource:
+    """Reductions over the middle axis, whose rows lie side by side."""
+    x = an_input(0, shape, dtype)
+    results = {"softmax": lambda: (composite.softmax(x, axis=1),), "log_softmax": lambda: (
+        composite.log_softmax(x, axis=1),), "extremes": lambda: (
+            r.argmax(x, axis=1), r.sum(x, axes=(1,)))}[program]()
+    graph = decomposed(Graph((x,), results))
+    memory = {x: some(x)}
+    kernels = []
+    for group in fuse(graph).groups:
+        kernels.append(emit(group, FEW))
+        memory.update({node: empty(node) for node in group.outputs})
+        run_source(kernels[-1], memory)
+    for node, want in zip(graph.roots, evaluate(graph, [memory[x].double()], ()), strict=True):
+        allowed = TOLERANCE.get(node.dtype.name, 0) * (1 if node.dtype is not float32 else 4)
+        torch.testing.assert_close(memory[node].to(want.dtype), want, rtol=allowed, atol=allowed, equal_nan=True)
+    return kernels[0]
+
+
+@pytest.mark.parametrize("program", ["softmax", "log_softmax", "extremes"])
+@pytest.mark.parametrize(("shape", "dtype"), [
+    ((97, 8, 11), bfloat16), ((64, 8, 11), float16), ((61, 5, 3), float32), ((70, 2, 7), float16),
+    ((33, 27, 9), bfloat16), ((40, 51, 5), float32), ((31, 100, 6), bfloat16), ((50, 8, 31), float16)])
+def test_rows_side_by_side(shape: tuple[int, int, int], dtype: DType, program: str) -> None:
+    """Softmax over 8 of 11 columns stored 22 bytes at a time: bf16[199, 64, 32, 8, 11] 89.8 µs (H200; torch 72.9)."""
+    kernel = check_columns(shape, dtype, program)
+    assert "g_rows_to_shared" in kernel.source
+
+
+def test_columns_of_vectors_are_read_as_they_lie() -> None:
+    assert "g_rows_to_shared" not in check_columns((64, 9, 16), bfloat16, "softmax").source
+    assert "g_rows_to_shared" not in check_columns((16, 9, 55), float16, "softmax").source
