@@ -214,4 +214,5 @@ def store_lines(kernel: Kernel, blocks: Blocks, store: Store, value: str) -> lis
     """The way back of a block of rows, when all threads have read what shared memory held before."""
     itemsize = next(argument.node.dtype.itemsize for argument in kernel.arguments if argument.name == store.argument)
     put = f"g_put_elements(words + place * {itemsize}, {value}, {_wanted(blocks)})"
-    return ["tl.debug_barrier()", put, "tl.debug_barrier()", f"g_rows_from_shared(words, {store.argument} + first, count, {_piece(kernel, blocks)})"]
+    return ["tl.debug_barrier()", put, "tl.debug_barrier()",
+            f"g_rows_from_shared(words, {store.argument} + first, count, {_piece(kernel, blocks)})"]
