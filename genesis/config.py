@@ -5,6 +5,7 @@ A plan remembers the settings that it was made under; after a change the next ru
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,10 @@ class Config:
         pending_bytes: how many bytes of memories may be held by pending work alone, as batches of data whose results
             nobody has read; 0 sets no limit. They are counted apart from what tensors show, as parameters, state and
             whatever has a name.
+        background_compile: when a size of a program on a GPU was seen to change, compile kernels and plans of the
+            classes of sizes next to it before they occur, in a process of its own with the lowest priority, which
+            writes them to the disk cache (`docs/sizes.md`). It changes no result. The environment variable
+            GENESIS_BACKGROUND_COMPILE=0 switches it off from the start.
 
     Raises:
         AttributeError: there is no such setting.
@@ -81,6 +86,7 @@ class Config:
     tune: str = "model"
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
+    background_compile: bool = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "keep_copies":
@@ -119,7 +125,7 @@ def _renamed() -> None:
 _CHOICES: Final = {"float32_products": ("ieee", "tf32", "bf16x3"), "tune": ("model", "max")}
 
 
-config = Config()
+config = Config(background_compile=os.environ.get("GENESIS_BACKGROUND_COMPILE", "1") not in ("", "0"))
 """The process's settings."""
 
 

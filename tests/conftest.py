@@ -24,6 +24,7 @@ from tests.pretended_gpu import pretend
 from tests.sweeping import leave_to_the_sweep
 
 os.environ.setdefault("GENESIS_PLAN_CACHE", "0")  # a test is to see what it made, not what an earlier run left
+os.environ.setdefault("GENESIS_BACKGROUND_COMPILE", "0")  # but in its own tests
 # The tests have a process for each processor: threads of torch's, there and in programs that tests start, would wait
 # for each other's turns (a training run of `tests/cli/test_train.py` takes 3 s of processor time with one, 9 with two).
 os.environ.setdefault("OMP_NUM_THREADS", "1")

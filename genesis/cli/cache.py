@@ -87,4 +87,5 @@ def _what(kind: str, file: Path) -> str:
     launches = sum(entry[0] == "Launch" for entry in form.get("objects", ()))
     sizes = ", ".join(f"{name} from {kind['least']} to {kind['most']}"
                       for name, kind in found.meta.get("classes", {}).items())
-    return f"{launches} launches of {len(form.get('entries', ()))} kernels{' for ' if sizes else ''}{sizes}"
+    ahead = ", compiled in the background" if found.meta.get("background") else ""
+    return f"{launches} launches of {len(form.get('entries', ()))} kernels{' for ' if sizes else ''}{sizes}{ahead}"

@@ -12,7 +12,8 @@ nothing.
 With the word `recompile` it says of each plan that the script made whether it was compiled, and if another plan of the
 same program was there, which of that one's sizes or guards kept it from serving: sizes that are compiled alike are
 listed as ranges. Scripts run where they say; on the CPU no plan has kernels, and a plan is
-filled in for all sizes but a program's first two.
+filled in for all sizes but a program's first two. At the end it tells what was compiled in the background
+(`genesis.config.background_compile`).
 
     genesis why recompile train.py
 """
@@ -81,12 +82,17 @@ def _recompile(arguments: argparse.Namespace) -> int:
         sizes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in plan.plan.inputs[:MOST_INPUTS])
         more = ", …" if len(plan.plan.inputs) > MOST_INPUTS else ""
         print(f"# plan {number} of {len(plans)}: {plan.origin} in {plan.seconds * 1e3:.1f} ms, of {sizes}{more}")
+        if plan.background:
+            print("    its template was compiled in the background, before a size of its class occurred")
         if plan.fixed_sizes is not None:
             print(f"    its sizes stay numbers: {plan.fixed_sizes}")
         elif not plan.backend.keeps_plans:
             print(f"    {_without_kernels(plan)}")
         for line in plan.recompilation.lines() if plan.recompilation is not None else ():
             print(f"    {line}")
+    from genesis.engine.background import report
+    for line in report().lines():
+        print(f"# in the background: {line}")
     return status
 
 

@@ -81,6 +81,8 @@ class Backend(ABC):
         keeps_plans: its plans are launches (`runtime.plan.Launch`): made for sizes that change, and kept on disk.
         any_size: its plans are calls that are filled in for other sizes (`engine/symbolic/call_template.py`): a call's
             function knows no more of sizes than its attributes and operands say.
+        compiles_apart: any process may compile for it, and write to the disk what this one would
+            (`engine/background.py`).
         notes_sources: its memory says which line of the user's holds it (`source`).
     """
 
@@ -93,6 +95,7 @@ class Backend(ABC):
     checks_indices: bool = False
     keeps_plans: bool = False
     any_size: bool = False
+    compiles_apart: bool = False
     notes_sources: bool = False
 
     # Asked by the passes

@@ -156,6 +156,7 @@ class CUDABackend(Backend):
     asynchronous = True
     checks_indices = True
     keeps_plans = True
+    compiles_apart = True
     notes_sources = True
 
     def __init__(self, gpu: GpuModel):
@@ -253,6 +254,8 @@ class FakeCUDABackend(CUDABackend):
     ...     backend_named("cuda").device_count(), (genesis.ones(3, device="cuda") * 2).tolist()
     (1, [2.0, 2.0, 2.0])
     """
+
+    compiles_apart = False  # another process has no such driver
 
     def __init__(self, driver: Driver, timer: Timer | None = None):
         from genesis.codegen.cuda.gpu_model import model_of

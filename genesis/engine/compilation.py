@@ -39,6 +39,7 @@ class Compiled:
         origin: "compiled", "other size" (filled in from the template of other sizes) or "disk".
         program: makes the program as captured.
         fixed_sizes: why it serves no other sizes; None if it does, or none was tried.
+        background: whether a template that was compiled in the background served it (`background.py`).
         recompilation: why no template of its structure served it; None if there was none.
         constants: which of the captured nodes that storages show, by position, have the same value at every run (set by
             the engine).
@@ -59,6 +60,7 @@ class Compiled:
     constants: Sequence[int] = ()
     read_on: Sequence[int] = ()
     fixed_sizes: str | None = None
+    background: bool = False
     recompilation: Recompilation | None = None
     communicates: bool = False
     numbers_apart: bool | None = None

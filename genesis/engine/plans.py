@@ -27,7 +27,7 @@ from genesis.ir.errors import Overwritten
 from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import uncollected
-from genesis.runtime.disk_store import default_directory
+from genesis.runtime.disk_store import default_directory, name_of
 from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 
@@ -83,6 +83,16 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
     if programs is None:
         programs = shape_erased.add(name, ShapeErased(exact))
     member = programs.member(captured, _fixed_inputs(captured), numbers, engine_state.cuts.cutting)
+    found = _plan_of_member(captured, device, erased, member, programs, start)
+    if programs.moving and not exact and config.background_compile:
+        from genesis.engine.background import compile_ahead
+        compile_ahead(captured, device, erased, member, programs)
+    return found
+
+
+def _plan_of_member(captured: Captured, device: Device, erased: tuple, member: Member, programs: ShapeErased,
+                    start: float) -> Compiled:
+    numbers = member.numbers
     for template in member.templates:
         plan = template.plan(numbers)
         if plan is not None:
@@ -90,10 +100,10 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
     for known in member.stored:
         plan = known.plan(numbers)
         if plan is not None:
-            return _from_disk(plan, start, captured, "other size")
-    if exact:
+            return _from_disk(plan, start, captured, "other size", known)
+    if programs.exact:
         return _made_exactly(captured, device, erased, member, programs)
-    stored = _stored()
+    stored = stored_plans()
     if stored is not None:
         plan = stored.get(_name(erased, member, device))
         if plan is not None:
@@ -101,7 +111,7 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
         for read in _read_templates(stored, erased, member, device):
             plan = read.plan(numbers)
             if plan is not None:
-                return _from_disk(plan, start, captured)
+                return _from_disk(plan, start, captured, "disk", read)
     found = _made(captured, device, erased, member)
     member.compiled()
     return found
@@ -118,9 +128,12 @@ def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[int]]
         return None
 
 
-def _from_disk(plan: Plan, start: float, captured: Captured, origin: str = "disk") -> Compiled:
+def _from_disk(plan: Plan, start: float, captured: Captured, origin: str = "disk",
+               template: StoredTemplate | None = None) -> Compiled:
     graph = build_graph(captured)  # for those who ask for the stages; later the captured nodes are gone
-    return ready(plan, start, origin, lambda: graph)
+    found = ready(plan, start, origin, lambda: graph)
+    found.background = template is not None and template.background
+    return found
 
 
 def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> Compiled:
@@ -128,10 +141,7 @@ def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> 
     start = perf_counter()
     numbers, before = member.numbers, member.all_templates
     try:
-        template = _template(captured, device, erased, member)
-        plan = template.plan(numbers)
-        if plan is None:
-            raise FixedSizes("its own sizes are at odds with what its kernels were made for")
+        template, plan = _fitting(captured, device, erased, member)
         member.templates.append(template)
         _save_template(erased, member, template, device)
         found = ready(plan, start, "compiled", template.program_of(numbers))
@@ -144,6 +154,43 @@ def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> 
         found.recompilation = Recompilation(before, numbers, len(member.stored))
     _save(erased, member, found.plan)
     return found
+
+
+def _fitting(captured: Captured, device: Device, erased: tuple, member: Member) -> tuple[PlanTemplate, Plan]:
+    """A template for the program's sizes, and the plan that it gives for these.
+
+    Raises:
+        FixedSizes: there is none.
+    """
+    template = _template(captured, device, erased, member)
+    plan = template.plan(member.numbers)
+    if plan is None:
+        raise FixedSizes("its own sizes are at odds with what its kernels were made for")
+    return template, plan
+
+
+def make_ahead(captured: Captured, device: Device, erased: tuple, member: Member) -> str:
+    """Write a template for a program that nobody runs here: the one that a process makes which runs it. What came of
+    it: "made", or why there was nothing to make.
+
+    Raises:
+        CompilationFailed, Overwritten, ...: what compiling raises.
+    """
+    stored = stored_plans()
+    if stored is None:
+        return "plans are kept off the disk"
+    if any(read.plan(member.numbers) is not None for read in _read_templates(stored, erased, member, device)):
+        return "it was there"
+    try:
+        template, _ = _fitting(captured, device, erased, member)
+    except FixedSizes as refusal:
+        return f"its sizes stay numbers: {refusal}"
+    return "made" if _save_template(erased, member, template, device, background=True) else "it could not be written"
+
+
+def template_name(erased: tuple, member: Member, device: Device) -> str:
+    """The name on disk of the first template for a member's sizes."""
+    return name_of(_template_name(erased, member, device, 0))
 
 
 def _made_exactly(captured: Captured, device: Device, erased: tuple, member: Member, programs: ShapeErased) -> Compiled:
@@ -195,7 +242,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
     arguments = {sizes.names.get(sizes.told(axis.position)) for axis in member.arguments()}
     sizes.trace.literals = frozenset(sizes.names.values()) - arguments
     try:
-        return PlanTemplate(program.graph, numbers, sizes.trace, sizes.where(), device)
+        return PlanTemplate(program.graph, numbers, sizes.trace, sizes.where(), device, program.key)
     except Overwritten:
         raise
     except (NotFusable, *_SHAPE_ERRORS) as error:
@@ -264,7 +311,7 @@ to, so they are written when the process ends."""
 
 @atexit.register
 def _save_all() -> None:
-    stored = _stored()
+    stored = stored_plans()
     while _tuned and stored is not None:
         erased, member, made, key = _tuned.popleft()
         with settings(key):
@@ -280,23 +327,31 @@ def _save(erased: tuple, member: Member, plan: Plan) -> None:
 
 
 def _save_now(erased: tuple, member: Member, plan: Plan) -> None:
-    stored = _stored()
+    stored = stored_plans()
     steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
     if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
         stored.put(_name(erased, member, plan.device), write_form(plan, member.numbers, None, ())[0])
 
 
-def _save_template(erased: tuple, member: Member, template: PlanTemplate, device: Device) -> None:
-    """Write a template that serves other sizes, for processes that meet these. Not while times decide: its name would
-    hold a table that the next plan adds to."""
-    stored = _stored()
+def _save_template(erased: tuple, member: Member, template: PlanTemplate, device: Device,
+                   background: bool = False) -> bool:
+    """Write a template that serves other sizes, for processes that meet these; returns whether that worked. Not while
+    times decide: its name would hold a table that the next plan adds to.
+
+    Args:
+        background: nobody waits for it (`engine/background.py`).
+    """
+    stored = stored_plans()
     if stored is None or config.tune == "max" or template.trace.literals >= template.trace.classes.keys():
-        return
+        return False
     if member.unread < MOST_TEMPLATES:  # what is there with this number could not be read
         from genesis.engine.symbolic.stored_template import template_as_json
         name = _template_name(erased, member, device, member.unread)
-        if stored.put_template(name, template.form.entries, template_as_json(template.filling)):
+        if stored.put_template(name, template.form.entries, template_as_json(template.filling, background)):
             member.skip_stored()
+            member.written()
+            return True
+    return False
 
 
 def _read_templates(stored: PlanCache, erased: tuple, member: Member, device: Device) -> Iterator[StoredTemplate]:
@@ -313,7 +368,8 @@ def _read_templates(stored: PlanCache, erased: tuple, member: Member, device: De
         yield found
 
 
-def _stored() -> PlanCache | None:
+def stored_plans() -> PlanCache | None:
+    """The plans on disk; None where they are kept off it."""
     return None if os.environ.get(VARIABLE) == "0" else _cache_in(default_directory())
 
 

@@ -97,6 +97,11 @@ class TextSource:
     def __init__(self, printed: str):
         self._printed = printed
 
+    @property
+    def full(self) -> str:
+        """With the file's folder, where that is known (`ir.ops.checked.line_of`)."""
+        return self._printed
+
     def __eq__(self, other: object) -> bool:
         return type(other) is TextSource and self._printed == other._printed
 
@@ -105,6 +110,21 @@ class TextSource:
 
     def __str__(self) -> str:
         return self._printed
+
+
+class SentSource(TextSource):
+    """A line of a program of another process: what `line_of` said of it there, and the function that it calls."""
+
+    __slots__ = ("_full", "called")
+
+    def __init__(self, full: str, called: str):
+        super().__init__(full.rpartition(os.sep)[2])
+        self._full, self.called = full, called
+
+    @property
+    def full(self) -> str:
+        """With the file's folder."""
+        return self._full
 
 
 def is_internal(filename: str) -> bool:

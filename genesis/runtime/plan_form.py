@@ -79,21 +79,7 @@ class PlanForm:
 
     def evaluate(self, sizes: dict[str, int]) -> list[int]:
         """Every entry of the program."""
-        found: list[int] = []
-        for kind, a, b in self.values:
-            if kind == "+":
-                total = a
-                for k, *factors in b:
-                    for factor in factors:
-                        k = k * found[factor]
-                    total = total + k
-                found.append(total)
-            elif kind in SYMBOLS:
-                found.append(sizes[a] // SYMBOLS[kind])
-            else:
-                left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
-                found.append(DIVISIONS[kind](left, right) if right else 0)
-        return found
+        return evaluated(self.values, sizes)
 
     def fits(self, numbers: Sequence[int], values: Sequence[int]) -> bool:
         """Whether the form was made for programs with these numbers, and its guards allow these sizes."""
@@ -173,6 +159,29 @@ class PlanForm:
     def as_json(self) -> Stored:
         """The form without its kernels, for a file."""
         return {"format": FORMAT, "entries": list(self.entries), **{name: getattr(self, name) for name in _STORED}}
+
+
+def evaluated(entries: Sequence[Entry], sizes: dict[str, int]) -> list[int]:
+    """Every entry of a program of numbers (`PlanForm.values`), for these sizes.
+
+    >>> evaluated([["symbol", "B", None], ["+", 5, [[1024, 0]]], ["//", 1, [512]]], {"B": 3})
+    [3, 3077, 6]
+    """
+    found: list[int] = []
+    for kind, a, b in entries:
+        if kind == "+":
+            total = a
+            for k, *factors in b:
+                for factor in factors:
+                    k = k * found[factor]
+                total = total + k
+            found.append(total)
+        elif kind in SYMBOLS:
+            found.append(sizes[a] // SYMBOLS[kind])
+        else:
+            left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
+            found.append(DIVISIONS[kind](left, right) if right else 0)
+    return found
 
 
 _STORED: Final = ("values", "guards", "fixed", "open", "symbols", "types", "objects", "moving")

@@ -237,7 +237,7 @@ def test_a_jobs_ranks_are_those_of_its_groups_or_of_who_launched_it(monkeypatch:
 def test_plans_made_while_times_decide_are_written_when_the_table_is_whole(
         folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their names hold all of the table, which the next plan may add to: a second process finds them all."""
-    monkeypatch.setattr(plans, "_stored", lambda: Kept())
+    monkeypatch.setattr(plans, "stored_plans", lambda: Kept())
     named: list[str] = []
 
     class Kept:

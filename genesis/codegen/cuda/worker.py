@@ -110,7 +110,7 @@ def _cache_in(folder: str) -> Any:
 
 def serve() -> None:
     """Answer requests until the input ends, or nobody is left to read answers."""
-    requests, answers = _private_pipes()
+    requests, answers = private_pipes()
     for line in requests:
         if not line.endswith("\n"):  # whoever asks died while asking
             break
@@ -130,7 +130,7 @@ def serve() -> None:
     os._exit(0)  # there is nothing to tidy up, and closing a broken pipe once more would complain
 
 
-def _private_pipes() -> tuple[TextIO, TextIO]:
+def private_pipes() -> tuple[TextIO, TextIO]:
     """Where requests come from and answers go. Nothing else uses these: a print, or Triton's assembler, which inherits
     standard output, must not end up between the answers, nor keep them open when this process is killed."""
     requests, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")

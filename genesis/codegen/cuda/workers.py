@@ -15,7 +15,7 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -43,13 +43,19 @@ class Worker(subprocess.Popen[str]):
     """A process that waits for kernels, with a folder of its own for what it and Triton's assembler write meanwhile.
 
     A worker that ends by itself removes the folder. One that is killed cannot, so who ends it does.
+
+    Args:
+        command: how it is started.
+        variables: more of its environment.
+        quiet: nobody sees what it writes to standard error.
     """
 
-    def __init__(self, command: Sequence[str]):
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None, *, quiet: bool = False):
         self.folder = tempfile.mkdtemp(prefix=FOLDER)
         try:
             super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                             env={**_environment(), "TMPDIR": self.folder}, start_new_session=True)
+                             stderr=subprocess.DEVNULL if quiet else None, start_new_session=True,
+                             env={**_environment(), "TMPDIR": self.folder, **(variables or {})})
         except BaseException:
             self.forget()
             raise
@@ -109,7 +115,7 @@ class WorkerPool:
                 worker.wait(PATIENCE)
                 worker.forget()  # it died, perhaps, before it read that it was to end
             except subprocess.TimeoutExpired:
-                _end(worker)
+                end(worker)
 
     def _forget(self) -> None:
         self._owner = os.getpid()
@@ -124,7 +130,7 @@ class WorkerPool:
                 return None
             if worker.poll() is None:
                 return worker
-            _end(worker)
+            end(worker)
 
     def _start(self) -> Worker:
         return Worker(self._command)
@@ -144,7 +150,7 @@ def _exchange(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         if answer is None or answer.get("id") != request["id"]:
             raise WorkerDied(_complaint(worker, line))
     except BaseException:
-        _end(worker)
+        end(worker)
         raise
     return answer
 
@@ -170,7 +176,7 @@ def _complaint(worker: Worker, line: str) -> str:
     return f"the compile worker ended with status {status}" + (f", in the middle of {line[:80]!r}" if line else "")
 
 
-def _end(worker: Worker) -> None:
+def end(worker: Worker) -> None:
     """Kill it and its assembler; leave no zombie, no open pipe, no folder."""
     if worker.poll() is None:
         os.killpg(worker.pid, signal.SIGKILL)  # its session has its number

@@ -35,12 +35,14 @@ class PlanTemplate(Template):
         trace: not active; what the passes ask of sizes becomes its guards.
         where: for each symbol the axes of inputs that it is the size of, for people.
         device: a GPU.
+        key: as `SymbolicProgram.key`: what the program's text is written by (`program_text.py`).
     """
 
     def __init__(self, graph: Graph, numbers: Sequence[int], trace: Trace, where: dict[str, list[str]],
-                 device: Device):
+                 device: Device, key: Sequence[object] = ()):
         from genesis.passes.pipeline import run_passes
         super().__init__(graph, trace, where)
+        self.key = key
         try:
             with trace:
                 passed = run_passes(graph, backend_of(device), last="lower")

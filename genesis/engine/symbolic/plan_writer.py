@@ -29,7 +29,7 @@ def write_form(plan: Plan, numbers: Sequence[Field], trace: Trace | None, guards
         moving: the places whose offset depends on the sizes in a way that no formula says.
         sizes: others that are asked for with each filling.
     """
-    writer = _Writer()
+    writer = FormWriter()
     writer.field(plan)
     there = [(i, writer.number(place)) for i, place in enumerate(moving)]
     symbols = []
@@ -46,7 +46,7 @@ def write_form(plan: Plan, numbers: Sequence[Field], trace: Trace | None, guards
     return form, [i for i, number in there if number is not None], list(map(writer.field, sizes))
 
 
-class _Writer:
+class FormWriter:
     """Numbers what the plan is made of, each once."""
 
     def __init__(self) -> None:

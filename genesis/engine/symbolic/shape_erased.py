@@ -8,7 +8,7 @@ one that was always the same (but for the batch) is written into their text, one
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from genesis.engine.symbolic.places import prefix_axes
@@ -17,6 +17,7 @@ from genesis.ir.size_class import class_of, exact_class_of
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
+    from genesis.engine.background import Ahead
     from genesis.engine.capture import Captured
     from genesis.engine.symbolic.plan_template import PlanTemplate
     from genesis.engine.symbolic.stored_template import StoredTemplate
@@ -32,6 +33,10 @@ SHARED: Final = 8
 """Uses of an input from which on all turns of a piece read it: it is no value that turns hand on."""
 
 
+Signature = tuple[frozenset[int], tuple[str, ...]]
+"""Fixed inputs and classes of the sizes: all that kernels depend on, but for guards."""
+
+
 class ShapeErased:
     """The programs of one shape-erased key.
 
@@ -44,18 +49,39 @@ class ShapeErased:
         stored: the same, of templates from disk, and `unread` the number of the first that was not looked at.
         moving: positions of the numbers that were seen to change.
         refused: how many templates could not be made.
+        written: whether a template of theirs was written to the disk by this process.
+        ahead: fixed inputs → what was asked of the process in the background (`engine/background.py`).
     """
 
     def __init__(self, exact: bool = False) -> None:
         self.exact, self.refused = exact, 0
         self.samples: list[list[int]] = []
-        self.templates: dict[Hashable, list[PlanTemplate]] = {}
-        self.stored: dict[Hashable, list[StoredTemplate]] = {}
-        self.unread: dict[Hashable, int] = {}
+        self.templates: dict[Signature, list[PlanTemplate]] = {}
+        self.stored: dict[Signature, list[StoredTemplate]] = {}
+        self.unread: dict[Signature, int] = {}
         self.moving: set[int] = set()
+        self.written = False
+        self.ahead: dict[frozenset[int], Ahead] = {}
         self._first: dict[int, int] = {}
         self._counted = False
         self._axes: dict[frozenset[int], Sequence[Axis]] = {}  # of the data, by the inputs that are none
+
+    @classmethod
+    def of_history(cls, first: Iterable[tuple[int, int]], moving: Iterable[int],
+                   samples: Iterable[list[int]]) -> ShapeErased:
+        """What another process knows of them (`history`)."""
+        found = cls()
+        found._first, found.moving, found.samples = dict(first), set(moving), list(samples)
+        return found
+
+    def history(self) -> tuple[list[tuple[int, int]], list[int], list[list[int]]]:
+        """What decides how kernels learn a size: the sizes at first, by position, the positions of those that were seen
+        to change, and samples."""
+        return list(self._first.items()), sorted(self.moving), list(self.samples)
+
+    def of_inputs(self, fixed: frozenset[int]) -> list[PlanTemplate]:
+        """The templates that this process made for programs with these fixed inputs."""
+        return [template for (inputs, _), found in self.templates.items() if inputs == fixed for template in found]
 
     def member(self, captured: Captured, fixed: set[int], numbers: list[int], piece: bool = False) -> Member:
         """The program with these numbers, from now on a member that was seen.
@@ -120,7 +146,7 @@ class Member:
         self.axes, self.fixed, self.numbers = axes, fixed, numbers
         of = exact_class_of if shape_erased.exact else class_of
         self.classes = tuple([str(of(numbers[axis.position])) for axis in axes])
-        self.signature: Hashable = fixed, self.classes
+        self.signature: Signature = fixed, self.classes
 
     @property
     def templates(self) -> list[PlanTemplate]:
@@ -166,6 +192,10 @@ class Member:
     def moved(self) -> list[Axis]:
         """The axes of its data whose sizes were seen to change."""
         return [axis for axis in self.axes if axis.position in self._shape_erased.moving]
+
+    def written(self) -> None:
+        """A template of its signature was written to the disk."""
+        self._shape_erased.written = True
 
     def compiled(self) -> None:
         """Keep its numbers as a sample."""

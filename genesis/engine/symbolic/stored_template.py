@@ -13,16 +13,21 @@ from genesis.runtime.stored_form import Field, Malformed, Stored
 
 
 class StoredTemplate:
-    """A template that another process compiled. What it was made for, for people, is not kept with it."""
+    """A template that another process compiled. What it was made for, for people, is not kept with it.
 
-    def __init__(self, filling: Filling):
-        self.plan = filling.plan
+    Attributes:
+        background: it was compiled before anybody asked for it (`engine/background.py`).
+    """
+
+    def __init__(self, filling: Filling, background: bool = False):
+        self.plan, self.background = filling.plan, background
 
 
-def template_as_json(filling: Filling) -> Stored:
+def template_as_json(filling: Filling, background: bool = False) -> Stored:
     """What a file says of a template."""
     arena = filling.arena
-    return {"form": filling.form.as_json(), "made_for": filling.made_for,
+    return {**({"background": True} if background else {}),
+            "form": filling.form.as_json(), "made_for": filling.made_for,
             "classes": {name: asdict(found) for name, found in filling.classes.items()},
             "requests": [[value, gone] for value, gone in arena.requests], "bytes": list(arena.bytes),
             "lent": [list(lent) for lent in arena.lent], "values": list(arena.values)}
@@ -50,7 +55,7 @@ def template_from_json(stored: Stored, kernels: Callable[[str], KernelImage | No
         raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError) as error:
         raise Malformed(f"no template ({type(error).__name__}: {error})") from error
-    return StoredTemplate(filling)
+    return StoredTemplate(filling, stored.get("background") is True)
 
 
 def _check(form: PlanForm, filling: Filling, made_for: dict[str, int]) -> None:

@@ -79,7 +79,8 @@ def _is_inside(index: Node, size: int) -> bool:
 
 def line_of(source: Source | TextSource | None) -> str:
     """The user's line as text, '' if it is not known."""
-    return "" if source is None else _line(source._code, source._offset) if isinstance(source, Source) else str(source)
+    return "" if source is None else _line(source._code, source._offset) if isinstance(source, Source) else (
+        source.full)
 
 
 @lru_cache(1 << 12)

@@ -1,0 +1,303 @@
+"""Compiling ahead: what the process in the background writes, that it ends, and that nobody notices where it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genesis
+import genesis.nn.functional as F
+from genesis import config, engine
+from genesis.cli.main import main
+from genesis.codegen.cuda import lower
+from genesis.engine import background, plans
+from genesis.engine.symbolic.neighbours import ahead, neighbours
+from genesis.engine.symbolic.plan_writer import write_form
+from genesis.ir.size_class import class_of
+from genesis.runtime.cuda.cuda_python_driver import install
+from tests.engine.symbolic.idle import IdleDriver
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 240.0
+"""Seconds that a process of the lowest priority has on a machine with other work."""
+
+
+def until(done: Callable[[], Any], what: str) -> None:
+    """Wait for it."""
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end, f"{what} has not come: {background.report()}"
+        time.sleep(0.05)
+
+
+def is_over() -> bool:
+    """Whether all that was asked for was answered."""
+    found = background.report()
+    return found.asked > 0 and found.answered == found.asked
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A GPU that does nothing, whose kernels Triton compiles, and a cache of its own; nothing is compiled ahead yet."""
+    background.end()
+    monkeypatch.setenv(plans.VARIABLE, "1")
+    monkeypatch.setenv("GENESIS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(config, "background_compile", True)
+    engine.reset()
+    install(IdleDriver(memory_bytes=1 << 28))
+    yield tmp_path / "cache"
+    assert not background.report().error
+    background.end()
+    engine.reset()
+    install(None)
+
+
+def rows(n: int) -> Any:
+    """Run a program of one kernel over rows of this length; gives its plan."""
+    x = genesis.zeros(3, n).cuda()
+    genesis.eval(x)
+    genesis.eval(F.softmax(x * 2.5, -1))
+    return engine.last_plan()
+
+
+def text_of(plan: Any) -> Any:
+    """A plan and its kernels as text."""
+    form = write_form(plan, [], None, ())[0]
+    return form.as_json(), [kernel.source for kernel in form.kernels]
+
+
+def test_the_next_classes_are_found_on_disk(gpu: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is compiled in this process any more, and the plans are those that it would have made."""
+    assert [rows(n).origin for n in (99, 101, 103)] == ["compiled", "compiled", "other size"]
+    until(is_over, "what is next to 101")
+    monkeypatch.setattr(lower, "emit", None)  # code generation would fail
+    found = {}
+    for n in (104, 96, 98, 100, 200, 176, 130, 50, 33):
+        plan = rows(n)
+        found[n] = text_of(plan.plan)
+        assert (plan.origin, plan.background) == ("disk", True) or plan.origin == "other size"
+    made = background.report()
+    assert made.started == 1 and not made.died and made.peak_bytes > 0 and made.seconds > 0
+    monkeypatch.undo()
+    background.end()
+    monkeypatch.setenv(plans.VARIABLE, "1")
+    monkeypatch.setenv("GENESIS_CACHE_DIR", str(tmp_path / "foreground"))
+    assert not config.background_compile
+    for n, expected in found.items():
+        engine.reset()
+        assert [rows(size).origin for size in (99, 101)] == ["compiled"] * 2
+        assert text_of(rows(n).plan) == expected, n
+        for path in (tmp_path / "foreground").glob("*.template"):
+            path.unlink()
+        for path in (tmp_path / "foreground").glob("*.plan"):
+            path.unlink()
+    assert background.report().asked == 0
+
+
+def test_one_size_starts_no_process(gpu: Path) -> None:
+    for _ in range(3):
+        rows(99)
+    assert background.report() == background.Report()
+
+
+@pytest.mark.parametrize("setting, value", [("background_compile", False), ("tune", "max")])
+def test_settings_that_start_none(gpu: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: Any) -> None:
+    monkeypatch.setattr(config, setting, value)
+    for n in (99, 101, 103):
+        rows(n)
+    assert background.report() == background.Report()
+
+
+@pytest.mark.parametrize("name, value", [(plans.VARIABLE, "0"), ("LOCAL_RANK", "1"), ("CUDA_LAUNCH_BLOCKING", "1")])
+def test_variables_that_start_none(gpu: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """Kept off the disk; another rank of this host compiles ahead; lines are part of programs."""
+    monkeypatch.setenv(name, value)
+    for n in (99, 101, 103):
+        rows(n)
+    assert background.report() == background.Report()
+
+
+def test_a_cache_that_cannot_be_written_starts_none(gpu: Path) -> None:
+    gpu.mkdir(mode=0o777)
+    gpu.chmod(0o777)  # others could write to it: it is left alone
+    for n in (99, 101, 103):
+        rows(n)
+    assert background.report() == background.Report() and not list(gpu.iterdir())
+
+
+def test_a_process_that_is_killed_is_replaced_and_told_of(gpu: Path) -> None:
+    for n in (99, 101):
+        rows(n)
+    for times in range(1, background.MOST_DEATHS + 1):
+        worker = background._process._worker
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+        assert rows(101 << times).plan.steps  # goes on, and asks another one
+        assert background.report().died == times
+    rows(5000)
+    found = background.report()
+    assert found.started == background.MOST_DEATHS and background._process._worker is None
+    assert f"{found.died} of {found.started} processes died" in found.lines()
+
+
+def test_a_stuck_process_keeps_nobody_waiting(gpu: Path) -> None:
+    """Its pipe is full: what comes then is dropped, and counted."""
+    for n in (99, 101):
+        rows(n)
+    worker = background._process._worker
+    assert worker is not None and worker.stdin is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        while background._room(worker.stdin.fileno()) > 1 << 10:
+            os.write(worker.stdin.fileno(), b" " * 1024)
+        start = time.monotonic()
+        rows(1000)
+        assert background.report().dropped > 0 and time.monotonic() - start < PATIENCE / 4
+    finally:
+        os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_an_error_of_its_own_is_only_reported(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any) -> Any:
+        raise LookupError("planted")
+    monkeypatch.setattr(background, "write_program", broken)
+    assert [rows(n).origin for n in (99, 101, 103)] == ["compiled", "compiled", "other size"]
+    assert background.report().error == "LookupError: planted"
+    background.end()
+
+
+def test_a_program_that_is_made_otherwise_there_is_not_made(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when Genesis' own files were changed after this process has read them."""
+    plain = plans.template_name
+    monkeypatch.setattr(plans, "template_name", lambda *given: plain(*given)[::-1])
+    for n in (99, 101):
+        rows(n)
+    until(is_over, "the refusal")
+    found = background.report()
+    assert not found.made and set(found.others) == {"its program could not be read"}
+    assert found.error == "OtherProgram: it is compiled in another way here"
+    background.end()
+
+
+CHILD = """
+import os, sys, time
+import genesis, genesis.nn.functional as F
+from genesis.engine import background
+from genesis.runtime.cuda.cuda_python_driver import install
+from tests.engine.symbolic.idle import IdleDriver
+install(IdleDriver(memory_bytes=1 << 28))
+def rows(n):
+    x = genesis.zeros(3, n).cuda()
+    genesis.eval(x)
+    genesis.eval(F.softmax(x * 2.5, -1))
+for n in (99, 101):
+    rows(n)
+worker = background._process._worker
+"""
+
+
+def child(code: str, cache: Path) -> subprocess.Popen[str]:
+    """A program of a user's, which has started a process in the background."""
+    return subprocess.Popen([sys.executable, "-c", CHILD + code], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={
+        **os.environ, "GENESIS_CACHE_DIR": str(cache), plans.VARIABLE: "1", "GENESIS_BACKGROUND_COMPILE": "1",
+        "PYTHONPATH": str(ROOT)})
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("ending", ["signal", "exit", "fork"])
+def test_it_ends_with_the_process_that_started_it(tmp_path: Path, ending: str) -> None:
+    """Also when that one is killed, at its end, and when a process that it has forked lives on. No folder stays."""
+    code = {"signal": "time.sleep(600)", "exit": "sys.exit(0)",
+            "fork": "child = os.fork()\nif child:\n    print(child, flush=True)\n    os._exit(0)\n"
+                    "rows(300)\nassert background.report().started == 1\ntime.sleep(600)"}
+    program = child("print(worker.pid, worker.folder, os.nice(0), flush=True)\n" + code[ending], tmp_path)
+    assert program.stdout is not None
+    pid, folder, nice = program.stdout.readline().split()
+    if ending == "signal":
+        assert is_there(int(pid)) and os.getpriority(os.PRIO_PROCESS, int(pid)) in (int(nice), 19)
+        until(lambda: os.getpriority(os.PRIO_PROCESS, int(pid)) == 19, "the lowest priority")
+        program.kill()
+    program.wait(60)
+    until(lambda: not is_there(int(pid)), "its end")
+    if ending == "fork":
+        forked = int(program.stdout.readline())
+        assert is_there(forked)
+        os.kill(forked, signal.SIGKILL)
+    until(lambda: not Path(folder).exists(), "the end of its folder")
+
+
+def test_a_program_without_a_file_is_not_run_again(tmp_path: Path) -> None:
+    """It was started with -c, as from a notebook: only one line is printed, and what is asked for is compiled."""
+    program = child("print('run', flush=True)\nend = time.time() + 240\n"
+                    "while time.time() < end and background.report().answered < background.report().asked:\n"
+                    "    time.sleep(0.1)\nprint(len(background.report().made), background.report().error)", tmp_path)
+    lines = program.communicate(timeout=PATIENCE * 2)[0].splitlines()
+    assert lines[0] == "run" and len(lines) == 2 and int(lines[1].split()[0]) > 5
+
+
+def test_the_commands_tell_what_was_compiled_ahead(gpu: Path, tmp_path: Path,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time, genesis\nfrom genesis.engine import background\n"
+                      "for n in (99, 101, 104):\n"
+                      "    x = genesis.zeros(3, n).cuda()\n    genesis.eval(x)\n    genesis.eval((x * 2.5).cumsum(1))\n"
+                      "    while background.report().answered < background.report().asked:\n        time.sleep(0.05)\n")
+    assert main(["why", "recompile", str(script)]) == 0
+    told = capsys.readouterr().out
+    assert "its template was compiled in the background, before a size of its class occurred" in told
+    assert "# in the background: " in told and " sizes compiled ahead: n0 = 3, n1 = 96" in told
+    assert main(["cache", "list"]) == 0
+    listed = [line for line in capsys.readouterr().out.splitlines() if " template " in line]
+    assert sum(line.endswith(", compiled in the background") for line in listed) == len(background.report().made) > 5
+    assert not all(line.endswith("background") for line in listed)
+
+
+@pytest.mark.parametrize("size", [2, 7, 15, 17, 24, 33, 48, 64, 65, 72, 100, 128, 1000, 1024, 1025])
+def test_neighbours_are_each_of_another_kind_and_next_to_the_size(size: int) -> None:
+    found = neighbours(size)
+    assert size not in found and len(set(found)) == len(found) >= 5
+    assert all(class_of(other).shared and size / 4 <= other <= max(size * 4, 31) for other in found)
+    same = {str(class_of(other)) for other in range(2, 2049)
+            if class_of(other).shared and (other - 1).bit_length() == (size - 1).bit_length() and size > 15}
+    assert same - {str(class_of(size))} <= {str(class_of(other)) for other in found}
+
+
+def test_one_symbol_changes_at_a_time() -> None:
+    found = list(ahead({"n0": 4, "n1": 100}, {"n0", "n1"}))
+    assert all((sizes["n0"] == 4) != (sizes["n1"] == 100) for sizes in found)
+    assert list(ahead({"n0": 4, "n1": 100}, {"n1"})) == [sizes for sizes in found if sizes["n0"] == 4]
+
+
+def test_what_is_handed_over_is_json_and_short(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program once, then sizes alone."""
+    given: list[bytes] = []
+    write = os.write
+
+    def noted(handle: int, line: bytes) -> int:
+        worker = background._process._worker
+        if worker is not None and worker.stdin is not None and handle == worker.stdin.fileno():
+            given.append(line)
+        return write(handle, line)
+    monkeypatch.setattr(os, "write", noted)
+    for n in (99, 101, 103, 1000):
+        rows(n)
+    messages = [json.loads(line) for line in given]
+    assert ["about" in message for message in messages].count(True) == len({m["program"] for m in messages})
+    assert len(given[-1]) < 2000
