@@ -152,10 +152,13 @@ def _read(message: Mapping[str, Any], programs: OrderedDict[int, Program], answe
             programs[number] = read_about(message["about"], history)
             if len(programs) > MOST_PROGRAMS:
                 programs.popitem(last=False)
-        return [Request(programs[number], history, directory, sizes)]
     except (OtherProgram, NotWritable, KeyError, *_NO_SUCH_SIZE) as error:
         _say(answers, "its program could not be read", len(sizes), {}, f"{type(error).__name__}: {error}")
         return []
+    if number not in programs:
+        _say(answers, "its program was forgotten, or could not be read", len(sizes), {}, "")
+        return []
+    return [Request(programs[number], history, directory, sizes)]
 
 
 def _compile(request: Request, sizes: dict[str, int], answers: TextIO) -> None:

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ import genesis.nn.functional as F
 from genesis import config, engine
 from genesis.cli.main import main
 from genesis.codegen.cuda import lower
-from genesis.engine import background, plans
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.engine import background, background_worker, plans
 from genesis.engine.symbolic.neighbours import ahead, neighbours
 from genesis.engine.symbolic.plan_writer import write_form
 from genesis.ir.size_class import class_of
@@ -301,3 +304,50 @@ def test_what_is_handed_over_is_json_and_short(gpu: Path, monkeypatch: pytest.Mo
     messages = [json.loads(line) for line in given]
     assert ["about" in message for message in messages].count(True) == len({m["program"] for m in messages})
     assert len(given[-1]) < 2000
+
+
+def test_what_has_occurred_last_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of one request the likeliest sizes."""
+    order: list[Any] = []
+    messages = [json.dumps({"sizes": sizes}) for sizes in ([1, 2], [3, 4])]
+
+    def read(message: Any, programs: Any, answers: Any) -> list[Any]:
+        return [background_worker.Request(None, None, "", message["sizes"])]  # type: ignore[arg-type]
+
+    def listen(requests: Any, lines: Any) -> None:
+        for message in messages:
+            lines.put(message)
+
+    class Inline:
+        def __init__(self, target: Any, args: Any, daemon: bool):
+            self.start = lambda: target(*args)
+
+    def left() -> None:
+        raise SystemExit
+    pipe = os.pipe()
+    monkeypatch.setattr(background_worker, "private_pipes", lambda: (None, os.fdopen(pipe[1], "w")))
+    monkeypatch.setattr(background_worker, "compile_here", lambda: None)
+    monkeypatch.setattr(background_worker, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(background_worker, "_read", read)
+    monkeypatch.setattr(background_worker, "_listen", listen)
+    monkeypatch.setattr(background_worker, "_leave", left)
+    monkeypatch.setattr(background_worker, "_compile", lambda request, size, answers: order.append(size))
+    monkeypatch.setattr("threading.Thread", Inline)
+    with pytest.raises(SystemExit):
+        background_worker.serve()
+    os.close(pipe[0])
+    assert order == [3, 4, 1, 2]
+
+
+def test_the_text_of_another_version_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(background_worker, "_say", lambda answers, *what: said.append(what))
+    monkeypatch.setenv("GENESIS_CACHE_DIR", "")
+    message = {"program": 3, "sizes": [{"n0": 2}], "directory": "", "history": [[], [], []]}
+    assert background_worker._read(message, OrderedDict(), None) == []  # type: ignore[arg-type]
+    about = {"gpu": asdict(H200), "text": {"format": 0}, "device": "cuda:0"}
+    monkeypatch.setattr(background_worker, "register", lambda *given, **more: None)
+    assert background_worker._read({**message, "about": about}, OrderedDict(), None) == []  # type: ignore[arg-type]
+    assert [(what, count) for what, count, *_ in said] == [
+        ("its program was forgotten, or could not be read", 1), ("its program could not be read", 1)]
+    assert said[1][-1] == "ValueError: no text of a program, or of another version"
