@@ -23,7 +23,7 @@ from typing import Any
 PHASES = ((65, 128), (129, 256), (257, 512), (513, 1024))
 
 
-def train(seconds: float, idle: bool, layers: int) -> dict[str, Any]:
+def train(seconds: float, idle: bool, layers: int, phases: int) -> dict[str, Any]:
     """Train; gives a row for each phase, and what the process in the background says."""
     import genesis
     from genesis import engine
@@ -39,7 +39,7 @@ def train(seconds: float, idle: bool, layers: int) -> dict[str, Any]:
     optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-3)
     chance, made, rows = random.Random(0), [], []
     with engine.observe(made.append):
-        for least, most in PHASES:
+        for least, most in PHASES[:phases]:
             waited = worst = 0.0
             counts = {"steps": 0, "compiled": 0, "disk": 0, "background": 0}
             end = time.monotonic() + seconds
@@ -93,10 +93,11 @@ def main() -> None:
     parser.add_argument("--idle", action="store_true", help="without a GPU")
     parser.add_argument("--seconds", type=float, default=12.0, help="of each phase (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=2, help="of the GPT (default: %(default)s)")
+    parser.add_argument("--phases", type=int, default=len(PHASES), help="how many of the ranges (default: all)")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(train(arguments.seconds, arguments.idle, arguments.layers)))
+        print(json.dumps(train(arguments.seconds, arguments.idle, arguments.layers, arguments.phases)))
     else:
         both(arguments)
 

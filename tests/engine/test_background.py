@@ -34,9 +34,9 @@ PATIENCE = 240.0
 """Seconds that a process of the lowest priority has on a machine with other work."""
 
 
-def until(done: Callable[[], Any], what: str) -> None:
+def until(done: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
     """Wait for it."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not done():
         assert time.monotonic() < end, f"{what} has not come: {background.report()}"
         time.sleep(0.05)
@@ -235,15 +235,15 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path, ending: str) -
     pid, folder, nice = program.stdout.readline().split()
     if ending == "signal":
         assert is_there(int(pid)) and os.getpriority(os.PRIO_PROCESS, int(pid)) in (int(nice), 19)
-        until(lambda: os.getpriority(os.PRIO_PROCESS, int(pid)) == 19, "the lowest priority")
+        until(lambda: os.getpriority(os.PRIO_PROCESS, int(pid)) == 19, "the lowest priority", 60)
         program.kill()
     program.wait(60)
-    until(lambda: not is_there(int(pid)), "its end")
+    until(lambda: not is_there(int(pid)), "its end", 60)
     if ending == "fork":
         forked = int(program.stdout.readline())
         assert is_there(forked)
         os.kill(forked, signal.SIGKILL)
-    until(lambda: not Path(folder).exists(), "the end of its folder")
+    until(lambda: not Path(folder).exists(), "the end of its folder", 60)
 
 
 def test_a_program_without_a_file_is_not_run_again(tmp_path: Path) -> None:
