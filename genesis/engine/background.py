@@ -21,18 +21,20 @@ import os
 import sys
 import termios
 from array import array
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.config import config
 from genesis.engine.backends import backend_of
-from genesis.engine.plan_lookup import communicates
+from genesis.engine.capture import communicates
 from genesis.engine.symbolic.neighbours import ahead
 from genesis.engine.symbolic.program_text import write_program
 from genesis.engine.symbolic.shape_erased_key import NotWritable
 from genesis.runtime.disk_store import default_directory
+from genesis.runtime.stored_form import Stored
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.workers import Worker
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from genesis.engine.symbolic.plan_template import PlanTemplate
     from genesis.engine.symbolic.shape_erased import Member, ShapeErased
     from genesis.ir.types import Device
+
+Name = Callable[[], str]
+"""What makes a name when it is asked for: it is made of a long text."""
 
 COMMAND: Final = (sys.executable, "-P", "-c", "import os; os.nice(19); "
                   "from genesis.engine.background_worker import serve; serve()")
@@ -124,16 +129,17 @@ class Ahead:
     asked: set[tuple[int, ...]] = field(default_factory=set)
 
 
-def compile_ahead(captured: Captured, device: Device, erased: tuple, member: Member, programs: ShapeErased) -> None:
+def compile_ahead(captured: Captured, device: Device, member: Member, programs: ShapeErased, name: Name) -> None:
     """Have the classes next to a program's sizes compiled, some of which were seen to change.
 
     Args:
         captured: the program, before it runs.
-        erased: its shape-erased key; `programs` are those of that key.
+        programs: those of its shape-erased key.
+        name: of the templates for its sizes, as the process in the background has to find it, too.
     """
     try:
         if programs.written and _wanted(device):
-            _ask(captured, device, erased, member, programs)
+            _ask(captured, device, member, programs, name)
     except Exception as error:  # nobody asked for this: what goes wrong is told by `report`
         _process.report.error = f"{type(error).__name__}: {error}"
 
@@ -152,21 +158,20 @@ def end() -> None:
 
 
 def _wanted(device: Device) -> bool:
-    """Whether sizes are compiled ahead: for a GPU, by one of several ranks, where the disk may be written to."""
-    from genesis.engine.plans import stored_plans
+    """Whether sizes are compiled ahead: for a GPU, by one of several ranks."""
     return (config.background_compile and config.tune != "max" and backend_of(device).compiles_apart
             and os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("CUDA_LAUNCH_BLOCKING") != "1"
-            and not getattr(sys, "frozen", False) and stored_plans() is not None and not _process.over)
+            and not getattr(sys, "frozen", False) and not _process.over)
 
 
-def _ask(captured: Captured, device: Device, erased: tuple, member: Member, programs: ShapeErased) -> None:
+def _ask(captured: Captured, device: Device, member: Member, programs: ShapeErased, name: Name) -> None:
     known = programs.ahead.get(member.fixed)
     if known is None:
         template = _template_of(member, programs)
         if template is None or any(map(communicates, captured.order)):
             return
         known = programs.ahead[member.fixed] = Ahead(next(_numbers), template, _about(
-            captured, device, erased, member, template))
+            captured, device, member, template, name))
     if not known.about:
         return
     form = known.template.form
@@ -187,15 +192,14 @@ def _template_of(member: Member, programs: ShapeErased) -> PlanTemplate | None:
     return None
 
 
-def _about(captured: Captured, device: Device, erased: tuple, member: Member, template: PlanTemplate) -> str:
+def _about(captured: Captured, device: Device, member: Member, template: PlanTemplate, name: Name) -> str:
     """What is to be known of a program, '' where it has no text."""
-    from genesis.engine.plans import template_name
     try:
         text = write_program(captured, template.key)
     except NotWritable:
         return ""
     return json.dumps({"text": text, "device": str(device), "settings": config.key(), "fixed": sorted(member.fixed),
-                       "gpu": asdict(backend_of(device).gpu), "name": template_name(erased, member, device),  # type: ignore[call-overload]  # a GPU's is a dataclass
+                       "gpu": asdict(backend_of(device).gpu), "name": name(),  # type: ignore[call-overload]  # a GPU's is a dataclass
                        "base": template.form.sizes(member.numbers)}, separators=(",", ":"))
 
 
@@ -213,7 +217,7 @@ class _Process:
         self._given: set[int] = set()  # programs that it has read about
         self._rest = b""
 
-    def give(self, program: Ahead, what: dict[str, Any], sizes: int) -> bool:
+    def give(self, program: Ahead, what: Stored, sizes: int) -> bool:
         """Hand over sizes of a program; returns whether that worked. They are dropped where there is no room."""
         self.listen()
         worker = self._worker or self._start()
@@ -259,7 +263,7 @@ class _Process:
             self.report.died += code != 0
             self.over = self.report.died >= MOST_DEATHS
 
-    def _note(self, answer: dict[str, Any]) -> None:
+    def _note(self, answer: Stored) -> None:
         report = self.report
         if answer["what"] == "made":
             report.made.append(answer["sizes"])

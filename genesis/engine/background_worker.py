@@ -19,10 +19,9 @@ import shutil
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from genesis.codegen.cuda.compile import compile_here
 from genesis.codegen.cuda.gpu_model import GpuModel
@@ -35,6 +34,7 @@ from genesis.engine.symbolic.program_text import ProgramText, read_program
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.ir.types import Device
+from genesis.runtime.stored_form import Stored
 
 IDLE_SECONDS: Final = 60.0
 """How long the process waits for more to do: it holds a few hundred megabytes."""
@@ -89,7 +89,7 @@ class OtherProgram(ValueError):
     """This process would compile something else than the one that asked: what makes plans was changed meanwhile."""
 
 
-def read_about(about: Mapping[str, Any], history: History) -> Program:
+def read_about(about: Stored, history: History) -> Program:
     """The program that a message is about.
 
     Raises:
@@ -141,7 +141,7 @@ class Request:
     sizes: list[dict[str, int]]
 
 
-def _read(message: Mapping[str, Any], programs: OrderedDict[int, Program], answers: TextIO) -> list[Request]:
+def _read(message: Stored, programs: OrderedDict[int, Program], answers: TextIO) -> list[Request]:
     """What a message asks for: one request, or none."""
     number, sizes, directory = message["program"], message["sizes"], message["directory"]
     first, moving, samples = message["history"]

@@ -95,6 +95,11 @@ def constants(order: Iterable[Node]) -> set[Node]:
     return found
 
 
+def communicates(node: Node) -> bool:
+    """Whether a node is a collective, or a call of a graph that has one."""
+    return node.op.kind == "collective" or (node.op is control.call and any(map(communicates, node["graph"].nodes)))
+
+
 def differentiated(order: Collection[Node]) -> set[Node]:
     """Computed nodes that a recorded `grad` differentiates through. The way to each leads over one in `order`."""
     if not any(map(computed, [x for x in order if x.buffer is not None and x.needs_grad and x.inputs])):

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from genesis.config import config
-from genesis.engine.capture import Captured, constants
+from genesis.engine.capture import Captured, communicates, constants
 from genesis.engine.state import engine_state
-from genesis.ir.node import Node
-from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import Switched, Temporary
 
@@ -71,11 +69,6 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     for observer in engine_state.observers:
         observer(found)
     return found
-
-
-def communicates(node: Node) -> bool:
-    """Whether a node is a collective, or a call of a graph that has one."""
-    return node.op.kind == "collective" or (node.op is control.call and any(map(communicates, node["graph"].nodes)))
 
 
 def last_plan() -> Compiled | None:

@@ -84,9 +84,9 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
         programs = shape_erased.add(name, ShapeErased(exact))
     member = programs.member(captured, _fixed_inputs(captured), numbers, engine_state.cuts.cutting)
     found = _plan_of_member(captured, device, erased, member, programs, start)
-    if programs.moving and not exact and config.background_compile:
+    if programs.moving and not exact and config.background_compile and stored_plans() is not None:
         from genesis.engine.background import compile_ahead
-        compile_ahead(captured, device, erased, member, programs)
+        compile_ahead(captured, device, member, programs, lambda: template_name(erased, member, device))
     return found
 
 

@@ -57,7 +57,7 @@ class Cell:
 _new_cell: Final = Cell.__new__
 
 
-def overwriting(memory: Any, owner: weakref.ref[Storage], piece: int, since: int) -> Cell:
+def overwriting(memory: Any, owner: weakref.ref[Storage] | None, piece: int, since: int) -> Cell:
     """The content that overwrites a memory, the value of the node with the number `since`: no bytes are new."""
     cell = _new_cell(Cell)
     cell.memory, cell.owner, cell.piece, cell.since, cell.usage = memory, owner, piece, since, None

@@ -99,7 +99,7 @@ class TextSource:
 
     @property
     def full(self) -> str:
-        """With the file's folder, where that is known (`ir.ops.checked.line_of`)."""
+        """The text with the file's folder, where that is known (`ir.ops.checked.line_of`)."""
         return self._printed
 
     def __eq__(self, other: object) -> bool:
@@ -123,7 +123,7 @@ class SentSource(TextSource):
 
     @property
     def full(self) -> str:
-        """With the file's folder."""
+        """The text with the file's folder."""
         return self._full
 
 

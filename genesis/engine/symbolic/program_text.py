@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from genesis.engine.capture import Captured
 from genesis.engine.symbolic.plan_writer import FormWriter
@@ -174,7 +174,7 @@ class _Reader:
         """The program."""
         stored = self._stored
         memories = [cast(TensorType, self._field(x)) for x in stored["memories"]]
-        cells = [overwriting(object(), cast(Any, None), 0, 0) for _ in memories]
+        cells = [overwriting(object(), None, 0, 0) for _ in memories]
         order: list[Node] = []
         known: set[Node] = set()
         number_nodes: list[Node] = []
@@ -224,7 +224,7 @@ class _Reader:
         found = cast(tuple, self._field(written))
         return told_apart(found) if op.has_floats else found
 
-    def _field(self, x: Field) -> Any:
+    def _field(self, x: Field) -> Field:
         if x.__class__ is not list:
             return x
         kind = x[0]
