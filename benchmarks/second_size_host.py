@@ -48,7 +48,7 @@ STAGES: Final = {
     "template look-up": "genesis.engine.plans:find",
     "sizes' formulas": "genesis.runtime.plan_form:PlanForm.evaluate",
     "guards": "genesis.runtime.plan_form:PlanForm.fits",
-    "memory plan": "genesis.engine.symbolic.plan_template:PlanTemplate._memory",
+    "memory plan": "genesis.engine.symbolic.filling:ArenaRequests.planned",
     "filling in": "genesis.runtime.plan_form:PlanForm.fill",
     "executor": "genesis.engine.plans:ready",
     "memory of outputs": "genesis.runtime.cuda.executor:_PlanOnStream._replace_held_outputs",

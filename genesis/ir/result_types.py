@@ -6,10 +6,11 @@ only where it comes often, and types with sizes of a trace go with the trace.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.memos import counted
-from genesis.ir.types import forget_types_of, has_size_of
+from genesis.ir.types import TensorType, forget_types_of, traces_of
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node, Op, Types
@@ -62,6 +63,8 @@ def _infer(op: Op, attrs: tuple, key: tuple) -> Types:
     if len(_result_types) > MOST_RESULT_TYPES:
         _result_types.clear()
     found: Types = op.infer(*key[2:], **dict(zip(op.attrs, attrs, strict=True)))
+    for trace in _traces((*key[1:], found)):
+        trace.result_types.append(key)
     _result_types[key] = found
     return found
 
@@ -99,6 +102,19 @@ def forget_sizes_of(trace: Trace) -> None:
     """Drop what the tables know of types with sizes of this trace, which is over; other threads' traces go on."""
     trace.end()
     forget_types_of(trace)
-    for key in list(_result_types):
-        if has_size_of(key[2:], trace):
-            _result_types.pop(key, None)
+    keys, trace.result_types = trace.result_types, []
+    for key in keys:
+        _result_types.pop(key, None)
+
+
+def _traces(parts: Iterable[object]) -> set[Trace]:
+    """The traces whose sizes are among these attributes, types, and tuples of such."""
+    found: set[Trace] = set()
+    for x in parts:
+        if x.__class__ is tuple:
+            found |= _traces(x)  # type: ignore[arg-type]
+        elif x.__class__ is TensorType:
+            found |= traces_of(x.shape)  # type: ignore[attr-defined]
+        elif x.__class__ is not int:
+            found |= traces_of((x,))
+    return found

@@ -33,6 +33,8 @@ class Trace:
         guards: (comparison with 0, size), each once.
         specializations: "file:line" of the code that asked for a plain number.
         noting: whether answers become guards.
+        types, result_types: keys of its sizes in the tables of types (`ir/types.py`) and of results
+            (`ir/result_types.py`), which go with it.
     """
 
     def __init__(self, /, exact: bool = False, **values: int):
@@ -47,6 +49,8 @@ class Trace:
         self.guards: dict[tuple[str, SymInt], None] = {}
         self.specializations: list[str] = []
         self.noting = True
+        self.types: list[tuple] = []
+        self.result_types: list[tuple] = []
         self._made: list[SymInt | int] = []  # sizes and atoms, each after what it is made of
         self._known: dict[Terms, SymInt] = {}
         self._atom_of: dict[tuple, int] = {}

@@ -6,7 +6,7 @@ comparing or hashing them costs a pointer comparison. That is what makes recordi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -379,6 +379,8 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
         for size in shape:
             numel *= size
         found.numel = numel
+        for trace in traces_of(shape):
+            trace.types.append(key)
         return _types.setdefault(key, found)  # another thread may have made it meanwhile
     return found
 
@@ -390,18 +392,17 @@ def has_sym_int(type: TensorType | tuple[TensorType, ...]) -> bool:
     return any(size.__class__ is not int for size in type.shape)
 
 
-def has_size_of(type: TensorType | tuple[TensorType, ...], trace: Trace) -> bool:
-    """Whether some size of a type, or of one of several types, belongs to this trace."""
-    if isinstance(type, tuple):
-        return any(has_size_of(x, trace) for x in type)
-    return any(size.__class__ is not int and getattr(size, "trace", None) is trace for size in type.shape)
+def traces_of(shape: Iterable[object]) -> set[Trace]:
+    """The traces that some of these sizes belong to."""
+    return {trace for size in shape if size.__class__ is not int
+            and (trace := getattr(size, "trace", None)) is not None}
 
 
 def forget_types_of(trace: Trace) -> None:
     """Drop the types with sizes of this trace, which is over, from the table; other threads' traces go on."""
-    for key, type in _types.copy().items():  # in C as a whole: a list of pairs may let another thread run
-        if has_size_of(type, trace):
-            _types.pop(key, None)
+    keys, trace.types = trace.types, []
+    for key in keys:
+        _types.pop(key, None)
 
 
 def parse_type(text: str) -> TensorType:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import NoReturn
 
 import pytest
 
 import genesis
-from genesis.ir.result_types import forget_sizes_of
+from genesis.engine.capture import input_nodes
+from genesis.ir import result_types, types
+from genesis.ir.node import Op
+from genesis.ir.ops.movement import reshape
+from genesis.ir.ops.movement import slice as slice_
+from genesis.ir.ops.pointwise import exp
+from genesis.ir.result_types import OFTEN_PLACED, forget_sizes_of, result_type
 from genesis.ir.size_trace import Trace
-from genesis.ir.types import float32, tensor_type
+from genesis.ir.types import TensorType, float32, tensor_type
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +40,51 @@ def test_a_trace_that_ends_leaves_another_s_types() -> None:
         forget_sizes_of(outer)
         assert tensor_type((size, 3), float32) is not kept
         forget_sizes_of(outer)
+
+
+def _typed(op: Op, type: TensorType, *attrs: object) -> TensorType:
+    """The type of op(a value of this type)."""
+    found = result_type(op, tuple(input_nodes([type])), attrs)
+    assert isinstance(found, TensorType)
+    return found
+
+
+@pytest.mark.parametrize("made", ["operand", "attribute", "place"])
+def test_results_go_with_the_trace_whose_sizes_they_have(made: str) -> None:
+    before = set(result_types._result_types)
+    fixed = tensor_type((50, 3) if made == "place" else (33,), float32)
+    with Trace(True, n=11, m=9) as outer:
+        kept = _typed(exp, tensor_type((outer.symbol("m"), 3), float32))
+        with Trace(True, n=11) as inner:
+            n = inner.symbol("n")
+            if made == "operand":
+                _typed(exp, tensor_type((n, 3), float32))
+            elif made == "attribute":
+                _typed(reshape, fixed, (n, 3))
+            else:
+                for _ in range(OFTEN_PLACED):  # until it is remembered
+                    _typed(slice_, fixed, (n, 0), (n + 2, 3), (1, 1))
+            assert len(set(result_types._result_types) - before) >= 3
+            forget_sizes_of(inner)
+        assert {result_types._result_types[key] for key in set(result_types._result_types) - before} <= {kept, fixed}
+        forget_sizes_of(outer)
+    assert {result_types._result_types[key] for key in set(result_types._result_types) - before} <= {fixed}
+
+
+def test_forgetting_goes_through_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables have tens of thousands of types, and each symbolic capture forgets its own."""
+    class Large(dict):
+        def walked(self) -> NoReturn:
+            raise AssertionError("all of it was gone through")
+        __iter__ = copy = items = keys = values = walked  # type: ignore[assignment]
+    monkeypatch.setattr(result_types, "_result_types", Large(result_types._result_types))
+    monkeypatch.setattr(types, "_types", Large(types._types))
+    with Trace(True, n=7) as trace:
+        type = tensor_type((trace.symbol("n"), 3), float32)
+        _typed(exp, type)
+        forget_sizes_of(trace)
+        assert tensor_type((trace.symbol("n"), 3), float32) is not type
+    assert not any(type in key for key in dict.keys(result_types._result_types))
 
 
 def test_threads_whose_traces_end_at_once() -> None:
