@@ -48,30 +48,30 @@ class KernelImage:
         """The sha256 of what is loaded: the cubin and the kernel's name in it, or the source when there is no cubin."""
         return hashlib.sha256(self.name.encode() + b"\0" + (self.cubin or self.source.encode())).digest()
 
-    @property
+    @cached_property
     def waits(self) -> bool:
         """Whether the kernel begins by waiting for those before it, so that it may be started while they still run."""
         return "gdc_wait()" in self.source
 
-    @property
+    @cached_property
     def reads_early(self) -> bool:
         """Whether it reads memory before it waits, which what runs before its plan may still write."""
         return EARLY in self.source or self.waits_last
 
-    @property
+    @cached_property
     def waits_last(self) -> bool:
         """Whether it runs beside the kernel before it, and waits for that one when it has done its work: whoever waits
         for it has waited for both."""
         return LAST in self.source
 
-    @property
+    @cached_property
     def runs_beside(self) -> bool:
         """Whether its programs are to be on a multiprocessor beside those of the kernels before or after it: they read
         or ask for memory before they wait, or let the next ones begin."""
         asks = "g_ask(" in self.source.partition("gdc_wait()")[0].rpartition("@triton.jit")[2]
         return self.reads_early or self.lets_next_begin or (asks and self.shared_bytes >= TILES)
 
-    @property
+    @cached_property
     def lets_next_begin(self) -> bool:
         """Whether the next kernel may start before this one has waited for those before it."""
         release = self.source.find("gdc_launch_dependents()")
@@ -138,15 +138,15 @@ class MatrixMap:
     block: tuple[int, ...]
     outer: tuple[tuple[int, int], ...] = ()
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The size of every dimension."""
-        return (*(size for size, _ in self.outer), *self.shape)
+        return (*[size for size, _ in self.outer], *self.shape) if self.outer else self.shape
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int, ...]:
         """Elements from one to the next along every dimension; 1 for the last."""
-        return (*(stride for _, stride in self.outer), self.stride, 1)
+        return (*[stride for _, stride in self.outer], self.stride, 1) if self.outer else (self.stride, 1)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ object, ["k", i] a kernel, ["d", name] a device, ["()", …] a tuple.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Final
@@ -31,9 +31,13 @@ from genesis.runtime.stored_form import Entry, Field, Malformed, Stored, check_f
 FORMAT: Final = 5
 """Version of the forms; it grows when one of an earlier version would be read wrongly."""
 
-CLASSES: Final[dict[str, Callable[..., object]]] = {cls.__name__: cls for cls in (
+CLASSES: Final[dict[str, type]] = {cls.__name__: cls for cls in (
     Plan, Launch, Copy, Collective, Table, MatrixMap, Check, Place)}
 """The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
+
+
+_FIELDS: Final = {name: tuple([field.name for field in fields(cls)]) for name, cls in CLASSES.items()}
+"""Names of the fields of an object of each class."""
 
 
 @dataclass(frozen=True)
@@ -279,8 +283,19 @@ class _Recipes:
 
     def object(self, entry: Entry) -> Recipe:
         """The recipe of an object."""
-        cls, fields = CLASSES[entry[0]], [self._field(x) for x in entry[1:]]
-        return lambda table: cls(*[field(table) for field in fields])
+        cls, values = CLASSES[entry[0]], entry[1:]
+        names = _FIELDS[entry[0]]
+        if len(names) != len(values):  # of a plan, whose last field is its own business
+            made = [self._field(x) for x in values]
+            return lambda table: cls(*[field(table) for field in made])
+        same: dict[str, object] = {}
+        others: list[tuple[str, Recipe]] = []
+        for name, x in zip(names, values, strict=True):
+            if x.__class__ is list:
+                others.append((name, self._field(x)))
+            else:
+                same[name] = x
+        return lambda table: _with_fields(cls, same, others, table)
 
     def _field(self, x: Field) -> Recipe:
         if x.__class__ is not list or x[0] != "()":
@@ -299,6 +314,18 @@ class _Recipes:
             return self._start[x[0]] + x[1]
         self.constants.append(Device(x[1]) if x.__class__ is list else x)
         return self._end + len(self.constants) - 1
+
+
+def _with_fields(cls: type, same: Mapping[str, object], others: Sequence[tuple[str, Recipe]],
+                 table: list[object]) -> object:
+    """An object of a frozen dataclass with these fields. Its own `__init__` sets each one by a call, which takes most
+    of filling in (`benchmarks/second_size_host.py`)."""
+    made = object.__new__(cls)
+    kept = vars(made)
+    kept.update(same)
+    for name, field in others:
+        kept[name] = field(table)
+    return made
 
 
 class _Maker:

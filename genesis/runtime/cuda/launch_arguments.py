@@ -42,41 +42,61 @@ class ArgumentLayout:
         memories: the memories that arguments are in, with the numbers that `memory` has for them.
         memory: int32[arguments]: the number of the memory that each argument is in.
         offset: int64[arguments]: the offset of each argument in its memory, in bytes.
-        maps: (position of an argument that is a matrix's map, the map, how its block lies in shared memory).
+        maps: (the map, how its block lies in shared memory), each once: a matrix that several steps take has one.
+        map_positions: positions of the arguments that are a matrix's map.
+        map_numbers: for each the number of its map.
+        first_map: for each map the position of an argument that is it.
+
+    Each new size of a program has one made: places and numbers come first, of which there are most.
     """
 
     def __init__(self, steps: Sequence[Step]):
         self.steps = steps
         self.tables = TableLayout(steps)
         self.starts: list[int] = []
-        self.maps: list[tuple[int, MatrixMap, tuple[int, ...]]] = []
+        self.maps: list[tuple[MatrixMap, tuple[int, ...]]] = []
+        of_map: dict[tuple[int, tuple[int, ...]], int] = {}
+        map_positions: list[int] = []
+        map_numbers: list[int] = []
         known: dict[MemoryRef, int] = {NOWHERE: 0, TABLES: 1}
+        of_place: dict[int, int] = {}  # by its id: the steps keep it alive
         memory: list[int] = []
         offset: list[int] = []
         for step in steps:
             self.starts.append(len(memory))
             blocks = iter(step.kernel.maps if isinstance(step, Launch) else ())
             for x in _arguments_of(step):
-                if isinstance(x, MatrixMap):
-                    self.maps.append((len(memory), x, next(blocks, ())))
-                    numbers = (*x.sizes, *x.strides)
-                    memory += [known.setdefault(memory_of(x.place), len(known)), *[0] * len(numbers)]
-                    offset += [x.place.offset + x.start * x.place.type.dtype.itemsize, *numbers]
-                elif isinstance(x, Place):
-                    memory.append(known.setdefault(memory_of(x), len(known)))
+                kind = x.__class__
+                if kind is Place:
+                    if (of_it := of_place.get(id(x))) is None:
+                        of_it = of_place[id(x)] = known.setdefault(memory_of(x), len(known))
+                    memory.append(of_it)
                     offset.append(x.offset)
-                elif isinstance(x, Table):
-                    memory.append(1)
-                    offset.append(self.tables.offset(x))
-                else:
+                elif kind is int:
                     memory.append(0)
                     offset.append(x)
+                elif kind is MatrixMap:
+                    block = next(blocks, ())
+                    number = of_map.setdefault((id(x), block), len(of_map))
+                    if number == len(self.maps):
+                        self.maps.append((x, block))
+                    map_positions.append(len(memory))
+                    map_numbers.append(number)
+                    numbers = (*x.sizes, *x.strides)
+                    memory += (known.setdefault(memory_of(x.place), len(known)), *[0] * len(numbers))
+                    offset += (x.place.offset + x.start * x.place.type.dtype.itemsize, *numbers)
+                else:
+                    memory.append(1)
+                    offset.append(self.tables.offset(x))
             if isinstance(step, Launch):
                 memory += [0] * SCRATCH_POINTERS
                 offset += [0] * SCRATCH_POINTERS
         self.memories = known
         self._by_table = [(number, argument.parts) for number, step in enumerate(steps)
                           if isinstance(step, Launch) for argument in step.args if isinstance(argument, Table)]
+        self.map_positions, self.map_numbers = np.array(map_positions, np.int64), np.array(map_numbers, np.int64)
+        self.first_map = np.zeros(len(self.maps), np.int64)
+        self.first_map[self.map_numbers] = self.map_positions
         self.memory, self.offset = np.array(memory, np.int32), np.array(offset, np.int64)
         self._asked: tuple[frozenset[MemoryRef], list[int]] = frozenset(), []
 
@@ -112,8 +132,8 @@ class Arguments:
         self._mapped = [0] * len(layout.maps)
         room = np.zeros(MAP_BYTES * len(layout.maps) + MAP_ALIGNMENT, np.uint8)
         self._maps = room[-room.ctypes.data % MAP_ALIGNMENT:]
-        for number, (position, _, _) in enumerate(layout.maps):
-            self._addresses[position] = self._maps.ctypes.data + MAP_BYTES * number
+        self._map_address = self._maps.ctypes.data
+        self._addresses[layout.map_positions] = self._map_address + MAP_BYTES * layout.map_numbers
         self.update(bases)
 
     def update(self, moved: Iterable[MemoryRef]) -> None:
@@ -124,11 +144,12 @@ class Arguments:
             if memory in numbers:
                 starts[numbers[memory]] = self.bases[memory]
         np.add(starts[self.layout.memory], self.layout.offset, out=self._values)
-        for number, (position, x, block) in enumerate(self.layout.maps):
-            address = int(self._values[position])
-            if address != self._mapped[number]:
-                driver().encode_map(self._maps.ctypes.data + MAP_BYTES * number, address, x.place.type.dtype, x.sizes,
-                                    x.strides, block)
+        addresses, encode_map = self._values[self.layout.first_map].tolist(), driver().encode_map
+        for number, (address, before) in enumerate(zip(addresses, self._mapped, strict=True)):
+            if address != before:
+                x, block = self.layout.maps[number]
+                encode_map(self._map_address + MAP_BYTES * number, address, x.place.type.dtype, x.sizes, x.strides,
+                           block)
                 self._mapped[number] = address
 
     def of(self, number: int) -> StepArguments:
