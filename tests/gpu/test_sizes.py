@@ -14,6 +14,7 @@ from genesis import engine, nn
 from genesis.engine.backends import backend_named
 from genesis.ir.sym_int import SymInt
 from genesis.models import GPT, GPTConfig
+from genesis.passes.fusion.side_by_side import FEWEST
 from tests.gpu.compare import array, check, check_gradients, integers, numbers, same
 
 
@@ -107,6 +108,37 @@ def test_multiples_of_16_are_a_class(compiled: list[str]) -> None:
     compiled.clear()
     check(rows, numbers(63, 6))
     assert origin() == "other size" and not compiled
+
+
+@pytest.mark.parametrize("channels", [3, 5])
+def test_long_rows_of_another_number_of_blocks_compile_no_kernel(compiled: list[str], channels: int) -> None:
+    """Images of a class have rows of 5 to 11 blocks; which of them a program has is its place in the grid."""
+    def channels_last(x: Any) -> Any:
+        return genesis.flip(x.permute(0, 2, 3, 1) * 2.5, (0,))
+    for side in (41, 45):
+        check(channels_last, numbers(2, channels, side, side + 4))
+    compiled.clear()
+    for side in (43, 47, 53, 59):
+        check(channels_last, numbers(2, channels, side, side + 4))
+        assert not compiled, side
+
+
+def test_small_loops_over_rows_of_open_length_run_side_by_side(compiled: list[str]) -> None:
+    """Their programs lie along one dimension, in which each loop's two dimensions are found again."""
+    def layers(x: Any, y: Any) -> Any:
+        number, found = x[0, 0], []
+        for _ in range(FEWEST + 1):
+            one, two = (x.t() * number).contiguous(), (y.t() + number).contiguous()
+            found += [one, two]
+            number = one[1, 1] * 0.25 + two[1, 1] * 0.25
+        return found
+    for rows in (99, 101):
+        check(layers, numbers(rows, 40), numbers(rows, 70))
+    compiled.clear()
+    for rows in (103, 77, 121):
+        check(layers, numbers(rows, 40), numbers(rows, 70))
+        assert origin() == "other size" and not compiled, rows
+    assert any("beside" in step.kernel.name for step in engine.last_plan().plan.steps)
 
 
 def test_a_size_of_another_class_is_compiled(compiled: list[str]) -> None:

@@ -17,6 +17,15 @@ from genesis.ir.types import int32, int64
 from genesis.passes.fusion.index_map import Bound, Expr
 
 
+def in_two_dimensions(kernel: Kernel, blocks: Blocks) -> bool:
+    """Whether the programs that share a row lie along the grid's first dimension, and blocks of rows along its second.
+
+    So it is where the row's length is an argument: each program would divide its number by how many share the row, or
+    have that in its text, and a plan would serve no other. The order of programs is the same.
+    """
+    return blocks.tiled and literal_value(kernel.r_size) is None
+
+
 class Addresses:
     """The coordinates of a kernel's blocks.
 
@@ -27,6 +36,7 @@ class Addresses:
         r_size: the same as text.
         ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
         tiles: how many programs share the r of one block of x.
+        program_of_row, program_of_x: as text, which of these programs this one is, and which block of x it has.
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
         r_axis: the axis of a block that r lies along.
         shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
@@ -45,9 +55,16 @@ class Addresses:
         self.ragged_r = self.length is None or self.reaches_past(self.length)
         self.r_axis = 0 if blocks.across else 1
         self.tiles = self._tiles() if blocks.tiled else 1
-        program = "tl.program_id(0).to(tl.int64)" if index64 else "tl.program_id(0)"
+        integer = ".to(tl.int64)" if index64 else ""
+        program = f"tl.program_id(0){integer}"
+        if in_two_dimensions(kernel, blocks):
+            self.program_of_row, self.program_of_x = program, f"tl.program_id(1){integer}"
+        elif self.tiles > 1:
+            self.program_of_row, self.program_of_x = f"program % {self.tiles}", f"program // {self.tiles}"
+        else:
+            self.program_of_row, self.program_of_x = "", program
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
-                      else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
+                      else f"{self.program_of_row} * RBLOCK" if self.program_of_row else "0")
         self.shift = 0
 
     def reaches_past(self, length: int) -> bool:
@@ -56,13 +73,14 @@ class Addresses:
         return length % self.blocks.r != 0 if whole else length != self.blocks.r
 
     def _tiles(self) -> int:
-        """How many blocks a row has; of long rows a number, as dividing by an argument takes long."""
+        """How many blocks a row has; of long rows that programs divide by, a number."""
         row = self.kernel.r_size
-        return rounds(row, self.blocks.r) if most(row) > row_edges.LONG_ROW else -(-row // self.blocks.r)
+        divided = most(row) > row_edges.LONG_ROW and not in_two_dimensions(self.kernel, self.blocks)
+        return rounds(row, self.blocks.r) if divided else -(-row // self.blocks.r)
 
     def inside_row(self) -> str:
         """Which elements of a block lie in the row."""
-        whole = not self.kernel.r_leads and self.tiles == 1
+        whole = not self.kernel.r_leads and not self.program_of_row
         return row_edges.before_end(self.kernel.r_size, self.r_size, self.blocks.r if whole else 0)
 
     def text(self, e: Expr) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from genesis.codegen.cuda.addresses import in_two_dimensions
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
 from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build, over
@@ -156,6 +157,8 @@ def _grid(body: Body) -> tuple[int, int, int]:
     if body.blocks.packed:
         return -(-body.kernel.x_size * body.kernel.r_size // body.blocks.packed), 1, 1
     blocks = -(-(body.kernel.x_size + body.shift) // (body.blocks.run or body.blocks.x))
+    if in_two_dimensions(body.kernel, body.blocks):
+        return body.tiles, blocks, 1
     return blocks * body.tiles, 1 if splits is None else splits.count, 1
 
 
@@ -211,9 +214,9 @@ def _x_lines(body: Program) -> list[str]:
     splits = body.kernel.splits
     if splits is not None and splits.over == "x":
         return []
+    row = body.program_of_x
     program = "tl.program_id(0).to(tl.int64)" if body.index_type is int64 else "tl.program_id(0)"
-    first = [f"program = {program}"] if body.tiles > 1 else []
-    row = f"program // {body.tiles}" if body.tiles > 1 else program
+    first = [f"program = {program}"] if row.startswith("program ") else []
     block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[None, :]" if body.blocks.across else "[:, None]")
     if body.blocks.run:
         inside = f"{block} < {body.blocks.run}"
@@ -268,7 +271,7 @@ def _r_lines(body: Body) -> list[str]:
     if body.blocks.across:
         lines = [f"r = tl.arange(0, RBLOCK)[:, None]{_integer(body)}", f"r_mask = r < {body.r_size}"]
         return [*lines, *shared_lines(body.kernel, body.blocks, _integer(body))]
-    start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
+    start = f"{body.program_of_row} * RBLOCK + " if body.program_of_row else ""
     r = f"{start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"
     lines = [f"r = {_neighbours(r, body)}"]
     return [*lines, f"r_mask = {body.inside_row()}"] if body.ragged_r else lines

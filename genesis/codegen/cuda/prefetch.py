@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from genesis.codegen.cuda.addresses import in_two_dimensions
 from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load, Store
@@ -61,7 +62,7 @@ def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
             if not fits or not is_multiple(offset, 16) or (own and load.argument not in large):
                 continue
             start = load.argument + (f" + {load.address.constant}" if offset else "")
-            start += f" + tl.program_id(0).to(tl.int64) * {count}" if own else ""
+            start += f" + {_program(kernel, blocks)}.to(tl.int64) * {count}" if own else ""
             condition = _prefetch_condition(kernel, blocks, own, gpu)
             found.setdefault(load.argument, f"g_ask({start}, {condition}, {nbytes})")
     return list(found.values()) if large & found.keys() else []
@@ -121,17 +122,25 @@ def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, 
     return (blocks.r, True) if blocks.x == 1 else None
 
 
+def _program(kernel: Kernel, blocks: Blocks) -> str:
+    """The program's number, as text."""
+    if in_two_dimensions(kernel, blocks):
+        return "(tl.program_id(1) * tl.num_programs(0) + tl.program_id(0))"
+    return "tl.program_id(0)"
+
+
 def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:
     """The condition under which a program prefetches: it is one of the first, and its block is whole."""
+    program = _program(kernel, blocks)
     if not own:
-        return "tl.program_id(0) == 0"
-    first = f"tl.program_id(0) < {gpu.multiprocessors * max(1, WARPS // blocks.num_warps)}"
-    whole = f"(tl.program_id(0) + 1) * {blocks.x} <= x_size"
+        return f"{program} == 0"
+    first = f"{program} < {gpu.multiprocessors * max(1, WARPS // blocks.num_warps)}"
+    whole = f"({program} + 1) * {blocks.x} <= x_size"
     if blocks.packed:
-        whole = f"(tl.program_id(0) + 1) * {blocks.packed} <= x_size * {kernel.r_size}"
+        whole = f"({program} + 1) * {blocks.packed} <= x_size * {kernel.r_size}"
     if kernel.has_r and blocks.tiled:
         length = literal_value(kernel.r_size)
         if length is not None and length % blocks.r == 0:
             return first
-        whole = f"(tl.program_id(0) + 1) * {blocks.r} <= x_size * {kernel.r_size}"
+        whole = f"({program} + 1) * {blocks.r} <= x_size * {kernel.r_size}"
     return f"({first}) & ({whole})"

@@ -12,6 +12,7 @@ of what the kernel is launched with: each with its own, two loops would want mor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 
 from genesis.codegen.cuda.early_loads import early_parts
@@ -20,7 +21,7 @@ from genesis.codegen.cuda.loops import LoopParts, parameters_of
 from genesis.codegen.cuda.prelude import PRELUDE, prelude_for
 from genesis.codegen.cuda.rows_across import words_of
 from genesis.codegen.cuda.shared_rows import RESERVED
-from genesis.codegen.cuda.source import HEADER, RELEASE, SIZES, WAIT, KernelSource
+from genesis.codegen.cuda.source import HEADER, RELEASE, SIZES, WAIT, KernelSource, along_first
 from genesis.codegen.cuda.templates.scatter import emit_scatter
 from genesis.ir.node import Node
 from genesis.passes.groups import Group
@@ -78,7 +79,7 @@ def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "") -> Kern
         signature.update({f"{p}_{number}": kind for p, kind in given.items()})
         args += part.source.args
         starts.append(first)
-        first = first + part.source.grid[0]
+        first = first + math.prod(part.source.grid)
     bounds = {f"start_{number}": start for number, start in enumerate(starts) if number}
     signature.update(dict.fromkeys(bounds, "i32"))
     constexprs = {f"{p}_{number}": value for number, part in enumerate(parts)
@@ -107,7 +108,9 @@ def _module(name: str, signature: dict[str, str], calls: list[str], functions: s
 
 def _function(name: str, part: LoopParts, words: int) -> str:
     """A loop as a function of its program's number, which has so many bytes of shared memory at the end of all."""
-    all_lines = (*part.before, WAIT, RELEASE, *part.lines)
+    x, y, z = part.source.grid
+    along = along_first((x, y, z)) if y.__class__ is not int or y > 1 else str
+    all_lines = [along(line) for line in (*part.before, WAIT, RELEASE, *part.lines)]
     own, last = words_of(part.words), words_of(words, last=True)
     lines = "".join(f"    {line.replace(PROGRAM, 'program_id').replace(own, last)}\n" for line in all_lines)
     return f"@triton.jit\ndef {name}(program_id, {SIZES}{parameters_of(part.source.signature)}):\n{lines}"

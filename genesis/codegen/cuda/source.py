@@ -6,6 +6,7 @@ import hashlib
 import linecache
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -259,9 +260,16 @@ def along_one_dimension(source: KernelSource) -> KernelSource:
         before: tl.program_id(1) * COLUMNS, grid (4, 78125, 1)
         after:  (tl.program_id(0) // 4) * COLUMNS, grid (312500, 1, 1)
     """
-    x, y, z = source.grid
+    _, y, z = source.grid
     if most(y) <= MOST_BESIDE and most(z) <= MOST_BESIDE:
         return source
+    along = along_first(source.grid)
+    return replace(source, source=along(source.source), plain=along(source.plain), grid=(math.prod(source.grid), 1, 1))
+
+
+def along_first(grid: tuple[int, int, int]) -> Callable[[str], str]:
+    """What writes a text of programs of such a grid for one in which all of these lie along the first dimension."""
+    x, y, z = grid
     program = "tl.program_id(0)"
     written = {"tl.program_id(0)": f"({program} % {x})", "tl.program_id(1)": f"({program} // {x} % {y})",
                "tl.program_id(2)": f"({program} // {x * y})",
@@ -269,7 +277,7 @@ def along_one_dimension(source: KernelSource) -> KernelSource:
 
     def along(text: str) -> str:
         return re.sub("|".join(map(re.escape, written)), lambda match: written[match[0]], text)
-    return replace(source, source=along(source.source), plain=along(source.plain), grid=(x * y * z, 1, 1))
+    return along
 
 
 def without_waiting(source: KernelSource) -> KernelSource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from genesis.runtime.cuda.device_tables import DeviceTables
 from genesis.runtime.cuda.driver import SCRATCH_POINTERS
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.stream import current_stream
-from genesis.runtime.plan import Copy, Launch, Table
+from genesis.runtime.plan import Copy, Launch, MatrixMap, Table
 from tests.runtime.kernels import GPU, image, place
 
 BASES = {("input", 0): 1 << 20, ("input", 1): 2 << 20, ("arena", 0): 3 << 20, ("output", 0): 4 << 20}
@@ -69,6 +70,34 @@ def test_an_interpreter_is_told_what_a_launch_may_reach():
     table, _ = arguments.of(2).described()
     start = tables.address
     assert table.reach == ((start, start + 24), (1 << 20, (1 << 20) + 800), ((3 << 20) + 512, (3 << 20) + 1312))
+
+
+def test_a_matrix_s_map_is_made_once_for_all_steps_that_take_it_and_anew_where_it_moved(host_driver, monkeypatch):
+    made: list[tuple[int, int, tuple[int, ...]]] = []
+    monkeypatch.setattr(type(host_driver), "encode_map",
+                        lambda self, target, address, dtype, sizes, strides, block: made.append(
+                            (target, address, tuple(block))), raising=False)
+    matrix = MatrixMap(place("arena", offset=512), (10, 20), 20, 3, (8, 8))
+    other = MatrixMap(place("input", 0), (10, 20), 20, 0, (8, 8))
+    kernels = [replace(image("scaled_add"), maps=blocks) for blocks in (((3, 8, 8),), ((3, 8, 8), (1, 8, 8)))]
+    layout = ArgumentLayout((Launch(kernels[0], (matrix,), (1, 1, 1)), Launch(kernels[0], (5, matrix), (1, 1, 1)),
+                             Launch(kernels[1], (matrix, matrix), (1, 1, 1)), Launch(kernels[0], (other,), (1, 1, 1))))
+    bases = dict(BASES)
+    arguments = Arguments(layout, bases, DeviceTables(layout.tables, bases, GPU, current_stream(0).handle))
+    start, element = (3 << 20) + 512, place("arena").type.dtype.itemsize
+    assert [(address, block) for _, address, block in made] == [
+        (start + 3 * element, (3, 8, 8)), (start + 3 * element, (1, 8, 8)), (1 << 20, (3, 8, 8))]
+    one, two, third = (target for target, _, _ in made)
+
+    def pointers(step: int, count: int) -> list[int]:
+        return list((ctypes.c_int64 * count).from_address(arguments.of(step).address))
+    assert pointers(0, 1) == [one] and pointers(1, 2)[1] == one and pointers(3, 1) == [third]
+    assert [pointers(2, 6)[at] for at in (0, 5)] == [one, two], "a map, and its sizes and strides"
+    assert read(arguments, 1, 6)[0] == 5 and read(arguments, 1, 6)[2:] == [10, 20, 20, 1]
+    made.clear()
+    bases["input", 0] = 9 << 20
+    arguments.update([("input", 0)])
+    assert made == [(third, 9 << 20, (3, 8, 8))]
 
 
 def test_users_of_a_memory_are_those_that_reach_it():
