@@ -72,10 +72,13 @@ def _flush_locked(wanted: Sequence[Storage]) -> bool:
         with beside(record):
             flush(wanted)
         return True
+    settled = 0
     for storage in wanted:
-        if storage.error is not None and storage.settled:
-            raise storage.error.with_traceback(None)
-    if wanted and all(storage.settled for storage in wanted):
+        if storage.settled:
+            if storage.error is not None:
+                raise storage.error.with_traceback(None)
+            settled += 1
+    if 0 < settled == len(wanted):
         return True  # what is pending elsewhere is not asked for, and tells its errors to who asks for it
     if len(wanted) == 1 and engine_state.ran < engine_state.cuts.waits_until and (
             short_read(wanted[0]) or first_read(wanted[0])):

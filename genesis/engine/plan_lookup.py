@@ -60,7 +60,9 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     engine_state.plans.programs.add(key, found)
     engine_state.plans.compiled += found.origin == "compiled"
     constant = constants(captured.order)
-    found.communicates = any(map(communicates, captured.order))
+    ops = {node.op for node in captured.order}  # far fewer than nodes
+    found.communicates = any(op.kind == "collective" or op is control.call for op in ops) and any(
+        map(communicates, captured.order))
     if len(captured.order) >= LONG:
         found.numbers_apart = bool(captured.numbers) and repeats_numbers(captured.order)
     given = constant.intersection((*captured.outputs, *captured.written))  # the others no storage shows

@@ -115,11 +115,11 @@ class PlanForm:
         for number in fixed.open_types:
             types[number] = made.type(self.types[number])
         table = [*fixed.objects, *types, *values, *self.kernels, *fixed.constants]
-        starts = [None] * len(self.moving) if memory is None else memory.starts
-        for (number, make), start in zip(fixed.moving, starts, strict=True):
-            place = make(table)
-            assert isinstance(place, Place)
-            table[number] = place if start is None else Place(*start, place.type)
+        starts = fixed.starts if memory is None else memory.starts
+        for (number, type), (where, index, offset) in zip(fixed.moving, starts, strict=True):
+            place = object.__new__(Place)
+            vars(place).update(where=where, index=index, offset=offset, type=table[type])
+            table[number] = place
         for number, make in fixed.open_objects:
             table[number] = make(table)
         plan = table[len(self.objects) - 1]
@@ -154,11 +154,13 @@ class PlanForm:
             if number in open_objects or any_open(entry):
                 open_objects[number] = None
             objects.append(None if number in open_objects else made.object(entry))
-        recipes = _Recipes(len(objects), len(types), len(self.values), len(self.kernels))
-        moving = [(number, recipes.object(self.objects[number])) for number in self.moving]
+        recipes = _Recipes(objects, types, len(self.values), self.kernels)
+        places = [self.objects[number] for number in self.moving]
+        moving = [(number, recipes.position(type)) for number, (*_, type) in zip(self.moving, places, strict=True)]
+        starts = [(where, index, offset) for _, where, index, offset, _ in places]
         others = [(number, recipes.object(self.objects[number])) for number in sorted(
             open_objects.keys() - set(self.moving))]
-        return _Fixed(types, objects, tuple(open_types), moving, others, recipes.constants)
+        return _Fixed(types, objects, tuple(open_types), moving, starts, others, recipes.constants)
 
     def as_json(self) -> Stored:
         """The form without its kernels, for a file."""
@@ -253,14 +255,17 @@ class _Fixed:
 
     Attributes:
         open_types: numbers of the types that depend on sizes.
-        moving, open_objects: (number, recipe) of the places that memory planning moves, and of other open objects.
+        moving: (number, where in the table its type is) of the places that memory planning moves.
+        starts: (where, index, offset) of each of these for the sizes that the form was made for.
+        open_objects: (number, recipe) of other open objects.
         constants: values that recipes look up besides.
     """
 
     types: list[TensorType | None]
     objects: list[object]
     open_types: tuple[int, ...]
-    moving: list[tuple[int, Recipe]]
+    moving: list[tuple[int, int]]
+    starts: list[tuple[str, int, int]]
     open_objects: list[tuple[int, Recipe]]
     constants: list[object]
 
@@ -271,14 +276,19 @@ Recipe = Callable[[list[object]], object]
 
 class _Recipes:
     """Recipes of a form's objects, made once for all fillings: a field is one look-up, a tuple several in one call.
+    What is the same in every filling is looked up here.
 
     Args:
-        objects, types, values, kernels: how many there are of each.
+        objects, types: those that are the same in every filling, None for the others.
+        values: how many there are.
     """
 
-    def __init__(self, objects: int, types: int, values: int, kernels: int):
-        self._start = {"o": 0, "t": objects, "$": objects + types, "k": objects + types + values}
-        self._end = objects + types + values + kernels
+    def __init__(self, objects: Sequence[object], types: Sequence[TensorType | None], values: int,
+                 kernels: Sequence[KernelImage]):
+        self._tables: dict[str, Sequence[object]] = {"o": objects, "t": types, "k": kernels}
+        self._start = {"o": 0, "t": len(objects), "$": len(objects) + len(types),
+                       "k": len(objects) + len(types) + values}
+        self._end = self._start["k"] + len(kernels)
         self.constants: list[object] = []
 
     def object(self, entry: Entry) -> Recipe:
@@ -291,24 +301,40 @@ class _Recipes:
         same: dict[str, object] = {}
         others: list[tuple[str, Recipe]] = []
         for name, x in zip(names, values, strict=True):
-            if x.__class__ is list:
-                others.append((name, self._field(x)))
+            if self._is_same(x):
+                same[name] = self._same(x)
             else:
-                same[name] = x
+                others.append((name, self._field(x)))
         return lambda table: _with_fields(cls, same, others, table)
+
+    def _is_same(self, x: Field) -> bool:
+        """Whether a field is the same in every filling."""
+        if x.__class__ is not list or x[0] == "d":
+            return True
+        if x[0] == "()":
+            return all(map(self._is_same, x[1:]))
+        return x[0] != "$" and self._tables[x[0]][x[1]] is not None
+
+    def _same(self, x: Field) -> object:
+        """The value of such a field."""
+        if x.__class__ is not list:
+            return x
+        if x[0] == "()":
+            return tuple(map(self._same, x[1:]))
+        return Device(x[1]) if x[0] == "d" else self._tables[x[0]][x[1]]
 
     def _field(self, x: Field) -> Recipe:
         if x.__class__ is not list or x[0] != "()":
-            return operator.itemgetter(self._position(x))
+            return operator.itemgetter(self.position(x))
         if any(y.__class__ is list and y[0] == "()" for y in x[1:]):
             parts = [self._field(y) for y in x[1:]]
             return lambda table: tuple([part(table) for part in parts])
-        positions = [self._position(y) for y in x[1:]]
+        positions = [self.position(y) for y in x[1:]]
         if len(positions) > 1:
             return operator.itemgetter(*positions)
         return lambda table: tuple([table[position] for position in positions])
 
-    def _position(self, x: Field) -> int:
+    def position(self, x: Field) -> int:
         """Where in the table a field's value is."""
         if x.__class__ is list and x[0] in self._start:
             return self._start[x[0]] + x[1]
