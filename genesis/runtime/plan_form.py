@@ -16,7 +16,7 @@ object, ["k", i] a kernel, ["d", name] a device, ["()", …] a tuple.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
@@ -35,6 +35,9 @@ CLASSES: Final[dict[str, type]] = {cls.__name__: cls for cls in (
     Plan, Launch, Copy, Collective, Table, MatrixMap, Check, Place)}
 """The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
 
+
+ASKED_FIRST: Final = 8
+"""Guards of a form that failed, and are asked before all others: each takes a few of some hundred formulas."""
 
 _FIELDS: Final = {name: tuple([field.name for field in fields(cls)]) for name, cls in CLASSES.items()}
 """Names of the fields of an object of each class."""
@@ -85,18 +88,70 @@ class PlanForm:
         """Every entry of the program."""
         return evaluated(self.values, sizes)
 
+    def admitted(self, numbers: Sequence[int], sizes: dict[str, int]) -> list[int] | None:
+        """Every entry of the program, for the sizes of a program with these numbers; None if the form was not made for
+        such, or a guard does not hold.
+
+        Images have twenty forms of one class, each with hundreds of formulas: the guards that failed last are asked
+        first, with the formulas that they need.
+        """
+        if not all(self._holds(number, sizes) for number in tuple(self._refused)):
+            return None
+        values = self.evaluate(sizes)
+        failed = next((number for number, (kind, value) in enumerate(self.guards)
+                       if not COMPARISONS[kind](values[value], 0)), None)
+        if failed is not None:
+            self._refused[:] = [failed, *self._refused[:ASKED_FIRST - 1]]
+            return None
+        return values if self._made_for(numbers, values) else None
+
     def fits(self, numbers: Sequence[int], values: Sequence[int]) -> bool:
         """Whether the form was made for programs with these numbers, and its guards allow these sizes."""
+        return self._made_for(numbers, values) and self.guarded(values)
+
+    def guarded(self, values: Sequence[int]) -> bool:
+        """Whether the guards hold for these values."""
+        return all(COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
+
+    def _made_for(self, numbers: Sequence[int], values: Sequence[int]) -> bool:
+        """Whether programs with these numbers are those that the form was made for, but for their sizes."""
         if len(numbers) != len(self.fixed):
             return False
         expected = self.fixed.copy()
         for position, value in self.open:
             expected[position] = values[value]
-        return expected == numbers and self.guarded(values)
+        return expected == numbers
 
-    def guarded(self, values: Sequence[int]) -> bool:
-        """Whether the guards hold for these values."""
-        return all(COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
+    @cached_property
+    def _refused(self) -> list[int]:
+        """The numbers of the guards that failed last, the latest first."""
+        return []
+
+    def _holds(self, number: int, sizes: dict[str, int]) -> bool:
+        """Whether a guard holds for these sizes, by the formulas that it needs."""
+        kind, value = self.guards[number]
+        behind = self._behind.get(value)
+        if behind is None:
+            behind = self._behind[value] = self._needed(value)
+        return COMPARISONS[kind](evaluated(self.values, sizes, behind)[value], 0)
+
+    @cached_property
+    def _behind(self) -> dict[int, list[int]]:
+        """An entry that guards were asked about → the entries that it is computed from, and itself, in order."""
+        return {}
+
+    def _needed(self, value: int) -> list[int]:
+        """The numbers of the entries that this one is computed from, and its own, in order."""
+        found, waiting = set[int](), [value]
+        while waiting:
+            number = waiting.pop()
+            if number in found:
+                continue
+            found.add(number)
+            kind, a, b = self.values[number]
+            waiting += [factor for _, *factors in b for factor in factors] if kind == "+" else [] if (
+                kind in SYMBOLS) else [x for x in (a, b) if x.__class__ is int]
+        return sorted(found)
 
     def elements(self, values: Sequence[int]) -> list[int]:
         """The number of elements of a value of each type."""
@@ -167,26 +222,29 @@ class PlanForm:
         return {"format": FORMAT, "entries": list(self.entries), **{name: getattr(self, name) for name in _STORED}}
 
 
-def evaluated(entries: Sequence[Entry], sizes: dict[str, int]) -> list[int]:
-    """Every entry of a program of numbers (`PlanForm.values`), for these sizes.
+def evaluated(entries: Sequence[Entry], sizes: dict[str, int], numbers: Iterable[int] | None = None) -> list[int]:
+    """Every entry of a program of numbers (`PlanForm.values`), for these sizes; or those alone with these numbers, each
+    behind what it is computed from, and 0 in the places of the others.
 
     >>> evaluated([["symbol", "B", None], ["+", 5, [[1024, 0]]], ["//", 1, [512]]], {"B": 3})
     [3, 3077, 6]
     """
-    found: list[int] = []
-    for kind, a, b in entries:
+    found = [0] * len(entries)
+    for number in range(len(entries)) if numbers is None else numbers:
+        kind, a, b = entries[number]
         if kind == "+":
             total = a
             for k, *factors in b:
                 for factor in factors:
                     k = k * found[factor]
                 total = total + k
-            found.append(total)
+            found[number] = total
         elif kind in SYMBOLS:
-            found.append(sizes[a] // SYMBOLS[kind])
+            found[number] = sizes[a] // SYMBOLS[kind]
         else:
-            left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
-            found.append(DIVISIONS[kind](left, right) if right else 0)
+            left = found[a] if a.__class__ is int else a[0]
+            right = found[b] if b.__class__ is int else b[0]
+            found[number] = DIVISIONS[kind](left, right) if right else 0
     return found
 
 

@@ -49,8 +49,8 @@ def admitted(form: PlanForm, classes: Mapping[str, SizeClass],
     sizes = form.sizes(numbers)
     if any(size not in classes[name] for name, size in sizes.items()):
         return None
-    values = form.evaluate(sizes)
-    return (sizes, values) if form.fits(numbers, values) else None
+    values = form.admitted(numbers, sizes)
+    return None if values is None else (sizes, values)
 
 
 class Filling:
