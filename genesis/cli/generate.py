@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefill-response", metavar="TEXT", help="how the answer begins, which the model continues")
     parser.add_argument("--prompt-cache-file", metavar="FILE",
                         help="what genesis cache_prompt has read already; the prompt goes on behind it")
-    parser.add_argument("--verbose", action=argparse.BooleanOptionalAction, default=True, help="print speeds")
+    parser.add_argument("--verbose", type=language.truth, nargs="?", const=True, default=True, metavar="T|F",
+                        help="print speeds (T)")
+    parser.add_argument("--no-verbose", dest="verbose", action="store_false", help="the same as --verbose F")
     language.add_sampling(parser, temperature=0.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,11 @@ T = TypeVar("T")
 
 def add_model(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """The folder, which may have a default, the device and the dtype."""
-    parser.add_argument("folder", nargs=None if default is None else "?", default=default,
+    folder = parser.add_mutually_exclusive_group(required=default is None)
+    folder.add_argument("folder", nargs="?", default=argparse.SUPPRESS,
                         help="of config.json and safetensors files, or a name in Hugging Face's cache"
                              + (f" ({default})" if default else ""))
+    folder.add_argument("--model", dest="folder", metavar="FOLDER", default=default, help="the same")
     parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights; as stored")
 
@@ -133,10 +136,36 @@ def add_sampling(parser: argparse.ArgumentParser, temperature: float) -> None:
     parser.add_argument("--top-p", type=float, default=1.0, help="probability of the tokens that remain (1)")
     parser.add_argument("--top-k", type=int, default=0, help="how many tokens remain, 0 for all (0)")
     parser.add_argument("--min-p", type=float, default=0.0, help="least fraction of the likeliest's probability (0)")
+    parser.add_argument("--min-tokens-to-keep", type=int, default=1, help="likeliest tokens that --min-p leaves (1)")
     parser.add_argument("--repetition-penalty", type=float, default=1.0, help="for tokens that occurred (1)")
     parser.add_argument("--seed", type=int, help="of the draws")
-    parser.add_argument("--extra-eos-token", action="append", default=[], metavar="TEXT", help="a string that ends it")
+    parser.add_argument("--extra-eos-token", action=EndingStrings, nargs="+", default=[], metavar="TEXT",
+                        help="strings that end it; the folder comes before them, or behind --model")
     add_slots(parser)
+
+
+class EndingStrings(argparse.Action):
+    """Strings behind one option, which may be given again: the later ones are added."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        """Take the next ones; an error where the last of them is a model's folder, whose place is before."""
+        *others, last = values
+        if others and os.path.isfile(os.path.join(last, "config.json")):
+            parser.error(f"{last} would be a string that ends the answer: a folder comes before {option_string}, or "
+                         "behind --model")
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *values])
+
+
+def truth(text: str) -> bool:
+    """The value of --verbose, as mlx-lm's is written.
+
+    >>> truth("T"), truth("false")
+    (True, False)
+    """
+    if text.lower() not in ("t", "true", "f", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of T, True, F and False (a folder comes before options)")
+    return text.lower() in ("t", "true")
 
 
 def opened(arguments: argparse.Namespace) -> tuple[Any, Tokenizer]:
@@ -188,6 +217,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of `stream_generate`."""
     return {"max_new_tokens": arguments.max_tokens, "temperature": arguments.temp, "top_p": arguments.top_p,
             "top_k": arguments.top_k or None, "min_p": arguments.min_p, "seed": arguments.seed,
+            "min_tokens_to_keep": arguments.min_tokens_to_keep,
             "repetition_penalty": arguments.repetition_penalty, "stop": arguments.extra_eos_token}
 
 

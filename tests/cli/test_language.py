@@ -39,6 +39,48 @@ def test_generate_from_standard_input_without_a_template(folder: str, capsys: py
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("told, shown", [
+    ([], True), (["--verbose"], True), (["--no-verbose"], False), (["--verbose", "T"], True),
+    (["--verbose", "false"], False), (["--verbose=F"], False)], ids=str)
+def test_speeds_are_told_or_not(told: list[str], shown: bool, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With mlx-lm's words as well: there the folder is behind an option."""
+    assert main(["generate", "--model", folder, "--prompt", "hello", "-m", "2", "--device", "cpu", *told]) == 0
+    assert ("tokens/s" in capsys.readouterr().err) == shown
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_several_strings_end_an_answer(command: str, folder: str, capsys: pytest.CaptureFixture[str],
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind one option or several; each of them does."""
+    more = {"generate": ["--prompt", "hello"], "chat": []}[command]
+
+    def answer(*strings: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+        assert main([command, folder, "-m", "12", "--temp", "0", "--device", "cpu", *strings, *more]) == 0
+        return capsys.readouterr().out.rstrip("\n")
+    whole = answer()
+    early, late = whole[2], whole[8]
+    cut = whole[:whole.index(early)]
+    assert cut != whole[:whole.index(late)] != whole
+    for strings in (["a string that is not there", early], [late, early], [early, late]):
+        assert answer("--extra-eos-token", *strings) == cut
+        assert answer(*[word for string in strings for word in ("--extra-eos-token", string)]) == cut
+    assert answer("--extra-eos-token", "not there", late) == whole[:whole.index(late)]
+
+
+@pytest.mark.parametrize("words, message", [
+    (["chat", "--extra-eos-token", "END", "FOLDER"], "a folder comes before --extra-eos-token, or behind --model"),
+    (["generate", "--prompt", "a", "--verbose", "FOLDER"], "none of T, True, F and False"),
+    (["generate", "--prompt", "a"], "folder --model is required"),
+    (["eval", "FOLDER", "FOLDER/config.json", "--model", "FOLDER"], "not allowed with argument folder")], ids=str)
+def test_a_folder_behind_an_option_that_takes_strings(words: list[str], message: str, folder: str,
+                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be one of them, and another model would answer."""
+    with pytest.raises(SystemExit):
+        main([word.replace("FOLDER", folder) for word in words])
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("plain", [True, False], ids=["text", "chat"])
 def test_a_prompt_that_was_read_before_goes_on(folder: str, plain: bool, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ class Sampling:
         top_k: the k likeliest tokens remain; None for all.
         top_p: the fewest likeliest tokens remain that have this probability together (Holtzman et al. 2020).
         min_p: tokens remain that have this fraction of the likeliest one's probability (Nguyen et al. 2024).
+        min_tokens_to_keep: how many of the likeliest tokens `min_p` leaves, however unlikely they are.
 
     Raises:
         ValueError: a number is out of its range.
@@ -31,6 +32,7 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    min_tokens_to_keep: int = 1
 
     def __post_init__(self) -> None:
         for name, good, where in (
@@ -38,6 +40,7 @@ class Sampling:
                 ("top_k", self.top_k is None or self.top_k >= 0, "0 or more, or None"),
                 ("top_p", 0 < self.top_p <= 1, "more than 0, and 1 at most"),
                 ("min_p", 0 <= self.min_p <= 1, "from 0 to 1"),
+                ("min_tokens_to_keep", self.min_tokens_to_keep >= 1, "1 or more"),
                 ("repetition_penalty", self.repetition_penalty > 0, "more than 0")):
             if not good:
                 raise ValueError(f"{name}={getattr(self, name)} is out of range: it is {where}")
@@ -74,8 +77,10 @@ class Sampling:
             scores = self._nucleus(scores)
         if self.min_p > 0:
             probabilities = F.softmax(scores, dim=-1)
-            least = self.min_p * probabilities.amax(-1, keepdim=True)
-            scores = scores.masked_fill(probabilities < least, float("-inf"))
+            unlikely = probabilities < self.min_p * probabilities.amax(-1, keepdim=True)
+            if (kept := min(self.min_tokens_to_keep, scores.shape[-1])) > 1:
+                unlikely = unlikely & (scores < scores.topk(kept, dim=-1)[0][:, -1:])
+            scores = scores.masked_fill(unlikely, float("-inf"))
         return scores
 
     def _nucleus(self, scores: Tensor) -> Tensor:

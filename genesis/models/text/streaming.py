@@ -124,7 +124,7 @@ class Detokenizer:
 def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int], max_new_tokens: int = 256,
                     temperature: float = 0.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0,
                     repetition_penalty: float = 1.0, stop: str | Sequence[str] = (), seed: int | None = None,
-                    cache: KVCache | None = None) -> Iterator[Fragment]:
+                    cache: KVCache | None = None, min_tokens_to_keep: int = 1) -> Iterator[Fragment]:
     """Continue a prompt, a fragment of text at a time.
 
     Args:
@@ -136,6 +136,7 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
         stop: a string, or several, that end the answer and are not part of it; so do the tokenizer's `stop_ids`.
         seed: of the draws.
         cache: with the tokens before the prompt, or empty; a new one by default.
+        min_tokens_to_keep: see `Sampling`.
     """
     ids = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
     if not ids:
@@ -144,8 +145,8 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
     words, stops = Detokenizer(tokenizer), StopStrings([stop] if isinstance(stop, str) else stop)
     start = time.perf_counter()
     prompt_speed = since = 0.0
-    steps = decode(model, genesis.tensor([ids], device=device), max_new_tokens,
-                   Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed, cache=cache)
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, min_tokens_to_keep)
+    steps = decode(model, genesis.tensor([ids], device=device), max_new_tokens, sampling, seed, cache=cache)
     with closing(steps):
         for count, step in enumerate(steps, 1):
             token = int(step.tokens.item())

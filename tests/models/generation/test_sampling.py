@@ -20,10 +20,13 @@ LOGITS = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float32) * 3
     ({"top_p": 0.8}, ("TopPLogitsWarper", 0.8)),
     ({"top_p": 1e-6}, ("TopPLogitsWarper", 1e-6)),
     ({"min_p": 0.1}, ("MinPLogitsWarper", 0.1)),
+    ({"min_p": 0.9, "min_tokens_to_keep": 3}, ("MinPLogitsWarper", 0.9, float("-inf"), 3)),
+    ({"min_p": 0.01, "min_tokens_to_keep": 2}, ("MinPLogitsWarper", 0.01, float("-inf"), 2)),
+    ({"min_p": 0.9, "min_tokens_to_keep": 60}, ("MinPLogitsWarper", 0.9, float("-inf"), 50)),
 ], ids=str)
-def test_filters_are_those_of_transformers(options: dict[str, Any], warper: tuple[str, float]) -> None:
+def test_filters_are_those_of_transformers(options: dict[str, Any], warper: tuple[Any, ...]) -> None:
     process = pytest.importorskip("transformers.generation.logits_process")
-    wanted = getattr(process, warper[0])(warper[1])(None, torch.tensor(LOGITS)).numpy()
+    wanted = getattr(process, warper[0])(*warper[1:])(None, torch.tensor(LOGITS)).numpy()
     np.testing.assert_allclose(Sampling(**options).scores(genesis.tensor(LOGITS)), wanted, rtol=1e-6)
 
 
@@ -57,7 +60,7 @@ def test_zero_temperature_takes_the_likeliest() -> None:
 
 
 @pytest.mark.parametrize("options", [{"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}, {"min_p": -0.1},
-                                     {"min_p": 2}, {"repetition_penalty": 0}], ids=str)
+                                     {"min_p": 2}, {"min_tokens_to_keep": 0}, {"repetition_penalty": 0}], ids=str)
 def test_numbers_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))}=.* is out of range: it is "):
         Sampling(**options)
