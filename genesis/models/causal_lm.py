@@ -104,9 +104,9 @@ class CausalLM(PreTrainedModel):
         length. The same program for every token, so that it can be compiled.
 
         Args:
-            last: (1,) int64, which of the T tokens; the last by default.
+            last: (1,) int64, which of the T tokens, behind which none counts; the last by default.
         """
-        x = self.model.computed(input_ids, length, cache=cache)
+        x = self.model.computed(input_ids, length, cache=cache, count=None if last is None else last + 1)
         logits = self.lm_head(x[:, -1] if last is None else x.index_select(1, last).squeeze(1))
         mesh = self.split_over
         if mesh is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import genesis
 from genesis import Tensor, nn
@@ -32,6 +32,22 @@ class Cache(Protocol):
         ...
 
     def __getitem__(self, layer: int) -> LayerCache: ...
+
+
+class SettledCache(Cache, Protocol):
+    """A cache in which tokens count once they are read, and not all that are read need count."""
+
+    def reserve(self, queries: int, device: object, count: int | None = None) -> int:
+        """Begin to read tokens, of which the first so many count; returns how many there are with them."""
+        ...
+
+    def advance(self, queries: int, count: Tensor | None = None) -> Tensor:
+        """The places of the tokens that were reserved, (T,); the same count is (1,) int64 here."""
+        ...
+
+    def settle(self) -> None:
+        """All layers have the tokens."""
+        ...
 
 
 class Transformer(nn.Module):
@@ -78,16 +94,25 @@ class Transformer(nn.Module):
             ValueError: more tokens than a learned table of positions has rows.
         """
         length = self.reserve(input_ids, cache)
-        return self.computed(input_ids, length, attention_mask, position_ids, cache, token_type_ids, documents)
+        x = self.computed(input_ids, length, attention_mask, position_ids, cache, token_type_ids, documents)
+        if hasattr(cache, "settle"):
+            cast("SettledCache", cache).settle()
+        return x
 
-    def reserve(self, input_ids: Tensor, cache: Cache | None) -> int | None:
+    def reserve(self, input_ids: Tensor, cache: Cache | None, count: int | None = None) -> int | None:
         """Make room for the tokens in the cache; returns the text's length with them if the computation depends on it.
+
+        Args:
+            count: how many of them count, for a `SettledCache`; all by default.
 
         Raises:
             ValueError: there is no room, or no learned position for the last of them.
         """
         T, spec = input_ids.shape[1], self.spec
-        length = T if cache is None else cache.reserve(T, input_ids.device)
+        if count is not None:
+            length = cast("SettledCache", cache).reserve(T, input_ids.device, count)
+        else:
+            length = T if cache is None else cache.reserve(T, input_ids.device)
         if spec.position_table and length > spec.position_table:
             raise ValueError(f"a text of {length} tokens is longer than the model's table of "
                              f"{spec.position_table} positions")
@@ -95,10 +120,17 @@ class Transformer(nn.Module):
 
     def computed(self, input_ids: Tensor, length: int | None, attention_mask: Tensor | None = None,
                  position_ids: Tensor | None = None, cache: Cache | None = None, token_type_ids: Tensor | None = None,
-                 documents: Tensor | None = None) -> Tensor:
-        """What `forward` gives, once `reserve` has made room. No number of Python's but `length` takes part."""
+                 documents: Tensor | None = None, count: Tensor | None = None) -> Tensor:
+        """What `forward` gives, once `reserve` has made room. No number of Python's but `length` takes part.
+
+        Args:
+            count: (1,) int64, how many of the tokens count in a `SettledCache`; all by default.
+        """
         spec, T = self.spec, input_ids.shape[1]
-        places = genesis.arange(T, device=input_ids.device) if cache is None else cache.advance(T)
+        if count is not None:
+            places = cast("SettledCache", cache).advance(T, count)
+        else:
+            places = genesis.arange(T, device=input_ids.device) if cache is None else cache.advance(T)
         positions = places if position_ids is None else position_ids
         if position_ids is None and cache is not None and cache.padding is not None:
             positions = (places - cache.padding.unsqueeze(1)).clamp(min=0)

@@ -4,6 +4,10 @@ A cache has slots. Token i of a row lies in slot i, counted from the row's first
 slots: a query sees the slots up to its own, within its layer's window. Where a row's text begins at a later slot, the
 slots before are padding (`padding`), and positions count from there.
 
+A read is reserved, computed and settled. It counts when it is settled, in one statement of the host's: what raises
+before, an interrupt too, leaves the cache as it was. The slots that were written by then lie behind those that count,
+and the next read writes over them. So may a read be longer than what it counts.
+
     kind                  keys of a layer           a step's shapes
     StaticCache           all its capacity          the same for every token: one plan
     GrowingCache          those that are there      another for every token
@@ -69,6 +73,13 @@ class LayerKeys:
         """Such tokens where they belong: what `tokens` would give again."""
         raise NotImplementedError
 
+    def restore(self, seen: int) -> None:
+        """Be as before a read that was interrupted, when so many tokens were there.
+
+        Raises:
+            ValueError: it cannot be told what is there.
+        """
+
 
 class KVCache:
     """The keys and values of all layers.
@@ -76,7 +87,8 @@ class KVCache:
     Attributes:
         layers: one for each of the model's.
         seen: how many slots are filled; a number of the program's.
-        filled: (1,) the same number in the device's memory, which a step reads and a plan does not depend on.
+        reading: how many more there are with those of a read that has begun and is not settled.
+        filled: (1,) `seen` in the device's memory, which a step reads and a plan does not depend on.
         padding: (B,) how many slots of each row come before its text, or None.
         slots: (T,) those of the last tokens that came; None before.
         first: there were no tokens before those that were reserved last. They look at themselves only, not at all of
@@ -86,7 +98,8 @@ class KVCache:
     layers: list[LayerKeys]
 
     def __init__(self) -> None:
-        self.seen, self.first = 0, False
+        self.seen = self.reading = 0
+        self.first = False
         self.slots: Tensor | None = None
         self.filled: Tensor | None = None
         self.padding: Tensor | None = None
@@ -95,6 +108,7 @@ class KVCache:
     def begin(self, queries: int, device: Any) -> None:
         """Have the memory made that so many tokens are read into. What fills it is then no part of the program that
         reads the first of a text, which is the same as that of later ones."""
+        self._restore()
         if self.slots is None or self.slots.shape != (queries,):
             self.slots = genesis.zeros(queries, dtype=genesis.int64, device=device)
         genesis.eval(self._count(device), self.slots, *self.tensors())
@@ -104,37 +118,50 @@ class KVCache:
             self.filled = genesis.zeros(1, dtype=genesis.int64, device=device)
         return self.filled
 
-    def reserve(self, queries: int, device: Any) -> int:
-        """Count the next tokens as seen, before they are computed; returns how many there are with them.
+    def reserve(self, queries: int, device: Any, count: int | None = None) -> int:
+        """Begin to read tokens, of which the first so many count; all by default. Returns how many there are with them.
 
         Raises:
-            ValueError: there is no room for them.
+            ValueError: there is no room for them, or what an interrupted read has left is not to be told.
         """
+        self._restore()
         self._count(device)
         self.check(queries)
         self.first = not self.seen
-        self.seen += queries
-        return self.seen
+        self.reading = queries if count is None else count
+        return self.seen + self.reading
 
-    def advance(self, queries: int) -> Tensor:
+    def advance(self, queries: int, count: Tensor | None = None) -> Tensor:
         """The slots of the tokens that were reserved: (T,) int64. Looks at the device's memory only, so that a compiled
-        step is the same for every token."""
+        step is the same for every token.
+
+        Args:
+            count: (1,) int64, how many of them count; all by default. Those behind them are written over by what comes
+                next, and no query before sees them.
+        """
         assert self.filled is not None
         new = genesis.arange(queries, device=self.filled.device)
         self.slots = new if self.first else self.filled + new
-        self.filled.add_(queries)
+        self.filled.add_(queries if count is None else count)
         return self.slots
 
-    def room(self) -> int:
-        """How many tokens may be read into it of which the last are forgotten again (`forget`)."""
-        return 0
+    def settle(self) -> None:
+        """The tokens that were reserved are read, or recorded: they are seen."""
+        self.seen, self.reading = self.seen + self.reading, 0
 
-    def forget(self, tokens: int) -> None:
-        """Take the last tokens out again. What their slots hold is written over by those that come next, and no query
-        before sees it."""
-        assert tokens <= self.seen and self.filled is not None
-        self.seen -= tokens
-        self.filled.copy_(genesis.tensor([self.seen], dtype=genesis.int64, device=self.filled.device))
+    def _restore(self) -> None:
+        """Be as before a read that was not settled."""
+        if not self.reading:
+            return
+        for layer in self.layers:
+            layer.restore(self.seen)
+        if self.filled is not None:
+            self.filled.copy_(genesis.tensor([self.seen], dtype=genesis.int64, device=self.filled.device))
+        self.reading = 0
+
+    def room(self) -> int:
+        """How many tokens may be read into it of which the last do not count."""
+        return 0
 
     def check(self, queries: int) -> None:
         """Raise ValueError if the cache has no room for this many tokens more."""
@@ -173,6 +200,7 @@ class KVCache:
 
     def save(self, path: str | os.PathLike[str], **metadata: str | int) -> None:
         """Write what is filled to a file, from which `load_into` makes it again, and what else there is to say."""
+        self._restore()
         layers = [(layer.tokens(layer.state()["keys"], self.seen), layer.tokens(layer.state()["values"], self.seen))
                   for layer in self.layers if layer.state()]
         write_cache(StoredCache(self.seen, self.padding, layers, metadata), path)
@@ -200,10 +228,12 @@ class KVCache:
                 found.append([layer.in_slots(tokens, stored.seen) for tokens in pair])
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)} does not fit: {error}") from None
+        self.reading = stored.seen
         for layer, (keys, values) in zip(self.layers, found, strict=False):
             layer.keys, layer.values = keys, values
-        self.seen, self.padding = stored.seen, stored.padding
-        self.filled = genesis.full((1,), self.seen, dtype=genesis.int64, device=device)
+        self.padding = stored.padding
+        self.filled = genesis.full((1,), stored.seen, dtype=genesis.int64, device=device)
+        self.settle()
         return dict(stored.metadata)
 
 
@@ -279,7 +309,7 @@ class _GrowingLayer(LayerKeys):
         self.keys = self.values = None
 
     def slots(self, new: Tensor) -> Tensor:
-        return genesis.arange(self._cache.seen, device=new.device)
+        return genesis.arange(self._cache.seen + self._cache.reading, device=new.device)
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if self.keys is not None and self.values is not None:
@@ -292,6 +322,10 @@ class _GrowingLayer(LayerKeys):
 
     def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
         return from_first_slot(tokens, seen, seen)
+
+    def restore(self, seen: int) -> None:
+        if self.keys is not None and self.values is not None:
+            self.keys, self.values = self.keys[:, :, :seen], self.values[:, :, :seen]
 
 
 class GrowingCache(KVCache):
@@ -331,6 +365,11 @@ class _WindowLayer(LayerKeys):
 
     def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
         return to_last_slot(tokens, self.keys.shape[2])
+
+    def restore(self, seen: int) -> None:
+        if seen:  # the slots before a text's beginning are seen by none
+            raise ValueError("a read into this cache was interrupted, and windows of some layers have moved by then, "
+                             "perhaps: read the text into a new one")
 
 
 class SlidingWindowCache(KVCache):

@@ -131,11 +131,11 @@ class Decoder:
         Raises:
             ValueError: there is padding behind tokens that the cache holds.
         """
-        if padding is not None:
-            if self.cache.seen:
-                raise failure("generate", f"prompts of unequal lengths behind the {self.cache.seen} tokens of a cache: "
-                              "their padding would stand inside of the text", error=ValueError,
-                              hint="one call for each length, with a cache for its rows alone")
+        if padding is not None and self.cache.seen:
+            raise failure("generate", f"prompts of unequal lengths behind the {self.cache.seen} tokens of a cache: "
+                          "their padding would stand inside of the text", error=ValueError,
+                          hint="one call for each length, with a cache for its rows alone")
+        if not self.cache.seen:  # where a read before was interrupted its padding is there still
             self.cache.padding = padding
         rows = ids.tolist() if isinstance(ids, Tensor) else [list(row) for row in ids]
         self._note_prompts(rows, padding)
@@ -163,17 +163,16 @@ class Decoder:
     def _read_part(self, part: list[list[int]], length: int, whole: int, later: int) -> Tensor:
         """Read a chunk as so many tokens, behind which as many more of its length follow; what its last one predicts.
 
-        Tokens behind the last are read and forgotten: those before do not see them, and the next ones take their slots.
+        Tokens behind the last do not count: those before do not see them, and the next ones take their slots.
         """
         real = len(part[0])
         tokens, last = (genesis.tensor(x, dtype=genesis.int64, device=self.device)
                         for x in ([row + [0] * (length - real) for row in part], [real - 1]))
         self.cache.begin(length, self.device)
-        by_length = self.model.model.reserve(tokens, self.cache) is not None
+        by_length = self.model.model.reserve(tokens, self.cache, real) is not None
         logits = self._reader(length, later)(tokens, whole if by_length else None, last)
         genesis.eval(logits, *self.cache.tensors())
-        if real < length:
-            self.cache.forget(length - real)
+        self.cache.settle()
         return logits
 
     def _reader(self, length: int, later: int) -> Callable[[Tensor, int | None, Tensor], Tensor]:
@@ -191,7 +190,9 @@ class Decoder:
 
     def step(self, tokens: Tensor) -> Step:
         """Read one token of each row, (B,); choose the next."""
-        return self._next(tokens, self.model.model.reserve(tokens.unsqueeze(1), self.cache))
+        step = self._next(tokens, self.model.model.reserve(tokens.unsqueeze(1), self.cache))
+        self.cache.settle()
+        return step
 
     def _computed(self, tokens: Tensor, length: int | None) -> Step:
         return self._chosen(self.model.following(tokens.unsqueeze(1), length, self.cache))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from genesis.models.generation import GrowingCache, SlidingWindowCache, StaticCa
 from genesis.models.generation.decoding import Decoder
 from genesis.models.generation.sampling import Sampling
 from genesis.models.text import write_byte_tokenizer
-from tests.sweeping import each_value, sweep_but
+from tests.faults.events import Traced
+from tests.faults.events import chosen as chosen_of
+from tests.sweeping import by_default, each_value, sweep_but
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
              "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.3}
@@ -407,7 +410,7 @@ def padded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("options", [{}, {"repetition_penalty": 1.7}, {"temperature": 0.8, "seed": 3}], ids=str)
 @pytest.mark.parametrize("prompts", [[[1, 2, 3]], [list(range(1, 30))], [[1, 2, 3, 4, 5], [4]]],
                          ids=["short", "long", "two"])
-def test_what_is_read_behind_a_prompt_is_forgotten(prompts: list[list[int]], options: dict[str, Any],
+def test_what_is_read_behind_a_prompt_does_not_count(prompts: list[list[int]], options: dict[str, Any],
                                                    model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens, and the cache for those that come next."""
     found = []
@@ -419,6 +422,85 @@ def test_what_is_read_behind_a_prompt_is_forgotten(prompts: list[list[int]], opt
         assert cache.filled.item() == cache.seen == first.shape[1] - 1
         found.append([first, generate(model, first[:, -1:], 5, cache=cache, temperature=0)])
     assert [x.tolist() for x in found[0]] == [x.tolist() for x in found[1]]
+
+
+FILES = tuple(f"models/{name}.py" for name in ("generation/caches", "generation/decoding", "transformer", "causal_lm"))
+
+
+@by_default("padded-1", "window-1")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kind", ["padded", "static", "growing", "window"])
+def test_a_cache_goes_on_behind_an_interrupt(kind: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in these files' lines it comes, while a prompt is read or while a token is: what the cache says that it
+    holds is there, and no padding. A window that has moved is told."""
+    monkeypatch.setattr(Decoder, "padded_on", {"cpu"} if kind == "padded" else {"cuda"})
+    sizes = {**SIZES, "num_hidden_layers": layers, "sliding_window": 4 if kind == "window" else None}
+    model, text = MistralForCausalLM(MistralConfig(**sizes)).eval(), [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    with genesis.no_grad():
+        expected = model(genesis.tensor([text])).logits[0].log_softmax(-1).numpy()
+    spec, greedy, lines = model.spec, Sampling(temperature=0), Traced("line", FILES)
+    refused = 0
+
+    def decoder_behind(number: int) -> Decoder:
+        cache = GrowingCache(spec) if kind == "growing" else (
+            SlidingWindowCache if kind == "window" else StaticCache)(spec, 1, 64)
+        made = Decoder(model, 1, 64, greedy, cache=cache)
+        read(made, text[:number], [])
+        return made
+
+    def read(decoder: Decoder, prompt: list[int], tokens: list[int]) -> np.ndarray:
+        step = decoder.prefill([prompt])
+        for token in tokens:
+            step = decoder.step(genesis.tensor([token]))
+        return step.logprobs.numpy()
+    with genesis.no_grad():
+        read(decoder_behind(3), text[3:6], text[6:7])  # programs that are made once
+        instants = chosen_of(lines.places(partial(read, decoder_behind(3), text[3:6], text[6:7])))
+        for at in instants:
+            decoder = decoder_behind(3)
+            with pytest.raises(KeyboardInterrupt):
+                lines.fail(partial(read, decoder, text[3:6], text[6:7]), at, KeyboardInterrupt())
+            seen = decoder.cache.seen
+            assert seen in (3, 6, 7), lines.last.place
+            try:
+                found = read(decoder, text[seen:], [])
+            except ValueError as error:
+                assert kind == "window" and "was interrupted" in str(error), lines.last.place
+                refused += 1
+                continue
+            assert decoder.cache.filled is not None
+            assert decoder.cache.filled.item() == decoder.cache.seen == len(text), lines.last.place
+            np.testing.assert_allclose(found[0], expected[-1], atol=1e-4, err_msg=str(lines.last.place))
+    assert (0 < refused < len(instants)) == (kind == "window")
+
+
+def test_an_interrupted_batch_leaves_no_padding(model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions of the next prompts, which are all as long, would count from where these begin."""
+    prompts = [[1, 2, 3], [4, 5, 6]]
+    expected, cache = generate(model, prompts, 3, temperature=0), cache_for(model, 2, 20)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cache), "reserve", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            generate(model, [[1, 2, 3], [4]], 3, temperature=0, cache=cache)
+    assert generate(model, prompts, 3, temperature=0, cache=cache).tolist() == expected.tolist()
+
+
+def test_a_text_that_has_no_room_is_not_counted(model: LlamaForCausalLM) -> None:
+    """In the model's table of positions, which is shorter than the cache."""
+    from genesis.models import GPT2Config, GPT2LMHeadModel
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=32, n_layer=1, n_head=4)).eval()
+    cache, text = StaticCache(gpt2.spec, 1, 64), genesis.tensor([[1, 2, 3, 4, 5, 6]])
+    with genesis.no_grad():
+        gpt2(text, cache=cache)
+        with pytest.raises(ValueError, match="table of 8 positions"):
+            gpt2(text, cache=cache)
+        found = gpt2(genesis.tensor([[7]]), cache=cache).logits[0, -1]
+        whole = gpt2(genesis.tensor([[1, 2, 3, 4, 5, 6, 7]])).logits[0, -1]
+    assert cache.seen == 7
+    np.testing.assert_allclose(found.numpy(), whole.numpy(), atol=1e-4)
 
 
 def test_prompts_of_many_lengths_are_few_programs(padded: None) -> None:
