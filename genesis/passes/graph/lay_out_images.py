@@ -4,9 +4,11 @@ oneDNN's convolutions run over channels that lie side by side. Of images whose c
 a copy, and turns its result back. So the first convolution's image and all weights are copied once, results stay as
 they are made (by torch's kernels in the order of their operand), and what is computed element by element is computed
 over a turned view, in the order of memory. Training steps of four networks take 0.55 to 0.9 of the time
-(`benchmarks/ordinary_steps.py`). Group norms want channels first, and have what comes to them copied. So a region, the
-images between group norms that would turn together, is left alone unless its convolutions save twice the elements that
-are copied at its ends: where each convolution is followed by a norm, both are about equal.
+(`benchmarks/ordinary_steps.py`). Group norms want channels first: torch's kernel for the other order takes the variance
+for the mean square less the squared mean, which rounds away small ones. What comes to a norm is copied, once for it and
+its backward, and so is what goes on from it. So a region, the images between group norms that would turn together, is
+left alone unless its convolutions save twice the elements that are copied at its ends: where each convolution is
+followed by a norm, both are about equal.
 
     before: %2 = convolution(%0, %1, …)       after: %3 = permute(cast(permute(%0)))  and so the weight, %4
             %3 = relu(%2)                            %5 = convolution(%3, %4, …)
@@ -18,22 +20,23 @@ What is read from outside of the program, or by an op that wants another order, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located, make
-from genesis.ir.ops import channel_norm, control, convolution, movement
+from genesis.ir.ops import channel_norm, control, convolution, movement, saving
 from genesis.ir.ops.convolution_last import channels_first, channels_last
 from genesis.ir.sym_int import hint
 from genesis.passes.graph.memory_order import CONVOLUTIONS, FIRST, FOLLOWERS, lies_last
 from genesis.passes.graph.row_rules import SLOPES
-from genesis.passes.graph.snapshots import copied
+from genesis.passes.graph.snapshots import copied, is_copy
 
 FEWEST: Final = 1 << 14
 """Elements of an image and its convolution, below which turning costs what it saves."""
 
-GROUP_NORMS: Final = (channel_norm.group_norm, channel_norm.group_norm_backward)
+GROUP_NORMS: Final = (channel_norm.group_norm, channel_norm.group_norm_backward, saving.group_norm_saving,
+                      saving.group_norm_from_saved)
 
 
 SAVED: Final = 2
@@ -43,15 +46,23 @@ SAVED: Final = 2
 def lay_out_images(graph: Graph) -> Graph:
     """The graph with images that are convolved in the order that convolutions work in."""
     begins = {node for node in graph.nodes if _is_worth_it(node)}
+    turning: set[Node] = set()
     if any(node.op in GROUP_NORMS for node in graph.nodes):
-        begins &= _Regions(graph).worth_turning()
+        regions = _Regions(graph)
+        begins &= regions.worth_turning()
+        turning = regions.around(begins)
     if not begins:
         return graph
     replaced: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([replaced[x] for x in node.inputs])
-        new = with_inputs(node, inputs)
         with located(node.source):
+            if node in turning:
+                inputs = tuple([_turned(new) if _comes_in(x, node) else new
+                                for x, new in zip(node.inputs, inputs, strict=True)])
+            elif node.op in GROUP_NORMS:
+                inputs = tuple([copied(x) if lies_last(x) else x for x in inputs])
+            new = with_inputs(node, inputs)
             replaced[node] = (_convolved(new) if node in begins else _followed(new)) or new
     return substitute(graph, replaced)
 
@@ -91,6 +102,11 @@ class _Regions:
         return {node for node in self.next if saved[region := self._of(node)] >= SAVED * sum(
             hint(x.type.numel) for x in ends[region])}
 
+    def around(self, nodes: Container[Node]) -> set[Node]:
+        """All nodes of the regions of these ones."""
+        found = {self._of(node) for node in self.next if node in nodes}
+        return {node for node in self.next if self._of(node) in found}
+
     def _of(self, node: Node) -> Node:
         """The node that stands for its region."""
         while (after := self.next[node]) is not node:
@@ -104,6 +120,12 @@ def _images(node: Node) -> Iterator[Node]:
 
 def _weight(node: Node) -> Node | None:
     return node.inputs[1] if node.op in CONVOLUTIONS else None
+
+
+def _comes_in(x: Node, node: Node) -> bool:
+    """Whether an operand is an image that comes from a group norm: it is copied where a region begins, so that nothing
+    there reads images in two orders."""
+    return _maker(x).op in GROUP_NORMS and x in _images(node)
 
 
 def _maker(x: Node) -> Node:
@@ -123,7 +145,8 @@ def _is_joined(node: Node) -> bool:
 
 
 def _is_pointwise(node: Node) -> bool:
-    return (node.op.kind == "pointwise" or node.op in SLOPES) and type(node.type) is not tuple and not node.type.weak
+    return (node.op.kind == "pointwise" or node.op in SLOPES) and type(node.type) is not tuple and not (
+        node.type.weak or is_copy(node))
 
 
 def _convolved(node: Node) -> Node:
@@ -133,7 +156,7 @@ def _convolved(node: Node) -> Node:
 
 def _followed(node: Node) -> Node | None:
     """What an op becomes whose operands are turned."""
-    if node.op in CONVOLUTIONS or not any(lies_last(x) for x in node.inputs):
+    if node.op in CONVOLUTIONS or not any(lies_last(x) or _part_of_last(x) for x in node.inputs):
         return None
     if node.op in FOLLOWERS or node.op is convolution.convolution_weight:
         operands = tuple([_turned(x) if x.type.ndim == 4 else x for x in node.inputs])
@@ -144,6 +167,11 @@ def _followed(node: Node) -> Node | None:
         operands = tuple([_last(x) if x.type.ndim == 4 else x for x in node.inputs])
         return channels_first(make(node.op, operands, node.attrs, node.source))
     return None
+
+
+def _part_of_last(x: Node) -> bool:
+    """Is it a part of an image in that order, as the gradient of one of several that were joined?"""
+    return x.op is movement.slice and lies_last(x.inputs[0])
 
 
 def _turned(x: Node) -> Node:

@@ -16,21 +16,21 @@ from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
-from genesis.ir.ops.pointwise import cast
 from genesis.passes.graph.memory_order import strides_of
-from genesis.passes.graph.snapshots import copied
+from genesis.passes.graph.row_rules import SLOPES
+from genesis.passes.graph.snapshots import copied, is_copy
 
 FEWEST: Final = 1 << 14
 """Minimum elements of an operand that is copied: fewer fit in the L1 cache in any order."""
 
 
 def make_contiguous(graph: Graph) -> Graph:
-    """The graph with contiguous copies of transposed operands of pointwise ops."""
+    """The graph with contiguous copies of transposed operands of pointwise ops, gradients of activations among them."""
     def rule(node: Node) -> Node | None:
-        if node.op.kind != "pointwise" or type(node.type) is tuple or node.type.weak:
+        if (node.op.kind != "pointwise" and node.op not in SLOPES) or type(node.type) is tuple or node.type.weak:
             return None
-        if node.op is cast and node.dtype is node.inputs[0].dtype:
-            return None  # it is such a copy
+        if is_copy(node):
+            return None
         inputs = tuple([copied(x) if is_transposed(x) else x for x in node.inputs])
         return None if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
     return rewrite(graph, rule)

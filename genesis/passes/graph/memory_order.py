@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from genesis.ir.node import Node, Op
-from genesis.ir.ops import avg_pool, channel_norm, control, convolution, max_pool, movement
+from genesis.ir.ops import avg_pool, channel_norm, control, convolution, max_pool, movement, resample
 from genesis.ir.ops.convolution_last import last_axes
 from genesis.ir.types import row_major
 
@@ -19,7 +19,7 @@ CONVOLUTIONS: Final = (convolution.convolution, convolution.convolution_input)
 FOLLOWERS: Final[frozenset[Op]] = frozenset({
     channel_norm.batch_norm, channel_norm.batch_norm_eval, channel_norm.batch_norm_backward, max_pool.max_pool,
     max_pool.max_pool_backward, avg_pool.avg_pool, avg_pool.avg_pool_backward, avg_pool.adaptive_avg_pool,
-    avg_pool.adaptive_avg_pool_backward})
+    avg_pool.adaptive_avg_pool_backward, resample.resample, resample.resample_backward})
 """Ops whose calls make images in the order of their first operand."""
 
 

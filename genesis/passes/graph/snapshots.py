@@ -27,6 +27,11 @@ def copied(x: Node) -> Node:
     return make(pointwise.cast, (x,), (x.dtype,), x.source)
 
 
+def is_copy(node: Node) -> bool:
+    """Is it such a copy?"""
+    return node.op is pointwise.cast and node.dtype is node.inputs[0].dtype
+
+
 def copies_only(node: Node) -> bool:
     """Is it such a copy of an input?"""
-    return node.op is pointwise.cast and node.inputs[0].op is leaves.input and node.dtype is node.inputs[0].dtype
+    return is_copy(node) and node.inputs[0].op is leaves.input

@@ -52,7 +52,10 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("text", [
     BEFORE.replace("32,32", "8,8"),  # small
     BEFORE.replace("f32", "f64"),
-    BEFORE.replace("relu(%y)", "group_norm(%y, groups=2, eps=1e-05)")])
+    BEFORE.replace("relu(%y)", "group_norm(%y, groups=2, eps=1e-05)"),
+    BEFORE.replace("%r: f32[4,8,32,32] = relu(%y)",
+                   "%n: (f32[4,8,32,32], f32[4,2], f32[4,2]) = group_norm_saving(%y, groups=2, eps=1e-05)\n"
+                   "    %r: f32[4,8,32,32] = item(%n, index=0)")])
 def test_what_is_left_alone(text: str) -> None:
     graph = parse(text)
     assert lay_out_images(graph) == graph
@@ -87,6 +90,53 @@ def test_regions_between_group_norms_turn_where_it_saves_more_copies_than_it_mak
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)  # sums of 72 products, in another order
 
 
+BLOCK = f"""graph(%x: f32[4,8,32,32], %w: f32[8,8,3,3], %g: f32[4,8,32,32]) {{
+    %n: (f32[4,8,32,32], f32[4,2], f32[4,2]) = group_norm_saving(%x, groups=2, eps=0.1)
+    %y: f32[4,8,32,32] = item(%n, index=0)
+    %a: f32[4,8,32,32] = silu(%y)
+    %b: f32[4,8,32,32] = {CONVOLVED.format("a", "w")}
+    %c: f32[4,8,32,32] = {CONVOLVED.format("b", "w")}
+    %e: f32[4,8,32,32] = {CONVOLVED.format("c", "w")}
+    %m: (f32[4,8,32,32], f32[4,2], f32[4,2]) = group_norm_saving(%e, groups=2, eps=0.1)
+    %o: f32[4,8,32,32] = item(%m, index=0)
+    %p: f32[4,2] = item(%m, index=1)
+    %q: f32[4,2] = item(%m, index=2)
+    %f: (f32[4,8,32,32]) = group_norm_from_saved(%g, %p, %q, %e, groups=2, eps=0.1)
+    %h: f32[4,8,32,32] = item(%f, index=0)
+    %i: f32[4,8,32,32] = silu_backward(%h, %y)
+    return %o, %i }}"""
+"""Three convolutions between two norms, and of the backward what comes behind the second."""
+
+
+def test_what_comes_from_a_norm_is_copied_once_and_nothing_reads_two_orders() -> None:
+    graph = lay_out_images(parse(BLOCK))
+    assert lay_out_images(graph) == graph, "it has nothing more to do"
+    images = [node for node in graph.nodes if node.op.name == "cast" and node.type.numel == graph.inputs[0].type.numel]
+    (made, *_), (kept, *_) = images[0].inputs, images[1].inputs
+    assert made.op is movement.permute and made.inputs[0].op.name == "item", "where the region begins"
+    assert lies_last(kept), "and where it ends, for the norm and its backward"
+    copies = {x for node in graph.nodes if node.op.name.startswith("group_norm") for x in node.inputs} & set(images)
+    assert copies == {images[1]}
+    slope, = [node for node in graph.nodes if node.op.name == "silu_backward"]
+    assert len({strides_of(x) for x in slope.inputs}) == 1
+    feeds: dict[Node, Any] = {x: np.random.default_rng(x["index"]).standard_normal(x.shape).astype(np.float32)
+                              for x in graph.inputs}
+    for want, got in zip(evaluate(list(parse(BLOCK).outputs), feeds), evaluate(list(graph.outputs), feeds),
+                         strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)  # sums of 72 products, in another order
+
+
+def test_a_part_of_a_turned_image_is_turned_with_it() -> None:
+    """As the gradient of one of several images that were joined."""
+    graph = lay_out_images(parse(BEFORE.replace(
+        "%s: f32[4,8,32,32] = add(%r, %m)",
+        "%h: f32[4,4,32,32] = slice(%r, starts=(0,0,0,0), stops=(4,4,32,32), steps=(1,1,1,1))\n"
+        "    %s: f32[4,4,16,16] = avg_pool(%h, sizes=(16,16), window=(2,2), stride=(2,2), padding=(0,0), "
+        "include_pad=True, divisor=0)")))
+    assert lies_last(graph.outputs[0])
+    assert lay_out_images(graph) == graph, "it has nothing more to do"
+
+
 def image(index: int, *shape: int) -> Node:
     return leaves.input(index=index, type=tensor_type(shape, float32, cpu))
 
@@ -94,6 +144,7 @@ def image(index: int, *shape: int) -> Node:
 HOW = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 POOL = {"window": (2, 2), "stride": (2, 2), "padding": (0, 0)}
 MEAN = {**POOL, "include_pad": True, "divisor": 0}
+NEAREST = {"mode": "nearest", "align_corners": False, "scales": (0.0, 0.0)}
 CASES: dict[str, Callable[[Node], Node]] = {
     "convolution": lambda x: OPS["convolution"](x, image(1, 5, 6, 3, 3), **HOW),
     "convolution_input": lambda x: OPS["convolution_input"](x, image(1, 6, 5, 3, 3), sizes=(8, 4), **HOW),
@@ -105,6 +156,14 @@ CASES: dict[str, Callable[[Node], Node]] = {
     "avg_pool_backward": lambda x: OPS["avg_pool_backward"](x, shape=(16, 8), **MEAN),
     "adaptive_avg_pool": lambda x: OPS["adaptive_avg_pool"](x, sizes=(4, 2)),
     "adaptive_avg_pool_backward": lambda x: OPS["adaptive_avg_pool_backward"](x, shape=(16, 8)),
+    "resample": lambda x: OPS["resample"](x, sizes=(16, 8), **NEAREST),
+    "resample_backward": lambda x: OPS["resample_backward"](x, shape=(4, 2), **NEAREST),
+    "convolution_input of one place": lambda x: OPS["convolution_input"](
+        x, image(1, 6, 5, 1, 1), sizes=(8, 4), **{**HOW, "padding": (0, 0)}),
+    **{f"{name} {mode}": lambda x, name=name, mode=mode, at=at: OPS[name](  # type: ignore[misc]
+        x, **{at: (16, 8) if at == "sizes" else (4, 2)}, mode=mode, align_corners=False, scales=(0.0, 0.0))
+       for mode in ("nearest-exact", "linear", "cubic") for name, at in (("resample", "sizes"),
+                                                                         ("resample_backward", "shape"))},
 }
 
 
@@ -141,7 +200,8 @@ def test_a_maximum_pool_s_gradient_follows_too() -> None:
 
 
 def test_every_follower_is_tried() -> None:
-    assert {op.name for op in (*FOLLOWERS, *CONVOLUTIONS)} == {*CASES, "max_pool_backward"}
+    tried = {case.split()[0] for case in CASES}
+    assert {op.name for op in (*FOLLOWERS, *CONVOLUTIONS)} == {*tried, "max_pool_backward"}
 
 
 def test_values_are_the_same() -> None:
@@ -175,8 +235,31 @@ def network(lib: Any) -> Any:
     return Net()
 
 
+def denoiser(lib: Any) -> Any:
+    """Group norms before and between convolutions, of one place too; images that are made larger and joined."""
+    nn = lib.nn
+
+    class Net(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.down = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, stride=2, padding=1)
+            self.norms = nn.ModuleList([nn.GroupNorm(4, n) for n in (16, 32, 8)])
+            self.deep, self.wide = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(32, 8, 1)
+            self.head = nn.Linear(8 * 16 * 16, 5)
+
+        def forward(self, x: Any) -> tuple[Any, Any]:
+            silu, larger = nn.functional.silu, nn.functional.interpolate
+            kept = self.first(x)
+            y = self.deep(silu(self.norms[0](self.down(kept))))
+            y = larger(y, scale_factor=2, mode="nearest") + larger(y, size=(16, 16), mode="bilinear")
+            y = self.wide(silu(self.norms[1](lib.cat([y, kept], 1))))
+            return self.head(self.norms[2](y).flatten(1)), kept
+    return Net()
+
+
+@pytest.mark.parametrize("network", [network, denoiser])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_network_trains_as_torch_s_does(compiled: bool) -> None:
+def test_a_network_trains_as_torch_s_does(compiled: bool, network: Callable[[Any], Any]) -> None:
     """With a value of the middle that is kept, read in between, and of which the order shows."""
     found = []
     weights = {k: v.numpy() for k, v in network(torch).state_dict().items()}

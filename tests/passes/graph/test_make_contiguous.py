@@ -33,6 +33,11 @@ def test_before_and_after() -> None:
     assert make_contiguous(graph).outputs == graph.outputs, "the copy itself is left alone"
 
 
+def test_gradients_of_activations_are_pointwise_too() -> None:
+    graph = make_contiguous(Graph((x,), (p.silu_backward(x, turned),)))
+    assert graph.outputs == (p.silu_backward(x, p.cast(turned, dtype=float32)),)
+
+
 @pytest.mark.parametrize(("node", "expected"), [
     (turned, True),
     (movement.permute(array(8, 64, 64), axes=(0, 2, 1)), True),

@@ -26,6 +26,8 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, strid
 def _convolution_input(g: Tensor, weight: Tensor, bias: Tensor | None = None, *, sizes: Ints, stride: Ints,
                        padding: Ints, dilation: Ints, groups: int) -> Tensor:
     if bias is None and all(k == 1 for k in weight.shape[2:]) and all(s == 1 for s in stride):
+        if groups == 1 and not any(padding) and g.dtype.itemsize >= 4 and g.numel():
+            return _of_each_place(g, weight)
         # A product of matrices: 7.6 ms where the transposed convolution takes 17.4 (256 from 64 channels, 4 × 56 × 56).
         x = g.new_empty(()).expand(g.shape[0], weight.shape[1] * groups, *sizes)  # read for its shape alone
         return _convolution_grad(g, x, weight, None, stride, padding, dilation, False, (0,) * len(stride),
@@ -33,6 +35,22 @@ def _convolution_input(g: Tensor, weight: Tensor, bias: Tensor | None = None, *,
     extra = tuple([n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, s, p, d, k in zip(
         sizes, g.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)])
     return torch.convolution(g, weight, bias, stride, padding, dilation, True, extra, groups)
+
+
+def _of_each_place(g: Tensor, weight: Tensor) -> Tensor:
+    """The gradient by the image of a convolution with windows of one place, as a product of matrices, in the order of
+    whichever of the two has its channels last. torch's call for it copies an image as large as the result first: 1.3 ms
+    for 0.5 (96 from 32 channels, 8 × 32 × 32), 17 for 3 (256 from 64, 4 × 56 × 56)."""
+    n, channels, *sizes = g.shape
+    matrix, made = weight.flatten(1), weight.shape[1]
+    if g.ndim == 4 and (_is_last(g) or _is_last(weight)):
+        return torch.mm(g.permute(0, 2, 3, 1).reshape(-1, channels), matrix).view(n, *sizes, made).permute(0, 3, 1, 2)
+    return torch.matmul(matrix.t(), g.flatten(2)).view(n, made, *sizes)
+
+
+def _is_last(x: Tensor) -> bool:
+    """Whether channels are last by the strides, as torch tells it: also where there is one place, or one channel."""
+    return x.stride(1) == 1 and x.stride(3) == x.shape[1] and x.is_contiguous(memory_format=torch.channels_last)
 
 
 def _convolution_weight(g: Tensor, x: Tensor, window: Ints, stride: Ints, padding: Ints, dilation: Ints,

@@ -1,4 +1,4 @@
-"""Resampling as torch's kernels, one for each mode and number of dimensions."""
+"""Resampling as torch's kernels, one for each mode and number of dimensions. Results lie in their operand's order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ def _options(mode: str, align_corners: bool, scales: Scales) -> tuple[Any, ...]:
     return tuple(factors) if mode.startswith("nearest") else (align_corners, *factors)
 
 
-def _resample(outs: tuple[Tensor, ...], x: Tensor, sizes: Ints, mode: str, align_corners: bool, scales: Scales) -> None:
+def _resample(x: Tensor, sizes: Ints, mode: str, align_corners: bool, scales: Scales) -> Tensor:
     call = getattr(torch.ops.aten, _NAMES[mode, len(sizes)])
-    call.out(x, sizes, *_options(mode, align_corners, scales), out=outs[0])
+    return call(x, sizes, *_options(mode, align_corners, scales))  # type: ignore[no-any-return]
 
 
-def _resample_backward(outs: tuple[Tensor, ...], g: Tensor, shape: Ints, mode: str, align_corners: bool,
-                       scales: Scales) -> None:
+def _resample_backward(g: Tensor, shape: Ints, mode: str, align_corners: bool, scales: Scales) -> Tensor:
     call = getattr(torch.ops.aten, _NAMES[mode, len(shape)] + "_backward")
-    call.grad_input(g, g.shape[2:], (*g.shape[:2], *shape), *_options(mode, align_corners, scales), grad_input=outs[0])
+    found: Tensor = call(g, g.shape[2:], (*g.shape[:2], *shape), *_options(mode, align_corners, scales))
+    if mode == "cubic" and g.is_contiguous(memory_format=torch.channels_last):  # torch puts its channels first
+        return found.contiguous(memory_format=torch.channels_last)
+    return found
 
 
 def _known(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
@@ -48,6 +50,6 @@ def _at_least_float32(types: tuple[Any, ...], attributes: dict[str, Any]) -> boo
 
 
 RESAMPLE: dict[str, Lowering] = {
-    "resample": Lowering(_resample, supports=_known),
-    "resample_backward": Lowering(_resample_backward, supports=_at_least_float32),
+    "resample": Lowering(_resample, "fresh", _known),
+    "resample_backward": Lowering(_resample_backward, "fresh", _at_least_float32),
 }
