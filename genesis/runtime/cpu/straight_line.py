@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from keyword import iskeyword
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Final, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -62,7 +63,8 @@ class StraightLine:
         lines = [_line(number, step, adopted, called, names)
                  for number, (step, called) in enumerate(zip(steps, direct, strict=True))]
         text = "\n".join(["def run(r, writes):", *[f" {line}" for line in lines], " return writes", ""])
-        exec(compile(text, __file__, "exec"), names)
+        self._code = _code_of(text)  # held for other plans of this text
+        exec(self._code, names)
         self.run = cast("Run", names["run"])
 
     def failed(self, traceback: TracebackType | None) -> Step:
@@ -72,6 +74,18 @@ class StraightLine:
             traceback = traceback.tb_next
         assert traceback is not None
         return self.steps[traceback.tb_lineno - 2]
+
+
+_codes: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
+"""A text → its code, while some plan has it: plans that differ in sizes alone have one text, and compiling it takes four
+fifths of writing a plan out."""
+
+
+def _code_of(text: str) -> CodeType:
+    code = _codes.get(text)
+    if code is None:
+        code = _codes[text] = cast("CodeType", compile(text, __file__, "exec"))
+    return code
 
 
 def _line(number: int, step: Step, adopted: Adopted, direct: Direct | None, names: dict[str, object]) -> str:

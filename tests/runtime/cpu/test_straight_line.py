@@ -43,6 +43,28 @@ def test_results_are_those_of_the_loop_over_calls() -> None:
     assert found[1] == found[3] == found[5]
 
 
+def test_plans_that_differ_in_sizes_alone_have_one_code() -> None:
+    w = genesis.randn(4, 4)
+    genesis.eval(w)
+    codes, plans = [], []
+    for rows in (3, 5, 7):
+        x = genesis.randn(rows, 4)
+        genesis.eval(x)
+        found = []
+        for _ in range(RUNS_BEFORE + 1):
+            y = F.linear(x, w).relu()[: rows - 1] * 2.5
+            found.append(y.tolist())
+        assert found[-1] == found[0] and len(found[0]) == rows - 1
+        plan = last_plan()
+        assert plan is not None
+        straight = written_out(plan.executor)
+        assert straight is not None
+        codes.append(straight.run.__code__)
+        plans.append(plan)
+    assert codes[0] is codes[1] is codes[2]
+    assert len({id(plan) for plan in plans}) == 3
+
+
 def test_what_overwrites_memory_is_made_last() -> None:
     w, g = genesis.ones(3), genesis.ones(3)
     for turn in range(RUNS_BEFORE + 3):
