@@ -25,8 +25,8 @@ page against them.
 * Random numbers are others than torch's, for the same seed.
 * Saved files are safetensors; `genesis.load` reads torch's files, tensors and plain containers only. A module is saved
   as its `state_dict()`: `save(model)` raises, as no program is read from a file.
-* Tensors go to other processes as copies. `share_memory()` warns: processes that train one model (Hogwild, A3C) train
-  one each; `genesis.distributed` averages their gradients.
+* Tensors go to other processes as copies, but for those that `share_memory()` moved: processes that are forked or
+  spawned train one model (Hogwild, A3C), on the CPU.
 * A wrong keyword or name is told with the right one. Attributes of tensors (`x.sofmax`) have Python's own error, as
   looking would cost each call that is right; Python prints the right name under the traceback.
 * `autocast` has one table of ops, that of torch's CUDA, and bfloat16 unless told otherwise, everywhere. torch's CPU

@@ -23,12 +23,14 @@ class Outside:
     """That memory is shared with the outside: as long as one of the owners is alive.
 
     `snapshot` is the leaf of the last copy that was taken, `through` the node to differentiate through, `streams`
-    where the owners work with the memory.
+    where the owners work with the memory. `between_processes`: others write to it while our work runs, so that a copy
+    would take their writes back.
     """
 
-    __slots__ = ("owners", "snapshot", "streams", "through")
+    __slots__ = ("between_processes", "owners", "snapshot", "streams", "through")
 
-    def __init__(self) -> None:
+    def __init__(self, between_processes: bool = False) -> None:
+        self.between_processes = between_processes
         self.owners: list[weakref.ref] = []
         self.streams: list[tuple[weakref.ref, OtherStream]] = []
         self.snapshot: weakref.ref[Node] | None = None

@@ -131,6 +131,11 @@ class Storage:
         return self._outside is not None and any(owner() is not None for owner in self._outside.owners)
 
     @property
+    def between_processes(self) -> bool:
+        """True once the memory is one that other processes read and write."""
+        return self._outside is not None and self._outside.between_processes
+
+    @property
     def snapshot(self) -> Node | None:
         """The leaf that stood for the shared memory when it was last read, if somebody holds it."""
         taken = None if self._outside is None else self._outside.snapshot
@@ -198,7 +203,8 @@ class Storage:
     def _shared_leaf(self, outside: Outside) -> Node:
         """The content as it is now, though whoever shares the memory may write to it before it is used.
 
-        A small one is copied. What reads a large one runs before the user's call returns.
+        A small one is copied. What reads a large one, or one that other processes write to, runs before the user's
+        call returns.
         """
         memory = self.cell.memory  # type: ignore[union-attr]
         outside.join()
@@ -206,7 +212,7 @@ class Storage:
         if before is not None and before.buffer.memory.same(memory):
             return before
         leaf = unique(leaves.data, (), (self.type,), self.type)
-        if memory.nbytes > SNAPSHOT_BYTES:
+        if outside.between_processes or memory.nbytes > SNAPSHOT_BYTES:
             leaf.buffer = self.cell
             state.volatile.append(leaf)
         else:
@@ -324,19 +330,37 @@ class Storage:
         if self.cell is None:
             self.error = error
 
-    def share(self, owner: Any, stream: OtherStream | None = None) -> None:
+    def share(self, owner: Any, stream: OtherStream | None = None, between_processes: bool = False) -> None:
         """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content.
 
-        `stream`: on a GPU, where the others work with it (`runtime.cuda.foreign.ForeignStream`).
+        Args:
+            owner: as long as it lives, the memory is shared.
+            stream: on a GPU, where the others work with it (`runtime.cuda.foreign.ForeignStream`).
+            between_processes: see `Outside`.
         """
         state.touched += 1
         if self._outside is None:
-            self._outside = Outside()
+            self._outside = Outside(between_processes)
         if stream is not None:
             self._outside.streams.append((weakref.ref(owner), stream))
         owners = self._outside.owners
         owners[:] = [*(one for one in owners if one() is not None), weakref.ref(owner)]
         self._keep_from_outside(self._outside)
+
+    def move(self, memory: Any) -> None:
+        """The content is in another memory from now on, which other processes write to, too, and which has a copy of
+        it. Who recorded reads of the content keeps the memory that it was in."""
+        state.touched += 1
+        outside, node = Outside(between_processes=True), self._node
+        if node is not None and node.needs_grad:
+            outside.through = node
+        elif self._outside is not None:
+            outside.through = self._outside.through
+        outside.owners.append(weakref.ref(memory))
+        held = self.cell, node, self.watching, self._outside
+        at_once(changes((), [(setattr, self, "_outside", outside), (setattr, self, "cell", Cell(memory)),
+                             (setattr, self, "_node", None), (setattr, self, "watching", None)]))
+        del held
 
     def join_others(self) -> None:
         """On a GPU, make our later work wait for the work of those who share the memory."""

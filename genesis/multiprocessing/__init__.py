@@ -1,4 +1,5 @@
-"""`genesis.multiprocessing`: Python's, with torch's additions. Tensors go to another process as copies.
+"""`genesis.multiprocessing`: Python's, with torch's additions. Tensors go to another process as copies, but those that
+`share_memory_()` moved, which both see.
 
 In: a function and its arguments. Out: processes that run it, and what they put into queues.
 """
@@ -17,17 +18,25 @@ __all__ = [*multiprocessing.__all__, "get_all_sharing_strategies", "get_sharing_
 
 
 def get_sharing_strategy() -> str:
-    """"copy": no memory is shared between processes that did not fork."""
-    return "copy"
+    """How other processes find memory that is shared: "file_descriptor" (Linux) or "file_system". It is torch's."""
+    import torch.multiprocessing
+    return torch.multiprocessing.get_sharing_strategy()
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """{"copy"}."""
-    return {"copy"}
+    """The strategies that this system has."""
+    import torch.multiprocessing
+    return torch.multiprocessing.get_all_sharing_strategies()
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Accepted: there is one way."""
+    """Share memory in this way from now on: "file_system" needs no open file for each memory.
+
+    Raises:
+        AssertionError: this system has no such strategy.
+    """
+    import torch.multiprocessing
+    torch.multiprocessing.set_sharing_strategy(new_strategy)
 
 
 def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,

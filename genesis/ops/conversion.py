@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -38,13 +37,6 @@ from genesis.ops.indexing import value_node
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
-
-
-def warn_unshared(name: str) -> None:
-    """Say that memory is not shared: a program whose processes train one model would go on with its first values."""
-    warnings.warn(f"{name}: memory is not shared between processes, and what another process writes to a tensor is not "
-                  "seen here; send values back through a queue, or average gradients with genesis.distributed",
-                  stacklevel=3)
 
 
 def copied(target: Any, source: Any) -> Node:
@@ -179,14 +171,26 @@ class ConversionMethods(TensorBase):
         return False
 
     def share_memory_(self: Any) -> Any:
-        """The tensor itself, with a warning: a process that is forked sees the values of that moment, any other gets a
-        copy, and what either writes the others do not see."""
-        warn_unshared("share_memory_")
+        """The tensor itself, whose memory is moved to where processes that are forked, or are sent the tensor, read and
+        write it as well. All tensors over that memory move with it; a gradient of this tensor's does not.
+
+        Raises:
+            RuntimeError: the tensor is on a GPU.
+
+        >>> import genesis
+        >>> genesis.zeros(3).share_memory_().is_shared()
+        True
+        """
+        if self.device is not cpu:
+            raise failure("share_memory_", f"memory on {self.device} is not shared between processes",
+                          [("tensor", self)], hint="share a model on the CPU, and copy its values with .to(device)")
+        from genesis.ops import between_processes
+        between_processes.move(self)
         return self
 
     def is_shared(self: Any) -> Any:
-        """False: no two processes write to one tensor."""
-        return False
+        """Whether other processes may read and write the memory: `share_memory_` was called, here or by the sender."""
+        return self.storage.between_processes
 
     def apply_(self: Any, callable: Callable[[Any], Any]) -> Any:
         """Replace each element by what a Python function makes of it; on the CPU only, and slow.

@@ -35,7 +35,7 @@ def _attributes(tensor: Any) -> dict[str, Any]:
     return found
 
 
-def _reduce_storage(storage: Storage) -> tuple[Any, ...]:
+def reduce_storage(storage: Storage) -> tuple[Any, ...]:
     """The content, on the host. A storage is found once in a pickle, however many tensors are over it."""
     return _storage_of, (storage.type, _content(storage))
 
@@ -51,7 +51,7 @@ def _storage_of(type: TensorType, content: Any) -> Storage:
     return Storage(type, None, Cell(memory))
 
 
-copyreg.pickle(Storage, _reduce_storage)
+copyreg.pickle(Storage, reduce_storage)
 
 
 class CopyingMethods(TensorBase):

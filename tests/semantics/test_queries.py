@@ -140,11 +140,3 @@ def test_limits_without_a_dtype_are_of_the_default_one() -> None:
         finally:
             T.set_default_dtype(T.float32)
         assert T.finfo().bits == 32 and T.broadcast_shapes((4, 1), (3,)).numel() == 12
-
-
-def test_memory_that_is_not_shared_says_so() -> None:
-    """A process that trains a model for others would be a silent no-op there."""
-    for share in (genesis.ones(1).share_memory_, genesis.nn.Linear(1, 1).share_memory):
-        with pytest.warns(UserWarning, match="not shared between processes") as told:
-            share()
-        assert told[0].filename == __file__

@@ -21,7 +21,6 @@ from genesis.nn.modules.hooks import RemovableHandle, everywhere, with_keywords
 from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch, registering
 from genesis.nn.parameter import Parameter
-from genesis.ops.conversion import warn_unshared
 from genesis.ops.creation import device_from, empty_like
 from genesis.ops.formats import ORDERS, MemoryFormat
 
@@ -186,10 +185,14 @@ class Module(Tree):
         return self._convert(lambda tensor: tensor.type(dst_type))
 
     def share_memory(self: Self) -> Self:
-        """Nothing moves, and a warning says so: processes that are forked see the values of that moment, and train
-        parameters of their own."""
-        warn_unshared("share_memory")
-        return self
+        """Move parameters, buffers and the gradients that there are to where processes that are forked, or are sent
+        the module, read and write them as well (`Tensor.share_memory_`): each trains the one model, with gradients of
+        its own.
+
+        Raises:
+            RuntimeError: the module is on a GPU.
+        """
+        return self._apply(lambda tensor: tensor.share_memory_())
 
     def compile(self, *args: Any, **options: Any) -> None:
         """Run forward as `genesis.compile(forward, ...)` from now on."""
