@@ -170,9 +170,12 @@ class Rprop(ComposedOptimizer):
         state = super().initial_state(parameter, group)
         return {**state, "step_size": full_like(state["step_size"], group["lr"])}
 
-    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
-        """The factors and the bounds."""
-        return (*group["etas"], *group["step_sizes"])
+    def numbers_between(self, group: Group, before: Mapping[str, Any], counted: Mapping[str, Any]) -> tuple[float, ...]:
+        """The factors and the bounds. The first step's size is what lr is by then: both bounds are that."""
+        least, most = group["step_sizes"]
+        if self.is_first_step(before):
+            least = most = min(max(float(group["lr"]), least), most)
+        return (*group["etas"], least, most)
 
 
 class _Moments(ComposedOptimizer):

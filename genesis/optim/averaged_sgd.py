@@ -64,6 +64,7 @@ class ASGD(ComposedOptimizer):
                 "mu": 1 / max(1, step - group["t0"])}
 
     def numbers_between(self, group: Group, before: Mapping[str, Any], counted: Mapping[str, Any]) -> tuple[float, ...]:
-        """What is kept of the parameter, the step size and the average's share, as the step before left them."""
-        lr = before["eta"]
+        """What is kept of the parameter, the step size and the average's share, as the step before left them. The
+        first step's size is what lr is by then."""
+        lr = float(group["lr"]) if self.is_first_step(before) else before["eta"]
         return 1 - group["lambd"] * lr, lr, before["mu"]

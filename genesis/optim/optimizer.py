@@ -163,6 +163,10 @@ class Optimizer:
         return {parameter for parameter, state in unshown.items()
                 if self._states.get(parameter) is state and state.get("step") == 0}
 
+    def is_first_step(self, state: Mapping[str, Any]) -> bool:
+        """Whether this is the state of a parameter that has made no step: what a user has set to 0 steps is not."""
+        return state.get("step") == 0 and any(made is state for made in vars(self).get("_unshown", {}).values())
+
     # The part that a subclass defines
 
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:

@@ -215,6 +215,24 @@ def test_a_learning_rate_can_change() -> None:
     assert_all_same(ours, theirs)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_first_step_begins_with_are_the_options_of_then(name: str, compiled: bool) -> None:
+    """A warm-up sets the learning rate between the constructor and the first step, and again before each other."""
+    kind, options = CASES[name]
+    ours, theirs, (target, ttarget) = problem()
+    for parameters, goal, T in ((ours, target, genesis), (theirs, ttarget, torch)):
+        optimizer = getattr(T.optim, kind)(parameters, **options)
+
+        def step(parameters: Any = parameters, goal: Any = goal, optimizer: Any = optimizer) -> None:
+            take_steps(optimizer, parameters, goal, 1)
+        step = genesis.compile(step) if compiled and T is genesis else step
+        for turn in range(STEPS):
+            optimizer.param_groups[0]["lr"] = options.get("lr", 0.1) * (0.25, 2.0, 0.5, 1.5, 0.75)[turn % 5]
+            step()
+    assert_all_same(ours, theirs)
+
+
 def test_a_closure_computes_the_loss() -> None:
     ours, _, (target, _) = problem()
     optimizer = optim.SGD(ours, lr=0.1)
