@@ -143,10 +143,11 @@ NAMES = (
            "(feature_)?alpha_dropout_|constant_pad_nd|to_dlpack|from_file|unsafe_split_with_sizes|split_with_sizes_copy"),
     Absent("write the function with tensors: it is called for each element in Python", "map_|map2_", "Tensor"),
     Absent("it is not there yet",
-           r"igammac_?|gammaincc|geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
+           r"geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
            r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy"),
     Absent("genesis.special.gammainc is it", r"igamma_?"),
-    Absent("the factors that raise are here", r".*_ex|householder_product|ldl_(factor|solve)", "linalg"),
+    Absent("genesis.special.gammaincc is it", r"igammac_?"),
+    Absent("the factors that raise are here", r"(lu|ldl)_factor_ex|householder_product|ldl_(factor|solve)", "linalg"),
     Absent("it is not there yet", r"CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*"),
     Absent("it belongs to torch's compiler alone",
            r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
-from genesis.ir.types import Device, cpu, float32, float64, int64
+from genesis.ir.types import Device, cpu, float32, float64, int32, int64
 from genesis.ops import return_types
 from genesis.ops.common import broadcast_shapes, or_raised
 from genesis.ops.out import into
@@ -143,6 +143,91 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
             [0., 3.]])
     """
     return into(out, computed(d.cholesky, (A,), (upper,)))
+
+
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False,
+                out: tuple[Tensor, Tensor] | None = None) -> return_types.CholeskyEx:
+    """`cholesky`, which reports matrices that are not positive definite and does not raise.
+
+    Args:
+        A: (*, n, n), symmetric; float32 or float64.
+        upper: the factor's transpose.
+        check_errors: raise after all, as `cholesky` does.
+
+    Returns:
+        (L, info): info is int32 of A's batch, 0 where L is a factor, else the order of the first leading minor that is
+        not positive definite, and L is not to be used.
+
+    >>> import genesis
+    >>> genesis.linalg.cholesky_ex(genesis.tensor([[1., 2.], [2., 1.]])).info
+    tensor(2, dtype=genesis.int32)
+    """
+    if check_errors:
+        from genesis.ops.creation import zeros
+        L = cholesky(A, upper=upper)
+        found: Any = (L, zeros(A.spec.shape[:-2], dtype=int32, device=A.spec.device))
+    else:
+        found = computed(d.cholesky_ex, (A,), (upper,))
+    return into(out, return_types.linalg_cholesky_ex(*found))
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False, out: tuple[Tensor, Tensor] | None = None
+           ) -> return_types.InverseEx:
+    """`inv`, which reports singular matrices and does not raise.
+
+    Args:
+        A: (*, n, n); float32 or float64.
+        check_errors: raise after all, as `inv` does.
+
+    Returns:
+        (inverse, info): info is int32 of A's batch, 0 where there is an inverse, else which column's pivot was 0.
+
+    >>> import genesis
+    >>> genesis.linalg.inv_ex(genesis.ones(2, 2)).info
+    tensor(2, dtype=genesis.int32)
+    """
+    if check_errors:
+        from genesis.ops.creation import zeros
+        found: Any = (inv(A), zeros(A.spec.shape[:-2], dtype=int32, device=A.spec.device))
+    else:
+        found = computed(d.inv_ex, (A,))
+    return into(out, return_types.linalg_inv_ex(*found))
+
+
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False,
+             out: tuple[Tensor, Tensor] | None = None) -> return_types.SolutionEx:
+    """`solve`, which reports singular matrices and does not raise.
+
+    Args:
+        A: (*, n, n); float32 or float64.
+        B: as for `solve`.
+        left: False for X @ A = B.
+        check_errors: raise after all, as `solve` does.
+
+    Returns:
+        (result, info): info is int32 of the batch, 0 where there is a solution, else which column's pivot was 0.
+
+    >>> import genesis
+    >>> genesis.linalg.solve_ex(genesis.ones(2, 2), genesis.ones(2)).info
+    tensor(2, dtype=genesis.int32)
+    """
+    if check_errors:
+        from genesis.ops.creation import zeros
+        solved = solve(A, B, left=left)
+        batch = A.spec.shape[:-2] if solved.spec.ndim < 2 else broadcast_shapes(A.spec.shape[:-2],
+                                                                               solved.spec.shape[:-2])
+        return into(out, return_types._linalg_solve_ex(solved, zeros(batch, dtype=int32, device=A.spec.device)))
+    vectors = B.spec.ndim == 1 or (A.spec.ndim - 1 == B.spec.ndim and B.spec.shape == A.spec.shape[:-1])
+    right = unsqueeze(B, -1) if vectors else B
+    if not left:
+        if vectors:
+            raise failure("linalg.solve_ex", "left=False needs matrices B", [("A", A), ("B", B)])
+        turned = solve_ex(transpose(A, -1, -2), transpose(B, -1, -2))
+        return into(out, return_types._linalg_solve_ex(transpose(turned.result, -1, -2), turned.info))
+    A, right = _batched(A, right)
+    found, info = computed(d.solve_ex, (A, right))
+    found = reshape(found, found.spec.shape[:-1]) if vectors else found
+    return into(out, return_types._linalg_solve_ex(found, info))
 
 
 def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = None) -> return_types.QR:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import low_precision
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
-from genesis.ir.errors import NotAnOperand, failure
+from genesis.ir.errors import NotAnOperand, failure, not_a_tensor
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
 from genesis.ops.common import device_of, expand
@@ -31,8 +31,11 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     >>> genesis.matmul(genesis.ones(2, 3), genesis.ones(3))
     tensor([3., 3.])
     """
-    input, other = low_precision(input, other)
-    a, b = read(input), read(other)
+    try:
+        input, other = low_precision(input, other)
+        a, b = read(input), read(other)
+    except NotAnOperand:
+        return into(out, _sparse_or_refused(input, other))
     shape_a, shape_b = a.type.shape, b.type.shape
     named = [("input", input), ("other", other)]
     device_of("matmul", (input, other))
@@ -64,10 +67,20 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 
 
 def _ranked(name: str, ndim_a: int, ndim_b: int, input: Tensor, other: Tensor) -> Tensor:
+    if not (isinstance(input, TensorBase) and isinstance(other, TensorBase)):
+        return _sparse_or_refused(input, other)
     if input.spec.ndim != ndim_a or other.spec.ndim != ndim_b:
         raise failure(name, f"expected {ndim_a}-D and {ndim_b}-D tensors", [("input", input), ("other", other)],
                       hint="use matmul, which broadcasts")
     return matmul(input, other)
+
+
+def _sparse_or_refused(input: Any, other: Any) -> Tensor:
+    """The product where one is a matrix of another kind, which knows it (`genesis.sparse`)."""
+    for x in (input, other):
+        if hasattr(type(x), "product_of"):
+            return type(x).product_of(input, other)  # type: ignore[no-any-return]
+    raise not_a_tensor(other if isinstance(input, TensorBase) else input)
 
 
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -94,6 +94,27 @@ class LU(NamedTuple):
     U: Tensor
 
 
+class CholeskyEx(NamedTuple):
+    """A factor, and the order of the first leading minor that is not positive definite, 0 where all are."""
+
+    L: Tensor
+    info: Tensor
+
+
+class InverseEx(NamedTuple):
+    """An inverse, and which column's pivot was 0, counted from 1, or 0."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class SolutionEx(NamedTuple):
+    """A solution, and which column's pivot was 0, counted from 1, or 0."""
+
+    result: Tensor
+    info: Tensor
+
+
 class LUFactor(NamedTuple):
     """L and U in one matrix, and the rows that were exchanged, counted from 1."""
 

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
         LU,
         QR,
         SVD,
+        CholeskyEx,
         Eigh,
         Histogram,
         Histograms,
+        InverseEx,
         LegacySVD,
         LstSq,
         LUFactor,
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
         MinMax,
         SlogDet,
         Solution,
+        SolutionEx,
         ValuesIndices,
     )
 
@@ -48,7 +51,8 @@ _FIELDS: Final[dict[str, str]] = {
     "aminmax": "MinMax", "frexp": "MantissaExponent", "histogram": "Histogram", "histogramdd": "Histograms",
     "qr": "QR", "linalg_qr": "QR", "svd": "LegacySVD", "linalg_svd": "SVD", "slogdet": "SlogDet",
     "linalg_slogdet": "SlogDet", "linalg_eigh": "Eigh", "linalg_lstsq": "LstSq", "linalg_lu": "LU", "lu_unpack": "LU",
-    "linalg_lu_factor": "LUFactor", "triangular_solve": "Solution",
+    "linalg_lu_factor": "LUFactor", "linalg_cholesky_ex": "CholeskyEx", "linalg_inv_ex": "InverseEx",
+    "_linalg_solve_ex": "SolutionEx", "triangular_solve": "Solution",
 }
 """The name of a function → the fields of its results, a class of `return_fields`. Types are made, and that is imported,
 when they are asked for: to make all of them is a thirtieth of the time of `import genesis`."""

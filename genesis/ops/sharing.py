@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.host_values import export_numpy
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, over
+from genesis.frontend.storage import Storage
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType, cpu
 from genesis.ops.foreign import wrapped
@@ -46,6 +47,60 @@ class UntypedStorage:
 
     def __repr__(self) -> str:
         return f"UntypedStorage({self.nbytes()} bytes on {self.device})"
+
+
+class TypedStorage(UntypedStorage):
+    """The memory below a tensor as elements of its dtype, which is torch's older `x.storage()`.
+
+    >>> import genesis
+    >>> x = genesis.arange(4.0)[1:]
+    >>> x.storage().tolist(), x.storage().nbytes(), len(x.storage())
+    ([0.0, 1.0, 2.0, 3.0], 16, 4)
+    """
+
+    def __init__(self, storage: Storage):
+        super().__init__(over(storage, storage.type, None))
+        self.dtype = storage.type.dtype
+
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self._tensor.storage.type.numel)
+
+    __len__ = size
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    def untyped(self) -> UntypedStorage:
+        """The memory as bytes."""
+        return UntypedStorage(self._tensor)
+
+    def tolist(self) -> list[Any]:
+        """All elements. Computes them."""
+        return list(self._tensor.detach().reshape(-1).tolist())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.tolist()[place]
+
+    def is_shared(self) -> bool:
+        """Whether other processes read and write the memory."""
+        return bool(self._tensor.storage.between_processes)
+
+    def share_memory_(self) -> TypedStorage:
+        """Move the memory to where other processes see it; see `Tensor.share_memory_`."""
+        self._tensor.share_memory_()
+        return self
+
+    def __repr__(self) -> str:
+        return f"TypedStorage({self.size()} elements of {self.dtype!r} on {self.device})"
+
+
+def _typed(storage: Storage) -> TypedStorage:
+    return TypedStorage(storage)
+
+
+Storage.__call__ = _typed  # type: ignore[attr-defined]  # `x.storage` is the engine's: called, it shows the memory
 
 
 def _pinned_memory(tensor: Any) -> Any:

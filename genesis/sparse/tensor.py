@@ -229,7 +229,15 @@ class SparseTensor:
     def __matmul__(self, other: Tensor) -> Tensor:
         return mm(self, other)
 
-    matmul = spmm = __matmul__
+    def __rmatmul__(self, other: Tensor) -> Tensor:
+        return mm(other, self)
+
+    matmul = spmm = mm = mv = __matmul__
+
+    @staticmethod
+    def product_of(first: Any, second: Any) -> Tensor:
+        """`genesis.mm`, `mv` and `matmul` of two of which one is sparse."""
+        return mm(first, second)
 
     def __repr__(self) -> str:
         indices, values = (repr(x.detach()).replace("\n", "\n" + " " * len(f"       {name}=")) for name, x in (

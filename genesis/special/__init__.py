@@ -15,7 +15,7 @@ from genesis.ops.special import mvlgamma as multigammaln
 from genesis.ops.special import sigmoid as expit
 from genesis.ops.trigonometry import sinc
 from genesis.special.bessel import i0e, i1, i1e, spherical_bessel_j0
-from genesis.special.incomplete_gamma import gammainc
+from genesis.special.incomplete_gamma import gammainc, gammaincc
 from genesis.special.normal import entr, erfcx, log_ndtr, ndtr, ndtri, xlog1py
 from genesis.special.polynomials import (
     chebyshev_polynomial_t,

@@ -26,10 +26,11 @@ VOLUMES = "some of torch's kernels for volumes and paddings give row-major resul
 
 DIFFERENT: dict[str, str] = {
     **dict.fromkeys((
-        "cholesky", "cholesky_inverse", "cholesky_solve", "linalg.cholesky", "linalg.eigh", "linalg.inv",
+        "cholesky", "cholesky_inverse", "cholesky_solve", "linalg.cholesky", "linalg.cholesky_ex",
+        "linalg.eigh", "linalg.inv", "linalg.inv_ex",
         "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.lu_factor", "linalg.lu_solve", "linalg.qr",
-        "linalg.solve", "linalg.svd", "linalg.tensorinv", "lu", "lu_solve", "pca_lowrank", "qr", "svd",
-        "svd_lowrank", "triangular_solve"), LAPACK),
+        "linalg.solve", "linalg.solve_ex", "linalg.svd", "linalg.tensorinv", "lu", "lu_solve", "pca_lowrank", "qr",
+        "svd", "svd_lowrank", "triangular_solve"), LAPACK),
     **dict.fromkeys(("as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter", "slice_scatter"), GAPS),
     **dict.fromkeys((
         "__rdiv__", "ldexp", "special.zeta", *(f"special.{kind}_polynomial_{letter}" for kind, letters in {

@@ -40,6 +40,34 @@ def test_a_whole_shape_counts_a_poisson_variable(a: int) -> None:
     np.testing.assert_allclose(gammainc(np.full_like(x, a), x), np.exp(logs).sum(1), rtol=3e-11 if a > 1000 else 1e-12)
 
 
+def test_the_upper_function_is_the_rest_and_keeps_its_digits() -> None:
+    """P + Q = 1; Q is torch's, also where it is 1e-200 and 1 - P is 0; of a whole shape it is a Poisson variable's."""
+    a = np.concatenate([10 ** NUMBERS.uniform(-2, 3, 400), NUMBERS.uniform(0.8, 1.2, 100)])
+    for x in (np.abs(a + NUMBERS.normal(0, 2, 500) * np.sqrt(a)), a * 10 ** NUMBERS.uniform(-1, 1, 500), a):
+        upper = genesis.special.gammaincc(genesis.tensor(a), genesis.tensor(x)).numpy()
+        np.testing.assert_allclose(upper + gammainc(a, x), 1, rtol=1e-12)
+        wanted = torch.special.gammaincc(torch.tensor(a), torch.tensor(x)).numpy()
+        np.testing.assert_allclose(upper, wanted, rtol=3e-9, atol=1e-300)
+    x = np.array([5.0, 30.0, 100.0, 400.0])
+    tail = np.exp(-x) * (1 + x + x**2 / 2)
+    found = genesis.special.gammaincc(genesis.tensor(3.0, dtype=genesis.float64), genesis.tensor(x)).numpy()
+    np.testing.assert_allclose(found, tail, rtol=1e-11)
+
+
+def test_the_upper_functions_edges_and_gradients_are_those_of_the_lower() -> None:
+    for a, x in ((0.0, 1.0), (1.0, 0.0), (2.0, math.inf), (math.inf, 2.0), (0.0, 0.0), (-1.0, 1.0), (1.0, -1.0),
+                 (math.nan, 1.0), (math.inf, math.inf)):
+        got = genesis.special.gammaincc(genesis.tensor(a), genesis.tensor(x)).item()
+        np.testing.assert_equal(got, torch.special.gammaincc(torch.tensor(a), torch.tensor(x)).item())
+    found = []
+    for function in (genesis.special.gammainc, genesis.special.gammaincc):
+        a = genesis.tensor([0.5, 3.0, 150.0], dtype=genesis.float64, requires_grad=True)
+        x = genesis.tensor([0.25, 7.0, 140.0], dtype=genesis.float64, requires_grad=True)
+        function(a, x).sum().backward()
+        found.append(np.concatenate([a.grad.numpy(), x.grad.numpy()]))
+    np.testing.assert_allclose(found[0], -found[1], rtol=1e-11)
+
+
 @pytest.mark.parametrize("a", [0.7, 3.0, 99.5, 150.0, 3e4, 1e7, 1e10])
 def test_shapes_that_differ_by_one_differ_by_a_density(a: float) -> None:
     """P(a, x) - P(a + 1, x) = x^a e^-x / Γ(a + 1), up to six roots of the shape from it."""

@@ -140,3 +140,15 @@ def test_limits_without_a_dtype_are_of_the_default_one() -> None:
         finally:
             T.set_default_dtype(T.float32)
         assert T.finfo().bits == 32 and T.broadcast_shapes((4, 1), (3,)).numel() == 12
+
+
+def test_a_storage_is_all_of_the_memory() -> None:
+    for T in (genesis, torch):
+        x = T.arange(6.0).reshape(2, 3)
+        part = x[1]
+        storage = part.storage()
+        assert storage.tolist() == [0, 1, 2, 3, 4, 5] and len(storage) == storage.size() == 6 and storage[1] == 1
+        assert storage.data_ptr() == x.storage().data_ptr() == x.data_ptr() and storage.nbytes() == 24
+        assert storage.element_size() == 4 and storage.dtype is T.float32 and not storage.is_shared()
+        assert storage.data_ptr() != x.clone().storage().data_ptr()
+        assert part.untyped_storage().data_ptr() == storage.untyped().data_ptr()

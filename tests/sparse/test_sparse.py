@@ -41,7 +41,10 @@ def test_a_dense_tensor_becomes_sparse_and_dense_again(T: Any) -> None:
 
 
 @pytest.mark.parametrize("product", [lambda T, a, x: T.sparse.mm(a, x), lambda T, a, x: T.spmm(a, x),
-                                     lambda T, a, x: a @ x, lambda T, a, x: T.sparse.addmm(x, a, x)])
+                                     lambda T, a, x: a @ x, lambda T, a, x: T.sparse.addmm(x, a, x),
+                                     lambda T, a, x: T.mm(a, x), lambda T, a, x: T.matmul(a, x),
+                                     lambda T, a, x: a.mm(x), lambda T, a, x: (x.t() @ a.t()).t(),
+                                     lambda T, a, x: T.mv(a, x[:, 0]).unsqueeze(1)])
 def test_products_and_their_gradients(product: Any) -> None:
     found = []
     for T in (torch, genesis):

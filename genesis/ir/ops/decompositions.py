@@ -15,7 +15,7 @@ from genesis.ir.ops.control import item
 from genesis.ir.ops.leaves import iota, zeros_like
 from genesis.ir.ops.movement import concat, expand, reshape, take_range
 from genesis.ir.ops.pointwise import eq, ge, gt, where_
-from genesis.ir.types import TensorType, float32, float64, int64, tensor_type
+from genesis.ir.types import TensorType, float32, float64, int32, int64, tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +150,35 @@ det: Op = Op("det", "linalg", _det_type, ulp=64, doc="Determinants.",
              vjp=lambda g, a, y: (_number(g * y, a) * swap_last(inv(a)),))
 
 
+# Results with a report, where the others raise
+
+def _reported(name: str, of: Callable[..., TensorType]) -> Callable[..., tuple[TensorType, TensorType]]:
+    def infer(a: TensorType, *more: TensorType, **_: object) -> tuple[TensorType, TensorType]:
+        matrices(name, a, square=True)
+        return of(a, *more), tensor_type(a.shape[:-2], int32, a.device)
+    return infer
+
+
+def _inv_ex_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node) -> tuple[Node | None]:
+    inverse = item(y, index=0)
+    return (None if g[0] is None else -matmul(matmul(swap_last(inverse), g[0]), swap_last(inverse)),)
+
+
+inv_ex: Op = Op("inv_ex", "linalg", _reported("inv_ex", lambda a: a), vjp=_inv_ex_vjp, ulp=64,
+                doc="(Inverse of square matrices, which column's pivot was 0, from 1, or 0).")
+
+
+def _solve_ex_vjp(g: tuple[Node | None, Node | None], a: Node, b: Node, y: Node) -> tuple[Node | None, Node | None]:
+    if g[0] is None:
+        return None, None
+    to_b = solve(swap_last(a), g[0])
+    return -matmul(to_b, swap_last(item(y, index=0))), to_b
+
+
+solve_ex: Op = Op("solve_ex", "linalg", _reported("solve_ex", _solve_type), vjp=_solve_ex_vjp, ulp=64,
+                  doc="(X with A @ X = B, which column's pivot was 0, from 1, or 0), for square matrices A.")
+
+
 # Factors
 
 def _cholesky_vjp(g: Node, a: Node, y: Node, upper: bool) -> tuple[Node]:
@@ -164,6 +193,16 @@ def _cholesky_vjp(g: Node, a: Node, y: Node, upper: bool) -> tuple[Node]:
 cholesky: Op = Op("cholesky", "linalg", lambda a, upper: _square("cholesky")(a), attrs=("upper",),
                   defaults={"upper": False}, vjp=_cholesky_vjp, ulp=64, raises=NO_SOLUTION,
                   doc="L with L @ Lᵀ = A, lower triangular (or with `upper` Lᵀ), for positive definite matrices.")
+
+
+def _cholesky_ex_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node, upper: bool) -> tuple[Node | None]:
+    return (None,) if g[0] is None else _cholesky_vjp(g[0], a, item(y, index=0), upper)
+
+
+cholesky_ex: Op = Op("cholesky_ex", "linalg", _reported("cholesky_ex", lambda a: a), attrs=("upper",),
+                     defaults={"upper": False}, vjp=_cholesky_ex_vjp, ulp=64,
+                     doc="(`cholesky`'s factor, the order of the first leading minor that is not positive definite, "
+                         "or 0).")
 
 
 def _qr_type(a: TensorType, complete: bool) -> tuple[TensorType, TensorType]:

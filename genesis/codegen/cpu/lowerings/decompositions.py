@@ -53,6 +53,9 @@ def _rows(pivots: Tensor, size: int) -> Tensor:
 
 
 DECOMPOSITIONS: dict[str, Lowering] = {
+    "inv_ex": _fresh(lambda a: tuple(_linalg.inv_ex(a))),
+    "solve_ex": _fresh(lambda a, b: tuple(_linalg.solve_ex(a, b))),
+    "cholesky_ex": _fresh(lambda a, upper: tuple(_linalg.cholesky_ex(a, upper=upper))),
     "inv": _fresh(lambda a: _linalg.inv(a)),
     "solve": _fresh(lambda a, b: _linalg.solve(a, b)),
     "solve_triangular": _fresh(_solve_triangular),
