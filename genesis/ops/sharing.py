@@ -100,7 +100,7 @@ def _typed(storage: Storage) -> TypedStorage:
     return TypedStorage(storage)
 
 
-Storage.__call__ = _typed  # type: ignore[attr-defined]  # `x.storage` is the engine's: called, it shows the memory
+Storage.__call__ = _typed  # type: ignore[method-assign]  # `x.storage` is the engine's: called, it shows the memory
 
 
 def _pinned_memory(tensor: Any) -> Any:

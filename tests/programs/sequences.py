@@ -287,3 +287,63 @@ def selective_scan(lab: Lab) -> Any:
         optimizer.step()
         return loss
     return [step(lab.normal(2, 6, 6)).item() for _ in range(10)]
+
+
+@program
+def words_with_averages(lab: Lab) -> Any:
+    """A word model of tied weights over stretches of other lengths, whose learning rate follows the length; averaged
+    descent takes over at the end, and is evaluated with its averages."""
+    T, nn, F = lab.T, lab.nn, lab.F
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = nn.Embedding(15, 8), nn.Linear(8, 15)
+            self.layers = nn.ModuleList([nn.LSTM(8, 10), nn.LSTM(10, 8)])
+            self.decoder.weight = self.encoder.weight
+
+        def forward(self, x: Any, hidden: Any, kept: Any) -> Any:
+            h, after = self.encoder(x), []
+            if kept is not None:
+                h = T.autograd.Variable(kept.data.new(1, *kept.shape).copy_(kept), requires_grad=False).expand_as(h) * h
+            for layer, state in zip(self.layers, hidden, strict=True):
+                h, state = layer(h, state)
+                after.append(state)
+            return self.decoder(h.view(-1, h.size(2))), after, h
+
+        def begin(self, rows: int) -> list[Any]:
+            weight = next(self.parameters()).data
+            return [tuple(weight.new(1, rows, width).zero_() for _ in range(2)) for width in (10, 8)]
+
+    def cut_off(state: Any) -> Any:
+        return state.detach() if isinstance(state, T.Tensor) else tuple(map(cut_off, state))
+    model = lab.same(Model())
+    words = lab.ints(15, 203)
+    words = words.narrow(0, 0, 200).view(4, -1).t().contiguous()
+    optimizer, at, losses = lab.optim.SGD(model.parameters(), lr=1.0, weight_decay=1e-6), 0, []
+    hidden = model.begin(4)
+    for turn in range(9):
+        length, rate = (5, 4, 6)[turn % 3], optimizer.param_groups[0]["lr"]
+        optimizer.param_groups[0]["lr"] = rate * length / 5
+        x, y = words[at:at + length], words[at + 1:at + 1 + length].view(-1)
+        hidden = [cut_off(state) for state in hidden]
+        optimizer.zero_grad()
+        logits, hidden, h = model(x, hidden, (lab.uniform(4, 8) > 0.3).to(T.get_default_dtype()) / 0.7)
+        loss = F.cross_entropy(logits, y)
+        (loss + 2 * h.pow(2).mean() + (h[1:] - h[:-1]).pow(2).mean()).backward()
+        nn.utils.clip_grad_norm_(list(model.parameters()), 0.25)
+        optimizer.step()
+        losses.append(loss.data)
+        optimizer.param_groups[0]["lr"] = rate
+        at += length
+        if turn == 4:
+            optimizer = lab.optim.ASGD(model.parameters(), lr=0.5, t0=0, lambd=0.0, weight_decay=1e-6)
+    own = {}
+    for p in model.parameters():
+        own[p] = p.data.clone()
+        p.data = optimizer.state[p]["ax"].clone()
+    with T.no_grad():
+        evaluated = F.cross_entropy(model(words[:6], model.begin(4), None)[0], words[1:7].reshape(-1))
+    for p in model.parameters():
+        p.data = own[p].clone()
+    return losses, evaluated, model.encoder.weight, model.encoder.weight is model.decoder.weight
