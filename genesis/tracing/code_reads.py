@@ -43,6 +43,16 @@ class Reads:
     computed: bool
 
 
+@lru_cache(maxsize=512)
+def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code object: `dis` takes longer than the capture that asks for them several times.
+
+    >>> instructions_of((lambda x: x).__code__)[-1].opname
+    'RETURN_VALUE'
+    """
+    return tuple(dis.get_instructions(code))
+
+
 @lru_cache(maxsize=4096)
 def reads(code: types.CodeType) -> Reads:
     """The names that the code, and code nested in it, can look up."""
@@ -57,7 +67,7 @@ def reads(code: types.CodeType) -> Reads:
         names |= strings
         uncertain |= strings
         constants: list[Any] = [0, 0]  # an import takes two: its level, what it imports from there
-        for instruction in dis.get_instructions(each):
+        for instruction in instructions_of(each):
             kind, name = instruction.opname, instruction.argval
             if kind in _CONSTANTS:
                 constants.append(name)
@@ -155,7 +165,7 @@ def place_of(name: str, codes: Iterable[types.CodeType]) -> str:
     """" at file:line function" of the first place that writes the name, or else names it; '' if there is none."""
     found = ""
     for code in codes:
-        for instruction in dis.get_instructions(code):
+        for instruction in instructions_of(code):
             if instruction.argval == name and isinstance(name, str):
                 where = f" at {Source(code, instruction.offset)}"
                 if instruction.opname.startswith(("STORE_", "DELETE_")):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import dis
 import types
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from genesis.tracing.code_reads import inner
+from genesis.tracing.code_reads import inner, instructions_of
 
 _NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN"})
 _NO_LOOKUP = frozenset({"LOAD_CONST", "LOAD_CLOSURE", "MAKE_CELL", "COPY_FREE_VARS", "KW_NAMES"})
@@ -20,7 +20,7 @@ _ADDING = frozenset({"+", "-", "+=", "-="})
 _VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL"})
 _APPENDING = frozenset({"append", "extend"})
 _GET_ITEM, _SET_ITEM = ("BINARY_SUBSCR", "BINARY_OP"), "STORE_SUBSCR"
-Code = list[dis.Instruction]
+Code = tuple[dis.Instruction, ...]
 
 
 def only_counted(name: str, codes: Iterable[types.CodeType]) -> bool:
@@ -69,11 +69,17 @@ def _mentions(name: str, codes: Iterable[types.CodeType]) -> Iterator[tuple[Code
     for each in codes | inner(codes):
         if name not in (*each.co_names, *each.co_freevars, *each.co_cellvars):
             continue
-        code = [x for x in dis.get_instructions(each) if x.opname not in _NOTHING]
+        code = _without_nothing(each)
         for at, instruction in enumerate(code):
             if instruction.argval == name and isinstance(instruction.argval, str) and (
                     instruction.opname not in _NO_LOOKUP and "FAST" not in instruction.opname):
                 yield code, at
+
+
+@lru_cache(maxsize=256)
+def _without_nothing(code: types.CodeType) -> Code:
+    """The code's instructions, but those that do nothing."""
+    return tuple(x for x in instructions_of(code) if x.opname not in _NOTHING)
 
 
 def _counted(code: Code, at: int) -> bool:

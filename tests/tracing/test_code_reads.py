@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from genesis.tracing import code_reads
+from genesis.tracing import code_reads, updates
 from genesis.tracing.code_reads import imported, reads
 
 
@@ -43,3 +43,18 @@ def test_chains_and_imports() -> None:
     assert {("dis", "opmap", "get"), ("looks_up",)} <= set(found.chains)
     assert found.imports == ((0, "os.path"), (1, "nearby"))
     assert list(imported(found, {"__package__": "a.b"})) == ["os", "os.path", "a", "a.b", "a.b.nearby"]
+
+
+def test_code_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture asks for several names of the same code, and so does each later one: `dis` took a fifth of it."""
+    def updated(x: Any) -> None:
+        x.count += 1
+        x.last = x
+    taken: list[Any] = []
+    original = dis.get_instructions
+    monkeypatch.setattr(dis, "get_instructions", lambda code: taken.append(code) or original(code))
+    for _ in range(2):
+        assert updates.only_counted("count", [updated.__code__]) and updates.only_stored("last", [updated.__code__])
+        assert not updates.only_stored("count", [updated.__code__])
+        assert code_reads.place_of("last", [updated.__code__]).endswith("updated")
+    assert taken == [updated.__code__]
