@@ -12,16 +12,10 @@ import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, DType, TensorType
+from genesis.runtime.overlap import Overlap
 
 if TYPE_CHECKING:
     from genesis.ir.misplaced import Line
-
-EARLY: Final = "# What follows is read before the wait: nothing in the program writes it."
-"""Heads the lines of a kernel's text that read memory before it waits (`codegen/cuda/early_loads.py`)."""
-
-
-LAST: Final = "# It waits at its end: what it reads and writes is none of the kernel's before it."
-"""Heads the lines of a kernel's text that runs beside the one before it (`codegen/cuda/source.waiting_last`)."""
 
 TILES: Final = 16 << 10
 """Bytes of shared memory from which on it holds tiles, and not only what warps tell each other."""
@@ -49,27 +43,17 @@ class KernelImage:
         return hashlib.sha256(self.name.encode() + b"\0" + (self.cubin or self.source.encode())).digest()
 
     @cached_property
-    def waits(self) -> bool:
-        """Whether the kernel begins by waiting for those before it, so that it may be started while they still run."""
-        return "gdc_wait()" in self.source
+    def overlap(self) -> Overlap:
+        """Where it waits for the kernels before it, which says when it may run beside them."""
+        return Overlap.of(self.source)
 
     @cached_property
-    def reads_early(self) -> bool:
-        """Whether it reads memory before it waits, which what runs before its plan may still write."""
-        return EARLY in self.source or self.waits_last
-
-    @cached_property
-    def waits_last(self) -> bool:
-        """Whether it runs beside the kernel before it, and waits for that one when it has done its work: whoever waits
-        for it has waited for both."""
-        return LAST in self.source
-
-    @cached_property
-    def runs_beside(self) -> bool:
+    def shares_multiprocessors(self) -> bool:
         """Whether its programs are to be on a multiprocessor beside those of the kernels before or after it: they read
         or ask for memory before they wait, or let the next ones begin."""
         asks = "g_ask(" in self.source.partition("gdc_wait()")[0].rpartition("@triton.jit")[2]
-        return self.reads_early or self.lets_next_begin or (asks and self.shared_bytes >= TILES)
+        early = self.overlap.reads_before_it_waits
+        return early or self.lets_next_begin or (asks and self.shared_bytes >= TILES)
 
     @cached_property
     def lets_next_begin(self) -> bool:

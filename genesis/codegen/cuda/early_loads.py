@@ -36,7 +36,7 @@ from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.runtime.plan import EARLY
+from genesis.runtime.overlap import EARLY
 
 LEAST_BYTES: Final = 1 << 20
 """Bytes of a matrix from which on its kernel reads early: a smaller one is in the L2, and its kernel ends at once."""

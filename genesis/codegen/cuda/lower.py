@@ -40,7 +40,7 @@ from genesis.passes.graph.channels_last import DOTS
 from genesis.passes.graph.patterns import flash_refusal
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
-from genesis.passes.memory.schedule import runs_beside
+from genesis.passes.memory.schedule import may_wait_last
 from genesis.passes.moved_bytes import moved_bytes
 from genesis.runtime import plan
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Step, Table
@@ -166,7 +166,7 @@ def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     sources = [None if group.kind in ("collective", "joined") else emit(group, gpu, settled if place else frozenset())
                for place, group in enumerate(schedule.groups)]
     if gpu.dependent_launch:
-        sources = [waiting_last(source) if source is not None and place and runs_beside(
+        sources = [waiting_last(source) if source is not None and place and may_wait_last(
             group, schedule.groups[place - 1]) else source
             for place, (group, source) in enumerate(zip(schedule.groups, sources, strict=True))]
         sources = [source if source is None or after is None else letting_next_begin(source, after, gpu)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.ir.node import Node
 from genesis.ir.sym_int import SymInt, literal_value, most, value_of
 from genesis.ir.types import TensorType
-from genesis.runtime.plan import EARLY, LAST
+from genesis.runtime.overlap import EARLY, LAST
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.gpu_model import GpuModel

@@ -72,9 +72,10 @@ def lower_peak(schedule: Schedule) -> Schedule:
     return replace(schedule, groups=tuple(schedule.groups[i] for i in best))
 
 
-def runs_beside(group: Group, before: Group) -> bool:
-    """Whether a loop runs beside the group before it: one that sorts the blocks of an index, in few programs, of which
-    it needs nothing (`codegen/cuda/source.waiting_last`); not a short loop, which would wait for the sorts."""
+def may_wait_last(group: Group, before: Group) -> bool:
+    """Whether a loop runs beside the group before it, waiting for that at its end (`codegen/cuda/source.waiting_last`):
+    one that sorts the blocks of an index, in few programs, of which it needs nothing. Not a short loop, which would
+    wait for the sorts."""
     sorts = any(node.op is words_by_block for node in before.nodes)
     written = sum(hint(x.type.nbytes) for x in group.outputs)
     return sorts and group.kind == "loop" and written >= LOOP_BYTES and independent(group, before)
@@ -97,7 +98,7 @@ def words_first(schedule: Schedule) -> Schedule:
     groups, written = list(schedule.groups), {value for _, value in schedule.graph.updates}
     for at in range(1, len(groups)):
         loop, words = groups[at - 1], groups[at]
-        if runs_beside(loop, words) and written.isdisjoint((*loop.outputs, *words.outputs)):
+        if may_wait_last(loop, words) and written.isdisjoint((*loop.outputs, *words.outputs)):
             groups[at - 1:at + 1] = [words, loop]
     return replace(schedule, groups=tuple(groups))
 

@@ -31,6 +31,7 @@ from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.module import load_together
 from genesis.runtime.ledger import ledger
+from genesis.runtime.overlap import Overlap
 from genesis.runtime.plan import Collective, Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of, places_of
 
@@ -102,6 +103,15 @@ class LoadedSteps:
                 return number
         return len(self.steps)
 
+    def starts_early(self, number: int) -> bool:
+        """Whether a launch may start on a stream while the kernels before it still run, as far as what it reads before
+        it waits says: see `genesis.runtime.overlap`."""
+        step = self.steps[number]
+        assert isinstance(step, Launch)
+        overlap = step.kernel.overlap
+        return not overlap.reads_before_it_waits or (
+            self.begun(number) and (overlap is Overlap.READS_EARLY or self.beside(number)))
+
     def begun(self, number: int) -> bool:
         """Whether all that was launched before the plan has ended when this step may start, on a stream: not if it is
         the first, or the step before lets it start before waiting itself."""
@@ -114,8 +124,9 @@ class LoadedSteps:
 
     @cached_property
     def early(self) -> list[bool]:
-        """Whether each step may start while the kernels before it still run."""
-        return [isinstance(step, Launch) and step.kernel.waits and not step.kernel.waits_last and bool(after)
+        """Whether each step may start in a graph while the kernels before it still run."""
+        overlapping = (Overlap.WAITS_FIRST, Overlap.READS_EARLY)
+        return [isinstance(step, Launch) and step.kernel.overlap in overlapping and bool(after)
                 and all(isinstance(self.steps[other], Launch) for other in after)
                 for step, after in zip(self.steps, self.after, strict=True)]
 
@@ -299,8 +310,7 @@ class BoundPlan:
         if isinstance(step, Collective):
             return CollectiveWork(step, self._arguments.addresses(number))
         return self._gpu.prepare_launch(self.steps.kernels[number], step.kernel, step.grid, self._arguments.of(number),
-                                        not step.kernel.reads_early or (self.steps.begun(number)
-                                        and (not step.kernel.waits_last or self.steps.beside(number))))
+                                        self.steps.starts_early(number))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this while work of the graph is still running.

@@ -61,7 +61,7 @@ class LaunchCalls(CudaCalls):
         reads as many bytes of each 8-byte value as the kernel declares: of a number that fits 32 bits, which the kernel
         takes as an i32, it reads the first four."""
         return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes,
-                            early and image.waits, arguments.address, arguments)
+                            early and image.overlap.waits, arguments.address, arguments)
 
     def launch(self, prepared: PackedLaunch, stream: StreamHandle) -> None:
         """Start the kernel; does not wait for it."""

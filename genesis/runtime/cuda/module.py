@@ -44,9 +44,9 @@ def load_together(images: Iterable[KernelImage], device: int) -> Mapping[int, Ke
     leave them shared memory: there they overlap by design. In other plans CUDA chooses."""
     found = {id(image): image for image in images}
     handles = {number: load(image, device) for number, image in found.items()}
-    if any(image.reads_early for image in found.values()):
+    if any(image.overlap.reads_before_it_waits for image in found.values()):
         gpu = driver()
         for number, image in found.items():
-            if image.runs_beside:
+            if image.shares_multiprocessors:
                 gpu.prefer_shared_memory(handles[number])
     return handles

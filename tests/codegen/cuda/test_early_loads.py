@@ -27,7 +27,8 @@ from genesis.passes.graph.matrix_vector import matrix_vector
 from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import words_first
 from genesis.passes.pipeline import run_passes
-from genesis.runtime.plan import EARLY, LAST, KernelImage
+from genesis.runtime.overlap import EARLY, LAST, Overlap
+from genesis.runtime.plan import KernelImage
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import GPU, an_input, inputs, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
@@ -186,7 +187,7 @@ def test_a_look_up_runs_beside_the_sorts_of_its_index() -> None:
         text = kernels[name].source
         assert LAST not in text and text.index(WAIT) < text.index(RELEASE)
     image = KernelImage("take", b"", 4, 0, kernels["take"].source)
-    assert image.waits and image.waits_last and image.reads_early and image.lets_next_begin
+    assert image.overlap is Overlap.WAITS_LAST and image.lets_next_begin
 
 
 def test_what_the_gradient_is_made_of_still_comes_after_the_sorts_and_waits_first() -> None:

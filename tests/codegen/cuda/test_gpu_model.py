@@ -192,7 +192,7 @@ def test_a_step_on_another_gpu(capability: tuple[int, int]) -> None:
         def compile(self, sources):
             compiled_for.add(self.gpu.capability)
             found = super().compile(sources)
-            early.update(image.waits for image in found)
+            early.update(image.overlap.waits for image in found)
             return found
 
     with Noting(HostDriver(memory_bytes=64 << 20, capability=capability)):

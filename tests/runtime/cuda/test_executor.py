@@ -19,7 +19,8 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError
 from genesis.runtime.cuda.storage import CUDAStorage
-from genesis.runtime.plan import EARLY, LAST, KernelImage, Launch, Memories, Rewritten
+from genesis.runtime.overlap import EARLY, LAST
+from genesis.runtime.plan import KernelImage, Launch, Memories, Rewritten
 from tests.runtime.kernels import (
     COUNT,
     GPU,
@@ -466,6 +467,18 @@ def test_kernels_are_loaded_once(host_driver):
     assert host_driver.calls["load"] == 1
 
 
+@pytest.fixture
+def started_early(host_driver, monkeypatch):
+    """Whether each launch that was prepared may start early, in order."""
+    found, prepare = [], host_driver.prepare_launch
+
+    def noted(kernel, image, grid, arguments, early=True):
+        found.append(early)
+        return prepare(kernel, image, grid, arguments, early)
+    monkeypatch.setattr(host_driver, "prepare_launch", noted)
+    return found
+
+
 def reading_early(kernel: KernelImage) -> KernelImage:
     """The kernel, as if it read memory before it waited."""
     return replace(kernel, source=f"{kernel.source}\n{EARLY}\n# cuda.gdc_wait()\n")
@@ -479,19 +492,12 @@ def letting_next_begin(kernel: KernelImage) -> KernelImage:
 @pytest.mark.parametrize(("kinds", "wanted"), [
     ((reading_early, reading_early), [False, True]), ((letting_next_begin, reading_early), [True, False]),
     ((letting_next_begin, letting_next_begin), [True, True])])
-def test_what_reads_early_starts_when_all_before_its_plan_has_ended(host_driver, monkeypatch, kinds, wanted):
+def test_what_reads_early_starts_when_all_before_its_plan_has_ended(started_early, kinds, wanted):
     """Another plan's kernel before it may still write what it reads."""
-    seen = []
-    prepare = host_driver.prepare_launch
-
-    def noted(kernel, image, grid, arguments, early=True):
-        seen.append(early)
-        return prepare(kernel, image, grid, arguments, early)
-    monkeypatch.setattr(host_driver, "prepare_launch", noted)
     plan = two_step_plan()
     steps = [replace(step, kernel=kind(step.kernel)) for step, kind in zip(plan.steps, kinds, strict=False)]
     CudaExecutor(replace(plan, steps=(*steps, plan.steps[-1]))).run([memory_of(X), memory_of(Y)], [2, 3])
-    assert seen == wanted
+    assert started_early == wanted
 
 
 def waiting_last(kernel: KernelImage) -> KernelImage:
@@ -500,17 +506,9 @@ def waiting_last(kernel: KernelImage) -> KernelImage:
 
 
 @pytest.mark.parametrize(("reads", "wanted"), [("other", True), ("what the first writes", False)])
-def test_what_waits_last_begins_with_the_kernel_before_it_where_it_needs_nothing_of_it(host_driver, monkeypatch, reads,
-                                                                                       wanted):
+def test_what_waits_last_begins_with_the_kernel_before_it_where_it_needs_nothing_of_it(started_early, reads, wanted):
     """Else it is launched when that one has ended; as the first of a plan it would not know what is before it. In a
     graph no step may begin early that does not wait before it reads."""
-    seen = []
-    prepare = host_driver.prepare_launch
-
-    def noted(kernel, image, grid, arguments, early=True):
-        seen.append(early)
-        return prepare(kernel, image, grid, arguments, early)
-    monkeypatch.setattr(host_driver, "prepare_launch", noted)
     plan = two_step_plan()
     first, second, last = (replace(step, writes=(step.args[3],)) if isinstance(step, Launch) else step
                            for step in plan.steps)
@@ -521,11 +519,11 @@ def test_what_waits_last_begins_with_the_kernel_before_it_where_it_needs_nothing
     second = replace(second, kernel=waiting_last(second.kernel))
     executor = CudaExecutor(replace(plan, steps=(waits[0], second, last)))
     executor.run([memory_of(X), memory_of(Y)], [2, 3])
-    assert seen == [True, wanted] and not executor._steps.early[1]
-    seen.clear()
+    assert started_early == [True, wanted] and not executor._steps.early[1]
+    started_early.clear()
     CudaExecutor(replace(plan, steps=(replace(first, kernel=waiting_last(first.kernel)), waits[1], last))).run(
         [memory_of(X), memory_of(Y)], [2, 3])
-    assert seen[0] is False
+    assert started_early[0] is False
 
 
 def test_a_plan_that_gave_its_outputs_back_runs_over_the_same_inputs_again(monkeypatch):

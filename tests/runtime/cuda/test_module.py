@@ -8,7 +8,8 @@ import pytest
 
 from genesis.runtime.cuda.module import load_together
 from genesis.runtime.fake_cuda.driver import HostDriver
-from genesis.runtime.plan import EARLY, TILES, KernelImage
+from genesis.runtime.overlap import EARLY
+from genesis.runtime.plan import TILES, KernelImage
 
 HEAD = "import triton\nfrom triton.language.extra import cuda\n\n\n@triton.jit\ndef g_ask(address):\n    pass\n\n\n"
 KERNEL = "@triton.jit\ndef kernel(x):\n"
@@ -27,7 +28,7 @@ PLAIN = KernelImage("kernel", b"", 4, 0, KERNEL + WAIT + RELEASE)
 ], ids=["waits", "waits for nothing", "lets the next begin", "reads early", "a norm that asks", "attention that asks",
         "tiles without asking"])
 def test_kernels_that_run_beside_others(image: KernelImage, beside: bool) -> None:
-    assert image.runs_beside is beside
+    assert image.shares_multiprocessors is beside
 
 
 def test_they_leave_the_others_shared_memory(host_driver: HostDriver) -> None:
