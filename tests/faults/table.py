@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.faults.events import chosen
+from tests.faults.events import chosen, turns_of
 from tests.faults.trial import Bench, Program, Verdict
 from tests.faults.tried import Tried
 
@@ -64,10 +64,12 @@ def quiet_collector() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def count(program: str, device: str, kind: str, every: int = 1, first: int = 0, tried: Tried | None = None) -> Row:
+def count(program: str, device: str, kind: str, every: int = 1, first: int = 0, tried: Tried | None = None,
+          errors: Sequence[type[BaseException]] = ()) -> Row:
     """Inject each `every`-th fault of a kind into the program, from number `first` on.
 
     Args:
+        errors: what is raised at each, by default `ERRORS` of the kind.
         tried: faults that were tried before, and are not tried again: each place once.
     """
     row = Row(program, device, kind)
@@ -76,14 +78,15 @@ def count(program: str, device: str, kind: str, every: int = 1, first: int = 0, 
         seen = 0
         for unit in running.units:
             places = running.places(unit, kind)
+            turns = turns_of(places)
             for at in chosen(places):
                 seen += 1
                 if (seen - 1) % every == first % every:
-                    for error in ERRORS[kind]:
+                    for error in errors or ERRORS[kind]:
                         name = (device, kind, error.__name__)
                         if tried is not None and not tried.is_new(*name, unit.statement.text, places[at]):
                             continue
-                        row.add(verdict := running.trial(unit, kind, at, error, places[at]))
+                        row.add(verdict := running.trial(unit, kind, at, error, places[at], turns[at]))
                         if tried is not None:
                             tried.write(*name, places[at], verdict)
     return row

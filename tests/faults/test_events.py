@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from typing import Any
+
+import pytest
 
 import genesis
 from genesis.utils.data import DataLoader, TensorDataset
-from tests.faults.events import Traced
+from tests.faults.events import AtExit, Place, Traced, chosen, injected, turns_of
+from tests.faults.trial import Bench, Program, unit_of
 
 
 def test_a_pass_that_is_collected_meanwhile_is_no_instant() -> None:
@@ -35,3 +39,45 @@ def test_a_pass_that_is_collected_meanwhile_is_no_instant() -> None:
         assert lines.places(begun) == expected and gc.isenabled() and sys.gettrace() is None
     finally:
         gc.set_threshold(*threshold)
+
+
+@pytest.mark.parametrize("kind", ["line", "opcode"])
+def test_a_place_in_its_turn_is_the_instant_of_that_number(kind: str) -> None:
+    """Loops, generators and lambdas of one line among them."""
+    net = genesis.nn.Sequential(genesis.nn.Flatten(), genesis.nn.Sequential(genesis.nn.ReLU(), genesis.nn.Softmax(1)))
+
+    def described() -> str:
+        return repr(net)
+    instants, last = Traced(kind), list[AtExit]()
+    places = instants.places(described)
+    turns, numbers = turns_of(places), chosen(places)
+    assert len(numbers) > 30 and any(turns[at] > 1 for at in numbers)
+    for at in numbers:
+        last.clear()
+        for inject in (lambda error, at=at: instants.fail(described, at, error),
+                       lambda error, at=at: instants.fail_in_turn(described, places[at], turns[at], error)):
+            with pytest.raises(KeyboardInterrupt, match="injected"):
+                inject(injected(KeyboardInterrupt))
+            last.append(instants.last)
+        assert last[0] == last[1] and sys.gettrace() is None
+
+
+def test_a_lines_instants_are_opcodes() -> None:
+    """What the sweep need not raise at lines where it does at each opcode."""
+    lines: list[Place] = []
+
+    def note(frame: Any) -> None:
+        lines.append(Place(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
+
+    def opcodes(frame: Any) -> None:
+        found.append(Place(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
+    found: list[Place] = []
+    with Bench("cpu"):
+        program = Program("reads")
+        for unit in program.units:
+            program.places(unit, "line")
+            for kind, each in (("line", note), ("opcode", opcodes)):
+                statement = unit_of(program.case(unit.first), unit).statement
+                with Traced(kind)._installed(each):
+                    statement.run()
+    assert len(lines) > 1000 and not Counter(lines) - Counter(found)

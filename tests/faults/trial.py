@@ -20,7 +20,7 @@ from tests.faults import (  # noqa: F401  (they add to the programs)
     sized_programs,
     stateful_programs,
 )
-from tests.faults.events import Instants, Place, injected, instants_of, was_injected
+from tests.faults.events import Instants, Place, Traced, injected, instants_of, was_injected
 from tests.faults.observing import Observed, Raises, differences, set_draws
 from tests.faults.programs import PROGRAMS, Case, Unit
 from tests.faults.remembered import remembered_kernels
@@ -33,8 +33,9 @@ class Verdict:
     Attributes:
         outcome: "before" or "after" for the state before or after the statement, "between" for one of a function's
             own statements; "lost" where the statement is done and what it returns is lost; "dropped" where a failed
-            plan's writes are gone; "finished" where nothing was raised; "at a with's end" where a context was not left,
-            as the exception came between its block and its `__exit__`, where Python protects nothing.
+            plan's writes are gone; "finished" where nothing was raised; "not reached" where there was no fault, as the
+            statement came to its end without the instant; "at a with's end" where a context was not left, as the
+            exception came between its block and its `__exit__`, where Python protects nothing.
         problem: what is inconsistent, "" for nothing.
         place: where the fault was.
         text: the statement.
@@ -89,23 +90,29 @@ class Program:
         return case.units(*case.target)
 
     def places(self, unit: Unit, kind: str) -> list[Place]:
-        """The instants of a unit."""
-        self.case(unit.last)  # compiled, and what is imported late
+        """The instants of a unit, as each trial has them: what an earlier run leaves is not compiled or imported."""
+        for _ in range(2):
+            case = self.case(unit.first)
+            case.run(unit_of(case, unit).statement)
         case = self.case(unit.first)
         return self._instants(kind).places(unit_of(case, unit).statement.run)
 
     def _instants(self, kind: str) -> Instants:
         return instants_of(kind, self.device, self._driver)
 
-    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place) -> Verdict:
-        """Inject a fault and judge."""
+    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place, turn: int) -> Verdict:
+        """Inject a fault at an instant, which is its place's of number `turn`, and judge."""
         self._know(unit)
         case = self.case(unit.first)
         statement = unit_of(case, unit).statement
         fault, raised, instants = injected(error), None, self._instants(kind)
         unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None  # in a finalizer Python drops it
         try:
-            case.bind(instants.fail(statement.run, at, fault))
+            if kind in ("line", "opcode") and self.device == "cpu":  # a GPU's frames are told apart by their callers'
+                assert isinstance(instants, Traced)
+                case.bind(instants.fail_in_turn(statement.run, place, turn, fault))
+            else:
+                case.bind(instants.fail(statement.run, at, fault))
         except BaseException as caught:
             if isinstance(caught, KeyboardInterrupt) and not was_injected(caught):
                 raise
@@ -119,6 +126,8 @@ class Program:
             case.restore_modes()
         if outcome == "modes" and instants.last.unprotected:
             outcome, problem = "at a with's end", ""
+        if not problem and isinstance(instants, Traced) and instants.last.code is None:
+            outcome = "not reached"
         return Verdict(outcome, problem, instants.last.place or place, unit.statement.text)
 
     def _judged(self, case: Case, unit: Unit, raised: BaseException | None,
