@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from genesis.config import config
 from genesis.engine.capture import Captured, communicates, constants
 from genesis.engine.state import engine_state
+from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import Switched, Temporary
 
