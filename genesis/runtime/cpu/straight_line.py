@@ -77,14 +77,14 @@ class StraightLine:
 
 
 _codes: WeakValueDictionary[str, CodeType] = WeakValueDictionary()
-"""A text → its code, while some plan has it: plans that differ in sizes alone have one text, and compiling it takes four
+"""A text → its code, while some plan has it: plans that differ in sizes alone have one text. Compiling it takes four
 fifths of writing a plan out."""
 
 
 def _code_of(text: str) -> CodeType:
     code = _codes.get(text)
     if code is None:
-        code = _codes[text] = cast("CodeType", compile(text, __file__, "exec"))
+        code = _codes[text] = compile(text, __file__, "exec")
     return code
 
 
