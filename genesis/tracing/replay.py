@@ -40,7 +40,7 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
     allowed = {x.storage for x in (*tensors, *entered.world.tensors, *gradients)}.union(own_storages)
     given = {x.storage for x in tensors}
     if any(s.exported for s in allowed if s not in given):
-        raise Unsettled("it reads memory that a numpy array shares")
+        raise Unsettled("it reads memory that a numpy array or another process shares")
     if any(s.cell is not None and s not in allowed for s in effects.writes):
         raise NotReplayable("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
