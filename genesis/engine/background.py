@@ -57,6 +57,10 @@ layers has about a quarter of it."""
 SLACK: Final = 4096
 """Bytes of a pipe that a message may take beyond its own: it begins on a page."""
 
+MOST_SIZES: Final = 96
+"""Sizes of a program that are asked for at most. One size has about 50 kinds up to 1024; the classes of two that change
+at once (height and width) would be hundreds, each some seconds of a processor and a hundred kilobytes of the disk."""
+
 MOST_DEATHS: Final = 3
 """Processes that may die before their time, after which there are no more."""
 
@@ -177,7 +181,7 @@ def _ask(captured: Captured, device: Device, member: Member, programs: ShapeEras
     form = known.template.form
     moving = {name for name, position in form.symbols if position in programs.moving}
     wanted = [sizes for sizes in ahead(form.sizes(member.numbers), moving) if tuple(sizes.values()) not in known.asked]
-    known.asked.add(tuple(form.sizes(member.numbers).values()))
+    del wanted[MOST_SIZES - len(known.asked):]
     if wanted and _process.give(known, {"history": programs.history(), "sizes": wanted}, len(wanted)):
         known.asked.update(tuple(sizes.values()) for sizes in wanted)
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -286,6 +286,20 @@ def test_one_symbol_changes_at_a_time() -> None:
     found = list(ahead({"n0": 4, "n1": 100}, {"n0", "n1"}))
     assert all((sizes["n0"] == 4) != (sizes["n1"] == 100) for sizes in found)
     assert list(ahead({"n0": 4, "n1": 100}, {"n1"})) == [sizes for sizes in found if sizes["n0"] == 4]
+
+
+def test_a_program_s_sizes_are_bounded(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class that occurs has neighbours; together they are no more than a number."""
+    given: Counter[int] = Counter()
+
+    def give(process: Any, program: background.Ahead, what: Any, sizes: int) -> bool:
+        given[program.number] += sizes
+        return True
+    monkeypatch.setattr(background._Process, "give", give)
+    monkeypatch.setattr(background, "MOST_SIZES", 20)
+    for n in (99, 101, *range(65, 95, 2), 201, 401):  # those of the class of 101 change nothing
+        rows(n)
+    assert given and set(given.values()) == {20}
 
 
 def test_what_is_handed_over_is_json_and_short(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from genesis.config import Config
 from genesis.engine.short_read import MOST_SIZES
 from genesis.passes import pipeline
 
-SETTINGS = [field.name for field in fields(Config) if field.type == "bool"]
-"""Those that say how a program is compiled; numbers say when one is computed."""
+SETTINGS = [field.name for field in fields(Config) if field.type == "bool" and field.name != "background_compile"]
+"""Those that say how a program is compiled; numbers say when one is computed, and that one who else compiles."""
 
 
 def made_for(size: int, two_values: bool) -> int:
