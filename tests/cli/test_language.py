@@ -156,11 +156,29 @@ def test_a_message_that_the_template_changes_cannot_go_on(folder: str) -> None:
         tokens.chat([{"role": "user", "content": "hi"}], continue_final_message=True)
 
 
-def test_chat(folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("hi\nand more\n/new\nagain\n"))
-    assert main(["chat", folder, "-m", "3", "--temp", "0", "--device", "cpu"]) == 0
-    prompts = [int(n) for n in re.findall(r"prompt (\d+) tokens", capsys.readouterr().err)]
-    assert len(prompts) == 3 and prompts[1] > prompts[0] and prompts[2] < prompts[1], "a history, until /new"
+@pytest.mark.parametrize("more, shorter", [
+    ([], True), (["--repetition-penalty", "1.3"], False), (["--system-prompt", "Be brief."], True)], ids=str)
+@pytest.mark.parametrize("kind", ["folder", "endless"])
+def test_chat(kind: str, more: list[str], shorter: bool, request: pytest.FixtureRequest,
+              capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn answers to the whole conversation, until /new, and reads what is new in it; all where a penalty counts
+    what was said."""
+    folder = request.getfixturevalue(kind)
+
+    def turns() -> tuple[str, list[int]]:
+        monkeypatch.setattr("sys.stdin", io.StringIO("hi\nand more\nand this\n/new\nagain\n"))
+        assert main(["chat", folder, "-m", "3", "--temp", "0", "--device", "cpu", *more]) == 0
+        shown = capsys.readouterr()
+        return shown.out, [int(n) for n in re.findall(r"prompt (\d+) tokens", shown.err)]
+    said, read = turns()
+
+    def refuse(*_: object) -> None:
+        raise ValueError
+    monkeypatch.setattr("genesis.models.generation.caches.KVCache.take", refuse)
+    whole, lengths = turns()
+    assert said == whole
+    assert lengths[0] < lengths[1] < lengths[2] > lengths[3], "a history, until /new"
+    assert all(a < b for a, b in zip(read[1:3], lengths[1:3], strict=True)) if shorter else read == lengths
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "cache_prompt"])

@@ -17,7 +17,7 @@ and the next read writes over them. So may a read be longer than what it counts.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import genesis
@@ -201,9 +201,27 @@ class KVCache:
     def save(self, path: str | os.PathLike[str], **metadata: str | int) -> None:
         """Write what is filled to a file, from which `load_into` makes it again, and what else there is to say."""
         self._restore()
-        layers = [(layer.tokens(layer.state()["keys"], self.seen), layer.tokens(layer.state()["values"], self.seen))
-                  for layer in self.layers if layer.state()]
-        write_cache(StoredCache(self.seen, self.padding, layers, metadata), path)
+        write_cache(self._stored(self.seen, metadata), path)
+
+    def _stored(self, first: int, metadata: Mapping[str, Any]) -> StoredCache:
+        """Its first tokens, as far as they are there."""
+        def kept(layer: LayerKeys, name: str) -> Tensor:
+            tokens = layer.tokens(layer.state()[name], self.seen)
+            return tokens[:, :, :max(0, tokens.shape[2] - (self.seen - first))]
+        return StoredCache(first, self.padding, [(kept(layer, "keys"), kept(layer, "values"))
+                                                 for layer in self.layers if layer.state()], metadata)
+
+    def take(self, other: KVCache, first: int) -> None:
+        """Fill this empty cache with the first tokens of another one, of any kind and capacity.
+
+        Raises:
+            ValueError: the other has fewer tokens, or windows that have left what a query behind these would see; there
+                is no room, or it is of another model. This cache stays as it is.
+        """
+        other._restore()
+        if first > other.seen:
+            raise ValueError(f"a cache of {other.seen} tokens has no first {first}")
+        self._fill(other._stored(first, {}), "the other cache")
 
     def load_into(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Fill this empty cache from a file that `save` wrote, of a cache of any kind and capacity.
@@ -215,11 +233,21 @@ class KVCache:
             ValueError: the file is another one, of another model's cache or of more tokens than there is room for. The
                 cache stays as it is.
         """
-        device = self.layers[0].state()["keys"].device if self.layers[0].state() else None
-        stored = read_cache(path, device)
+        stored = read_cache(path, self._device())
+        self._fill(stored, os.fspath(path))
+        return dict(stored.metadata)
+
+    def _device(self) -> Any:
+        return self.layers[0].state()["keys"].device if self.layers[0].state() else None
+
+    def _fill(self, stored: StoredCache, name: str) -> None:
+        """Take what was stored under this name.
+
+        Raises:
+            ValueError: it does not fit.
+        """
         if len(stored.layers) != len(self.layers) and (stored.layers or stored.seen):
-            raise ValueError(f"{os.fspath(path)} holds a cache of {len(stored.layers)} layers, this one has "
-                             f"{len(self.layers)}")
+            raise ValueError(f"{name} holds a cache of {len(stored.layers)} layers, this one has {len(self.layers)}")
         found = []
         try:
             for layer, pair in zip(self.layers, stored.layers, strict=False):
@@ -227,14 +255,13 @@ class KVCache:
                     check_tokens(tokens, stored.seen, layer.window, layer.keys)
                 found.append([layer.in_slots(tokens, stored.seen) for tokens in pair])
         except ValueError as error:
-            raise ValueError(f"{os.fspath(path)} does not fit: {error}") from None
+            raise ValueError(f"{name} does not fit: {error}") from None
         self.reading = stored.seen
         for layer, (keys, values) in zip(self.layers, found, strict=False):
             layer.keys, layer.values = keys, values
         self.padding = stored.padding
-        self.filled = genesis.full((1,), stored.seen, dtype=genesis.int64, device=device)
+        self.filled = genesis.full((1,), stored.seen, dtype=genesis.int64, device=self._device())
         self.settle()
-        return dict(stored.metadata)
 
 
 class _StaticLayer(LayerKeys):

@@ -488,6 +488,29 @@ def test_an_interrupted_batch_leaves_no_padding(model: LlamaForCausalLM, monkeyp
     assert generate(model, prompts, 3, temperature=0, cache=cache).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("first", [0, 2, 5, 9])
+@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+def test_a_cache_takes_the_first_tokens_of_another(kinds: tuple[str, str], first: int) -> None:
+    """Of any kind, unless windows have left some of them."""
+    model, text = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    made = {"static": lambda: StaticCache(model.spec, 1, 40), "growing": lambda: GrowingCache(model.spec),
+            "window": lambda: SlidingWindowCache(model.spec, 1, 40)}
+    old, new = (made[kind]() for kind in kinds)
+    with genesis.no_grad():
+        model(genesis.tensor([text[:9]]), cache=old)
+        if kinds[0] == "window" and 0 < first < 9:
+            with pytest.raises(ValueError, match="does not fit: a layer has the last"):
+                new.take(old, first)
+            return
+        new.take(old, first)
+        found = model(genesis.tensor([text[first:]]), cache=new).logits[0, -1]
+        whole = model(genesis.tensor([text])).logits[0, -1]
+    assert (new.seen, old.seen) == (10, 9)
+    np.testing.assert_allclose(found.numpy(), whole.numpy(), atol=1e-4)
+    with pytest.raises(ValueError, match="a cache of 9 tokens has no first 10"):
+        made["static"]().take(old, 10)
+
+
 def test_a_text_that_has_no_room_is_not_counted(model: LlamaForCausalLM) -> None:
     """In the model's table of positions, which is shorter than the cache."""
     from genesis.models import GPT2Config, GPT2LMHeadModel
