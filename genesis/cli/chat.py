@@ -100,7 +100,7 @@ class Talk:
             yield fragment
 
     def _alike(self, ids: list[int], seen: int) -> int:
-        """How many of the tokens in the cache the conversation begins with; not all of it. None where angles go by the
+        """How many of the tokens in the cache the conversation begins with; not all of it. 0 where angles go by the
         text's length: in the cache are those of a shorter one."""
         rotary = getattr(self._model.model, "rotary_emb", None)
         if rotary is not None and rotary.by_length:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar
 
 import genesis
@@ -221,7 +223,15 @@ class KVCache:
         other._restore()
         if first > other.seen:
             raise ValueError(f"a cache of {other.seen} tokens has no first {first}")
-        self._fill(other._stored(first, {}), "the other cache")
+        stored = other._stored(first, {})
+        if self._as_it_lies(other):  # what a length decides is a program of its own on a GPU: whole slots are copied
+            stored = replace(stored, layers=[(x.state()["keys"], x.state()["values"]) for x in other.layers])
+        self._fill(stored, "the other cache")
+
+    def _as_it_lies(self, other: KVCache) -> bool:
+        """Have both caches token i of all layers in slot i, with as many layers?"""
+        return len(self.layers) == len(other.layers) and all(
+            isinstance(layer, _StaticLayer) for layer in chain(self.layers, other.layers))
 
     def load_into(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Fill this empty cache from a file that `save` wrote, of a cache of any kind and capacity.
@@ -260,7 +270,7 @@ class KVCache:
         for layer, (keys, values) in zip(self.layers, found, strict=False):
             layer.keys, layer.values = keys, values
         self.padding = stored.padding
-        self.filled = genesis.full((1,), stored.seen, dtype=genesis.int64, device=self._device())
+        self.filled = genesis.tensor([stored.seen], dtype=genesis.int64, device=self._device())
         self.settle()
 
 
@@ -292,7 +302,11 @@ class _StaticLayer(LayerKeys):
         return x[:, :, :seen]
 
     def in_slots(self, tokens: Tensor, seen: int) -> Tensor:
-        return from_first_slot(tokens, seen, self.keys.shape[2])
+        slots = self.keys.shape[2]
+        if tokens.shape[2] > seen <= slots:  # slots as they lie, of which the first hold tokens
+            kept = tokens[:, :, :slots]
+            return from_first_slot(kept, kept.shape[2], slots)
+        return from_first_slot(tokens, seen, slots)
 
 
 class StaticCache(KVCache):

@@ -489,12 +489,12 @@ def test_an_interrupted_batch_leaves_no_padding(model: LlamaForCausalLM, monkeyp
 
 
 @pytest.mark.parametrize("first", [0, 2, 5, 9])
-@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+@pytest.mark.parametrize("kinds", [*PAIRS, ("static", "small"), ("small", "static")], ids="-".join)
 def test_a_cache_takes_the_first_tokens_of_another(kinds: tuple[str, str], first: int) -> None:
     """Of any kind, unless windows have left some of them."""
     model, text = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    made = {"static": lambda: StaticCache(model.spec, 1, 40), "growing": lambda: GrowingCache(model.spec),
-            "window": lambda: SlidingWindowCache(model.spec, 1, 40)}
+    made = {"static": lambda: StaticCache(model.spec, 1, 40), "small": lambda: StaticCache(model.spec, 1, 10),
+            "growing": lambda: GrowingCache(model.spec), "window": lambda: SlidingWindowCache(model.spec, 1, 40)}
     old, new = (made[kind]() for kind in kinds)
     with genesis.no_grad():
         model(genesis.tensor([text[:9]]), cache=old)
@@ -509,6 +509,23 @@ def test_a_cache_takes_the_first_tokens_of_another(kinds: tuple[str, str], first
     np.testing.assert_allclose(found.numpy(), whole.numpy(), atol=1e-4)
     with pytest.raises(ValueError, match="a cache of 9 tokens has no first 10"):
         made["static"]().take(old, 10)
+    if kinds[0] != "window":
+        with pytest.raises(ValueError, match="this cache 7 slots"):
+            StaticCache(model.spec, 1, 7).take(old, 8)
+
+
+def test_another_number_of_tokens_that_a_cache_takes_is_no_other_program(model: LlamaForCausalLM) -> None:
+    """Of 28 layers that is a second of the host on a GPU."""
+    plans: list[Any] = []
+    old = cache_for(model, 1, 40)
+    with genesis.no_grad():
+        model(genesis.tensor([list(range(20))]), cache=old)
+        for first in (4, 7, 12, 19):
+            new, before = cache_for(model, 1, 300), len(plans)
+            with engine.observe(plans.append):
+                new.take(old, first)
+                new.begin(1, None)
+    assert before > 0 and len(plans) == before, plans[before:]
 
 
 def test_a_text_that_has_no_room_is_not_counted(model: LlamaForCausalLM) -> None:
