@@ -213,7 +213,7 @@ class PlanForm:
         places = [self.objects[number] for number in self.moving]
         moving = [(number, recipes.position(type)) for number, (*_, type) in zip(self.moving, places, strict=True)]
         starts = [(where, index, offset) for _, where, index, offset, _ in places]
-        others = [(number, recipes.object(self.objects[number])) for number in sorted(
+        others = [(number, recipes.recipe(self.objects[number])) for number in sorted(
             open_objects.keys() - set(self.moving))]
         return _Fixed(types, objects, tuple(open_types), moving, starts, others, recipes.constants)
 
@@ -349,7 +349,7 @@ class _Recipes:
         self._end = self._start["k"] + len(kernels)
         self.constants: list[object] = []
 
-    def object(self, entry: Entry) -> Recipe:
+    def recipe(self, entry: Entry) -> Recipe:
         """The recipe of an object."""
         cls, values = CLASSES[entry[0]], entry[1:]
         names = _FIELDS[entry[0]]
@@ -404,7 +404,7 @@ def _with_fields(cls: type, same: Mapping[str, object], others: Sequence[tuple[s
                  table: list[object]) -> object:
     """An object of a frozen dataclass with these fields. Its own `__init__` sets each one by a call, which takes most
     of filling in (`benchmarks/second_size_host.py`)."""
-    made = object.__new__(cls)
+    made: object = object.__new__(cls)
     kept = vars(made)
     kept.update(same)
     for name, field in others:

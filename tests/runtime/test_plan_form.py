@@ -1,4 +1,4 @@
-"""What a form says of sizes: all its formulas where it holds, and None after few of them where a guard failed before."""
+"""What a form gives for sizes: all its formulas where it holds, else None, after few where a guard failed before."""
 
 from __future__ import annotations
 

@@ -66,16 +66,15 @@ class ArgumentLayout:
             self.starts.append(len(memory))
             blocks = iter(step.kernel.maps if isinstance(step, Launch) else ())
             for x in _arguments_of(step):
-                kind = x.__class__
-                if kind is Place:
+                if isinstance(x, Place):
                     if (of_it := of_place.get(id(x))) is None:
                         of_it = of_place[id(x)] = known.setdefault(memory_of(x), len(known))
                     memory.append(of_it)
                     offset.append(x.offset)
-                elif kind is int:
+                elif isinstance(x, int):
                     memory.append(0)
                     offset.append(x)
-                elif kind is MatrixMap:
+                elif isinstance(x, MatrixMap):
                     block = next(blocks, ())
                     number = of_map.setdefault((id(x), block), len(of_map))
                     if number == len(self.maps):
