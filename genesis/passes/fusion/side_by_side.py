@@ -42,6 +42,10 @@ MOST_ELEMENTS: Final = 1 << 17
 MOST_GROUPS: Final = 8
 """Kernels of a program up to which those around a sort or sums at places are put together though each comes once."""
 
+SMALL_BYTES: Final = 16 << 20
+"""Bytes that a loop writes below which it is put beside others around a sort: 5 µs and more of an H200's, of which a
+launch takes 1.5. Beside an index's sorts it is `LOOP_BYTES`: a longer one runs beside them as it is."""
+
 AROUND: Final = frozenset({"scatter", "segment", "sort", "long_sort"})
 """Kinds of kernels around which they are."""
 
@@ -80,7 +84,9 @@ def _around_sorts(schedule: Schedule) -> Schedule:
     for depth, group in zip(_depths(groups), groups, strict=True):
         if _small(group):
             at.setdefault(depth, []).append(group)
-    sets = [sorted(members, key=_sorts, reverse=True) for members in at.values()]  # what takes longest begins first
+    sets = [[group for group in members if _sorts(group) or _written(group) < LOOP_BYTES] if any(map(_sorts, members))
+            else members for members in at.values()]
+    sets = [sorted(members, key=_sorts, reverse=True) for members in sets]  # what takes longest begins first
     written = {value for _, value in schedule.graph.updates}
     sets = [members for members in sets if len(members) > 1 and sum(map(_sorts, members)) <= 1
             and _apart(members) and written.isdisjoint(x for member in members for x in member.outputs)
@@ -113,7 +119,12 @@ def _small(group: Group) -> bool:
     if group.after or group.slices or group.keeps or group.starts_from or not all(x.type.numel for x in group.outputs):
         return False
     loop = group.kind == "loop" and not any(node.op is reduce_splits for node in group.nodes)
-    return _sorts(group) or (loop and sum(hint(x.type.nbytes) for x in group.outputs) < LOOP_BYTES)
+    return _sorts(group) or (loop and _written(group) < SMALL_BYTES)
+
+
+def _written(group: Group) -> int:
+    """The bytes that it writes, about."""
+    return sum(hint(x.type.nbytes) for x in group.outputs)
 
 
 def _kind(group: Group, most: int) -> Hashable | None:

@@ -772,10 +772,18 @@ def test_where_few_rows_are_added_and_all_must_be_copied_that_is_one_launch(
     assert names(schedule) == [kernel] and compile_cubin(emit(schedule.groups[0]))
 
 
+def test_few_rows_of_any_sizes_are_added_in_one_launch() -> None:
+    with Trace(A=1029, B=5796, C=200) as trace:
+        rows, columns, places = (trace.symbol(name) for name in "ABC")
+        operands = an_input(0, (rows, columns)), an_input(1, (places,), int64), an_input(2, (places, columns))
+        schedule = run_passes(Graph(operands, (indexing.index_add(*operands, axis=0),)), backend_named("h200"))[1]
+        assert names(schedule) == ["rows_summed"]
+
+
 @pytest.mark.parametrize("rows", [3, 6, 15])
 def test_programs_have_all_sums_of_short_lines_of_any_size(rows: int) -> None:
-    """Where kernels name short sizes by their numbers: of lines of 2 to 8 sums each program had a share of one, and took
-    one block of lines where others take eight."""
+    """Where kernels name short sizes by their numbers: of lines of 2 to 8 sums each program had a share of one, and one
+    block of lines where others have eight."""
     with Trace(A=9000, B=rows, C=6) as trace:
         trace.literals = frozenset("BC")
         lines, sums, places = (trace.symbol(name) for name in "ABC")

@@ -179,7 +179,7 @@ def looked_through(base: Node, index: Node) -> bool:
     outer, rows, inner = (most(size) for size in base.shape)
     programs = -(-rows // tiles.rows) * -(-inner // tiles.columns) * outer
     each, longest, nbytes = OFTEN
-    often = hint(rows) <= each * hint(count) and count <= longest
+    often = hint(rows) <= each * hint(index.type.numel) and count <= longest
     whole = base.op.name == "const" or base.type.nbytes <= (nbytes if often else SMALL_BYTES)
     worst = count * min(inner, tiles.columns) * base.dtype.itemsize
     each, step, bound = LOOKING

@@ -143,11 +143,10 @@ def _elements(group: Group, node: Node) -> KernelSource:
         "at = x",
         "inside = x < size",
         f"total = {_start(base, total, '[BLOCK]')}",
-        f"for k in range(0, {length}):",
+        f"for k in tl.range(0, {length}, loop_unroll_factor=4):",  # no load waits for another
         f"    chosen = tl.load(index + (first + k * {step}), mask=looked, other=-1)",
-        "    hit = looked & (chosen == mine)",
-        f"    value = tl.load(source + (first + k * {step}), mask=hit, other=0).to({triton_type(total)})",
-        f"    total = tl.where(hit, {combine}, total)",
+        f"    value = tl.load(source + (first + k * {step}), mask=looked, other=0).to({triton_type(total)})",
+        f"    total = tl.where(looked & (chosen == mine), {combine}, total)",
         f"tl.store(out + x, {_stored('total', node)}, mask=inside)",
     ]
     return _kernel(group, node, lines, {"size": size}, {"BLOCK": block}, (-(-size // block), 1, 1), 4)
