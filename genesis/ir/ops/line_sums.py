@@ -181,9 +181,10 @@ lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose
 SUMS_AT_ONCE: Final = 16384
 """Sums of a line that a program has room for."""
 
-PROGRAMS: Final = 120
+PROGRAMS: Final = 128
 """Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
-longer (H200: 100,000 positions 11.9 µs in 112 programs and 15.3 in 154)."""
+longer (H200: 100,000 positions 11.9 µs in 112 programs, 15.3 in 154, 16.5 in the 91 that a class of up to 131,072 has
+of 120)."""
 
 TURN_US: Final = 1.7
 """Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
