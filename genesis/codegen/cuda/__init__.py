@@ -7,7 +7,8 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 | `lower.py`, `emit.py` | what is supported; which emitter serves which kind of group (`templates/`: all but loops) |
 | `build_kernel.py`, `kernel_ir.py`, `index_arithmetic.py` | a loop group as a small program over coordinates |
 | `loops.py` | its kernel |
-| `blocks.py`, `column_blocks.py`, `held_columns.py`, `tiles.py`, `row_choice.py` | how much of it a program takes |
+| `blocks.py`, `column_blocks.py`, `held_columns.py`, `row_choice.py` | how much of it a program takes |
+| `tiles.py`, `turned_tiles.py` | the same of a pointwise loop, in rows and columns |
 | `block_sizes.py` | what a block is, and blocks for sizes that may be symbols |
 | `reduction_loops.py`, `unrolled.py` | the loops around the statements of a reduction |
 | `accumulators.py`, `online_reductions.py` | what a reduction keeps while its loop runs |

@@ -95,7 +95,7 @@ class Access:
 
     Attributes:
         itemsize: bytes of an element.
-        strides: elements of memory from neighbour to neighbour, for each axis of the loop, innermost first.
+        strides: elements of memory between neighbours, for each axis of the loop, innermost first.
     """
 
     itemsize: int
@@ -110,11 +110,13 @@ class Axes:
         sizes: innermost first; of those that may be others in a later run, what they are now.
         accesses: the loads that are of another element at each point, then the stores.
         written: the same sizes as a kernel writes them.
+        backwards: whether an axis is read from its end on.
     """
 
     sizes: tuple[int, ...]
     accesses: tuple[Access, ...]
     written: tuple[int, ...]
+    backwards: bool
 
     def start(self, axis: int) -> int:
         """Elements of the result from neighbour to neighbour along an axis."""
@@ -143,7 +145,9 @@ def turned_tile(kernel: Kernel, usual: Kernel, blocks: Blocks | None, elements: 
     Example: of `f32[176, 56, 57, 7].permute(3, 1, 2, 0)` the rows (7, 56, 57) in order (1, 2, 0), 176 columns.
     """
     axes = axes_of(kernel)
-    if axes is None or len(axes.sizes) > MOST_AXES or len({access.strides for access in axes.accesses}) == 1:
+    if axes is None or not 1 < len(axes.sizes) <= MOST_AXES:
+        return None
+    if len({access.strides for access in axes.accesses}) == 1 and not axes.backwards:
         return None
     if any(1 not in access.strides for access in axes.accesses):  # every second element and the like: not reckoned
         return None
@@ -179,10 +183,11 @@ def axes_of(kernel: Kernel) -> Axes | None:
     if len(spans) < len(moved) or not sizes:
         return None
     accesses = [Access(nodes[s.argument].dtype.itemsize, tuple(
-        sum(k * (cut // low) for low, high, k in span if low <= cut < high) for cut in cuts[:-1]))
+        abs(sum(k * (cut // low) for low, high, k in span if low <= cut < high)) for cut in cuts[:-1]))
         for s, span in zip(moved, spans, strict=True)]
     return Axes(tuple(high // low for low, high in pairwise(cuts)),
-                tuple(access for access in accesses if 0 not in access.strides), sizes)
+                tuple(access for access in accesses if 0 not in access.strides), sizes,
+                any(k < 0 for span in spans for _, _, k in span))
 
 
 def _sizes_between(cuts: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
@@ -205,7 +210,7 @@ def _spans(e: Expr, size: int) -> list[tuple[int, int, int]] | None:
     found = []
     for atom, k in e.terms:
         low, high = _span(atom, size)
-        if not low:
+        if not low or k == -1:  # nobody knows of neighbours there
             return None
         found.append((low, high, _number(k)))
     return found

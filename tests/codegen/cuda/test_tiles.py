@@ -142,8 +142,11 @@ def test_tiles_of_many_operands_have_room_for_them() -> None:
     group, = fuse(Graph(tuple(inputs), (value,))).groups
     kernel = emit(group)
     assert kernel.constexprs == {"XBLOCK": 64, "RBLOCK": 64} and kernel.num_warps == 8
+    x = an_input(0, (4096, 4096), float16)
+    one, = fuse(Graph((x,), (p.exp(movement.permute(x, axes=(1, 0))),))).groups
+    assert emit(one).constexprs == {"XBLOCK": 128, "RBLOCK": 128}
     few, = fuse(Graph((inputs[0],), (p.exp(across[0]),))).groups
-    assert emit(few).constexprs == {"XBLOCK": 128, "RBLOCK": 128}
+    assert emit(few).constexprs == {"XBLOCK": 64, "RBLOCK": 64}, "of few tiles none waits while another stores"
 
 
 @pytest.mark.parametrize(("side", "tile_side", "warps"), [(320, 32, 4), (1024, 64, 8), (1400, 64, 8), (2048, 64, 4)])

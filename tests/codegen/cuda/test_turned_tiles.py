@@ -122,6 +122,19 @@ def test_a_batch_of_transposes_is_loaded_in_vectors() -> None:
     assert loads and all("LDG.E.128" in line for line in loads)
 
 
+def test_rows_that_are_flipped_are_not_cut_into_sectors() -> None:
+    """Blocks of 16 are the largest that idle little in rows of 68: 7.5 µs for 14 MB (H200; torch.compile 4.7)."""
+    x = an_input(0, (2419, 21, 68), float16)
+    kernel, blocks = blocks_of(group_of(x, movement.flip(x, axes=(1,))))
+    assert blocks.r >= 256 and sectors(kernel, blocks, Load) < 1.1 and sectors(kernel, blocks, Store) < 1.1
+
+
+@pytest.mark.parametrize("axes", [(1,), (0, 1), (0,)])
+def test_values_of_flips(axes: tuple[int, ...]) -> None:
+    x, = inputs((9, 21, 68), dtype=float16)
+    check([x], movement.flip(x, axes=axes))
+
+
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """The best tile is taken, however good the usual one is."""
