@@ -93,6 +93,10 @@ MOST_OF_PIECES: Final = 2
 multiprocessor has two. Batch norm of 64 channels of 19,845 float32 was three launches (H200: 13.4 µs; one program a
 channel in torch, 9.2)."""
 
+MOST_OF_FEW: Final = 2
+"""How many times as long it may be where some multiprocessors have two and others one or two: a group norm of 136
+groups of 50,176 float32 with its gradients takes as long as 264 of them (H200: 125 µs, torch.compile 74)."""
+
 READ_AT_ONCE: Final = 8
 """Bytes of neighbours: runs that begin at no multiple of as many are read one element after another."""
 
@@ -273,6 +277,8 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
         cut = _split_across(node, gpu) or _split_rows(node, results, extent, gpu)
         most = 1 if results > gpu.multiprocessors else MOST_OF_PIECES
         most = MOST_WHOLE if set(node["axes"]) == set(_side_by_side(node)) else most
+        if gpu.multiprocessors < results <= 2 * gpu.multiprocessors:
+            most = min(most, MOST_OF_FEW)
         whole = WHOLE_ROW * max(1, min(8 * results // gpu.multiprocessors, most))
         if cut is None or results == 1 or count > whole:
             return cut

@@ -50,6 +50,8 @@ def test_odd_runs_of_neighbours_are_columns_of_the_outer_axes(shape: tuple[int, 
 @pytest.mark.parametrize(("shape", "axes", "splits"), [((2, 64, 64, 64), (0, 2, 3), False), ((64, 16384), (1,), False),
                                                        ((16, 40_000), (1,), True), ((1, 400_000), (1,), True),
                                                        ((104, 65536), (1,), False), ((104, 65537), (1,), True),
+                                                       ((136, 50176), (1,), True), ((136, 32768), (1,), False),
+                                                       ((512, 50176), (1,), False),
                                                        ((33, 32768), (1,), False), ((33, 32769), (1,), True),
                                                        ((13, 8, 31, 23, 23), (2, 3, 4), False)])
 def test_rows_that_are_one_program_each_are_whole(shape: tuple[int, ...], axes: tuple[int, ...],
