@@ -101,8 +101,7 @@ class Optimizer:
     shows_first_state = False
     """Whether a parameter has a state before its first step, as users see it: of torch's only Adagrad's have."""
 
-    _unshown: dict[Any, dict[str, Any]]  # states of before a first step, until somebody looks
-    _ahead: dict[Any, dict[str, Any]]  # those that somebody has looked for, until the first step
+    _ahead: dict[Any, dict[str, Any]]  # see `make_ahead`
     _writes: Writes | None = None
     _noted: tuple[Change, Callable[[], Any]] | None = None
 
@@ -135,11 +134,10 @@ class Optimizer:
         """The state of each parameter that made a step, by name. Whoever asks may put another tensor into it: compiled
         steps look then, and need not at each call."""
         session.states_shown()
-        if "_unshown" in vars(self):  # a parameter's first step shows its state again
-            ahead = vars(self).setdefault("_ahead", {})
+        if "_ahead" in vars(self):
+            self._ahead = {p: state for p, state in self._ahead.items() if state.get("step") == 0}
             for parameter in self.without_step():
-                ahead[parameter] = self._states.pop(parameter)
-            del self._unshown
+                del self._states[parameter]
         return self._states
 
     @state.setter
@@ -152,20 +150,32 @@ class Optimizer:
         """The state, for optimizers of Genesis' own, which keep its tensors: no compiled step has to look."""
         return vars(self)["state"]  # type: ignore[no-any-return]
 
-    def hide_until_stepped(self, parameter: Tensor, state: dict[str, Any], counted: bool) -> None:
-        """Show users no state, if it counts steps, of a parameter whose first step has not come to its end."""
-        if counted and not self.shows_first_state and type(self).update.__module__.startswith("genesis.optim."):
-            vars(self).setdefault("_unshown", {})[parameter] = state
+    def make_ahead(self, parameter: Tensor, state: dict[str, Any], counted: bool) -> dict[str, Any]:
+        """Note a state that is made ahead of a parameter's first step, which is then a step like all others.
+
+        As in torch users see a state from the first step on: of one that counts steps, and while its count is 0,
+        `state_dict` tells nothing, and whoever looks at `state` takes it out of there until the step (`stepping`). At
+        the first look behind a step it is forgotten that it was made ahead: what a user counts back to 0 stays.
+
+        Returns:
+            What was made ahead for the parameter before.
+        """
+        if not counted or self.shows_first_state or not type(self).update.__module__.startswith("genesis.optim."):
+            return {}
+        ahead: dict[Any, dict[str, Any]] = vars(self).setdefault("_ahead", {})
+        before = ahead.get(parameter, {})
+        ahead[parameter] = state
+        return before
 
     def without_step(self) -> set[Any]:
-        """Parameters whose state was made ahead, for a first step like all others, and which have made none."""
-        unshown: dict[Any, dict[str, Any]] = vars(self).get("_unshown", {})
-        return {parameter for parameter, state in unshown.items()
-                if self._states.get(parameter) is state and state.get("step") == 0}
+        """Parameters whose state was made ahead, and which have made no step that came to its end."""
+        ahead: dict[Any, dict[str, Any]] = vars(self).get("_ahead", {})
+        return {parameter for parameter, state in ahead.items()
+                if state.get("step") == 0 and self._states.get(parameter) is state}
 
     def is_first_step(self, state: Mapping[str, Any]) -> bool:
         """Whether this is the state of a parameter that has made no step: what a user has set to 0 steps is not."""
-        return state.get("step") == 0 and any(made is state for made in vars(self).get("_unshown", {}).values())
+        return state.get("step") == 0 and any(made is state for made in vars(self).get("_ahead", {}).values())
 
     # The part that a subclass defines
 
@@ -236,7 +246,7 @@ class Optimizer:
             state = self.initial_state(parameter, group)
             if state:
                 self._states[parameter] = state
-                self.hide_until_stepped(parameter, state, "step" in state)
+                self.make_ahead(parameter, state, "step" in state)
                 held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 

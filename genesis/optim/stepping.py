@@ -52,8 +52,7 @@ def _begin(optimizer: Optimizer, parameter: Tensor, group: Group) -> None:
         return
     session.states_shown()  # a compiled step holds the states that it knew
     state = optimizer._states[parameter]
-    optimizer.hide_until_stepped(parameter, state, "step" in initial)  # first: a signal may come between any two lines
-    ahead = vars(optimizer).get("_ahead", {}).pop(parameter, {})
+    ahead = optimizer.make_ahead(parameter, state, "step" in initial)  # first: a signal may come between any two lines
     if ahead.keys() == initial.keys() and all(map(_is_as, ahead.values(), initial.values())):
         state.update(ahead)  # in memory already: a compiled step reads nothing for it
         return
