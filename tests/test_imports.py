@@ -27,7 +27,8 @@ from genesis.tracing.tracer import is_user_code
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
-PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form")  # data only: what lowering makes and the runtime runs
+# data only: what lowering makes and the runtime runs
+PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form", "genesis.runtime.overlap")
 RECORDS = ("genesis.ir", "genesis.frontend")
 
 # Room → what it may import besides itself and `genesis.config`. The row with the longest matching name counts.
