@@ -248,10 +248,12 @@ def _check(capture: Any, kept: Any, symbols: Symbols) -> None:
 @contextmanager
 def _undone(guards: Any, slots: Slots | None) -> Iterator[None]:
     """A context after which all that a call read, or wrote to, is as it was before."""
+    kept = nullcontext() if slots is None else slots.kept()
     try:
-        with nullcontext() if slots is None else slots.kept():
+        with kept:
             yield
     finally:
+        kept.__exit__(None, None, None)  # again: what is raised where the `with` ends would leave stand-ins there
         if not guards.hold():
             for x in list(guards.checks.differences()):
                 run(*putting_back(x))

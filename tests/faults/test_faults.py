@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faults.combined_programs import COMBINED_PROGRAMS
+from tests.faults.events import turns_of
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS
 from tests.faults.signals import count_signals
@@ -160,3 +161,19 @@ def test_an_instant_that_does_not_come_is_told() -> None:
         row.outcomes["not reached"] = 8
         with pytest.raises(AssertionError, match="8 of 40"):
             check(row, True)
+
+
+def test_stand_ins_are_put_back_where_a_with_ends() -> None:
+    """A traced number stayed on the user's module, where the exception came before the context was left."""
+    from genesis.tracing import symbolic_call
+    began = symbolic_call._undone.__wrapped__.__code__.co_firstlineno  # type: ignore[attr-defined]
+    with Bench("cpu"):
+        program = Program("second length")
+        unit = program.units[0]
+        places = program.places(unit, "line")
+        turns, tried = turns_of(places), 0
+        for at, place in enumerate(places):
+            if place.file == "tracing/symbolic_call.py" and began <= place.line < began + 12:
+                verdict, tried = program.trial(unit, "line", at, MemoryError, place, turns[at]), tried + 1
+                assert (verdict.outcome, verdict.problem) == ("lost", ""), place
+    assert tried >= 6
