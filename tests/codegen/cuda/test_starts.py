@@ -71,6 +71,14 @@ def test_reads_that_a_bound_hides_before_the_memory_stay_where_they_are() -> Non
     assert not any(start < 0 for found in begins(kernels) for start in found)
 
 
+def test_a_view_that_is_flipped_is_counted_back_from_its_constant() -> None:
+    """Its last element comes first: a start there would leave all that is read before the argument."""
+    x, w = inputs((24, 16), (16, 16))
+    turned = movement.flip(x, axes=(0, 1))
+    kernels = [emit(group) for group in check([x, w], turned * 2.0, matmul(turned, w)).groups]
+    assert begins(kernels) == [[]] * len(kernels)
+
+
 def test_a_recurrent_network_on_a_gpu_has_few_kernels() -> None:
     """Cells in a loop, and layers: no more kernels for 24 steps than for 12."""
     def kernels(steps: int) -> int:

@@ -50,7 +50,7 @@ from genesis.ir.size_divisors import divided_by, gcd, is_multiple
 from genesis.ir.sym_int import Size
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
-from genesis.passes.fusion.index_map import offset
+from genesis.passes.fusion.index_map import add, offset
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
@@ -92,7 +92,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
             tile = with_room(replace(tile, i=TILE_ROWS), dtype, gpu)
     else:
         tile = shrunk(PLAIN, rows, columns, depth, 1)
-    starts = {name: start_of([x.batch.constant], x.base.dtype) for name, x in (("a", a), ("b", b))}
+    starts = {name: start_of([add(add(x.batch, x.row), x.column)], x.base.dtype) for name, x in (("a", a), ("b", b))}
     a, b = (replace(x, batch=offset(x.batch, -starts[name])) for name, x in (("a", a), ("b", b)))
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
