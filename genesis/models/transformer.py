@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import genesis
 from genesis import Tensor, nn
@@ -17,11 +17,11 @@ class Cache(Protocol):
 
     Attributes:
         padding: (B,) how many places of each row come before its text, or None.
-        first: there were no tokens before those that were reserved last.
+        first: (a cache may have none) there were no tokens before those that were reserved last: they look at
+            themselves alone.
     """
 
     padding: Tensor | None
-    first: bool
 
     def reserve(self, queries: int, device: object) -> int:
         """Count the next tokens; returns how many there are with them."""
@@ -158,9 +158,10 @@ class Transformer(nn.Module):
                documents: Tensor | None) -> Sequence[Mask]:
         """A mask for each layer; layers of the same window and kind of cache share one."""
         made: dict[tuple[int | None, str], Mask] = {}
+        alone = _begins(cache)
         found = []
         for layer, window in enumerate(self.spec.windows):
-            kept = None if cache is None or cache.first else cache[layer]
+            kept = None if cache is None or alone else cache[layer]
             kind = window, "" if kept is None else kept.kind
             if kind not in made:
                 made[kind] = attention_mask(
@@ -168,6 +169,15 @@ class Transformer(nn.Module):
                     documents, None if cache is None else cache.padding, whole=kept is None)
             found.append(made[kind])
         return found
+
+
+def _begins(cache: Any) -> bool:
+    """Are the tokens the first that a cache gets? One of the user's own need not say. (A capture takes `getattr` for a
+    look at all that the cache has, its counter too.)"""
+    try:
+        return cache is not None and cache.first  # type: ignore[no-any-return]
+    except AttributeError:
+        return False
 
 
 def draw_weights(model: nn.Module, deviation: float) -> None:

@@ -21,7 +21,7 @@ from itertools import pairwise
 from math import gcd, prod
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, enough_programs, reach_of
+from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, block_of, enough_programs, room_for
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Apply, Constant, Kernel, Load, Number, Store
 from genesis.ir.size_trace import SYMBOLS, Trace
@@ -159,9 +159,10 @@ def turned_tile(kernel: Kernel, usual: Kernel, blocks: Blocks | None, elements: 
     if found is None or _time(axes, found, gpu) > (BETTER if turned else BETTER_ROWS) * before:
         return None
     rows = sorted(found.x_axes, reverse=True)
+    columns = prod(axes.written[axis] for axis in found.r_axes)
     return TurnedTile(tuple(axes.written[axis] for axis in rows),
                       tuple(rows.index(axis) for axis in reversed(found.x_axes)),
-                      prod(axes.written[axis] for axis in found.r_axes), found.x, found.r)
+                      columns, found.x, min(found.r, block_of(columns)))
 
 
 # Axes
@@ -250,7 +251,7 @@ def _in_class(trace: Trace, atom: int) -> int:
     if kind not in SYMBOLS or not isinstance(name, str):
         return hint(trace.make((((atom,), 1),)))
     symbol: int = trace.symbol(name)  # type: ignore[assignment]  # it computes like one
-    least, largest = reach_of(symbol)
+    least, largest = trace.range(symbol)[0] or 0, room_for(symbol)
     unit = SYMBOLS[kind]
     return (least + largest) // (2 * unit) | 1
 
