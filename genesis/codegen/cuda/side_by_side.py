@@ -32,14 +32,15 @@ START = "@triton.jit\n"
 
 def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = frozenset()) -> KernelSource:
     """The kernel of a group whose members are loops; of settled inputs it may read before it waits."""
-    parts, helpers = [], ""
+    parts, helpers, warps = [], "", None
     for member in group.members:
         if member.kind == "loop":
             parts.append(early_parts(member, gpu, settled))
         else:
             part, helpers = _of_template(emit_scatter(member))
+            warps = part.source.num_warps
             parts.append(part)
-    return put_beside(parts, f"{parts[0].source.name}_beside_{len(parts) - 1}_more", helpers)
+    return put_beside(parts, f"{parts[0].source.name}_beside_{len(parts) - 1}_more", helpers, warps)
 
 
 def _of_template(source: KernelSource) -> tuple[LoopParts, str]:
@@ -58,11 +59,13 @@ def _of_template(source: KernelSource) -> tuple[LoopParts, str]:
     return LoopParts(source, [], lines[2:], source.shared), "\n\n\n".join(own)
 
 
-def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "") -> KernelSource:
+def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "", warps: int | None = None) -> KernelSource:
     """The kernel with this name that has the programs of the first loop, then those of the second, ...
 
     Args:
         helpers: functions that their lines call, besides the prelude's.
+        warps: of a program, where a part's lines count what each of its threads does (with more warps than elements
+            several threads would count one); by default as many as the part has that wants most.
     """
     names = [f"{part.source.name}_{number}" for number, part in enumerate(parts)]
     words = max(part.words for part in parts)
@@ -90,7 +93,7 @@ def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "") -> Kern
     return KernelSource(
         name, _module(name, signature, calls, functions), signature, constexprs,
         (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
-        (first, 1, 1), max(part.source.num_warps for part in parts), label=name, shared=words,
+        (first, 1, 1), warps or max(part.source.num_warps for part in parts), label=name, shared=words,
         eights=_of_all(parts, "eights"))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 import pytest
 import torch
 
+import genesis
 from genesis.codegen.cuda import prefetch
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
@@ -24,6 +26,7 @@ from genesis.passes.groups import Schedule
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import an_input, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_schedule, run_source
+from tests.engine.symbolic.idle import counting
 
 DEPTH = 64
 
@@ -131,3 +134,18 @@ def test_loops_that_go_through_shared_memory_take_the_same() -> None:
             for number in (operands[-1],) for x, y in ((a, c), (b, d))]
     for node, value in zip(group.outputs, want, strict=True):
         torch.testing.assert_close(found[node], value, rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_of_an_index_have_their_own_threads_beside_a_total_of_more() -> None:
+    """A thread counts its words. With four times the threads each word was counted four times, and places lay behind
+    the block's memory: an illegal address on a GPU, which no interpreter has."""
+    with counting() as backend, genesis.device("cuda"):
+        table, index = genesis.ones(40, 3, requires_grad=True), genesis.arange(17_000) % 40
+        genesis.eval(table, index)
+        rows = genesis.nn.functional.embedding(index, table)
+        total = (rows * (genesis.arange(51_000) * 0.1).reshape(17_000, 3)).sum()
+        total.backward()
+        genesis.eval(rows, total, table.grad)
+    found = [ast.literal_eval(text) for text in backend.kernels]
+    both = [x for x in found if "words_by_block" in x["name"] and "beside" in x["name"] and "tl.sum" in x["source"]]
+    assert both and all(dict(x["constexprs"])["RBLOCK_0"] == 32 * x["num_warps"] for x in both)
