@@ -149,14 +149,14 @@ class SharedWords:
         position = thread.reshape(-1) + threads * np.arange(count)[:, None]
         slot = ((label >> (slots - 1).bit_length()) ^ label) & (slots - 1)
         met, waits, half = self._words("s32").view(np.uint32)[begin // 4:begin // 4 + 2 * slots], label >= 0, 0
-        if met.size != 2 * slots or (met <= np.uint32((following + taken - 1) & 0xFFFFFFFF)).any():
+        if met.size != 2 * slots or not at_once and (met <= np.uint32((following + taken - 1) & 0xFFFFFFFF)).any():
             raise RuntimeError("a slot has a number that is not above those to come")
         turns = 0
         while waits.any():
             at_once |= turns == MANY_TURNS or (turns == SOON and waits.any(0).sum() > threads - threads // 8)
             if at_once:
                 stays = self._many_at_once(kind, label, value, waits, word, begin)
-                met[:] = 0xFFFFFFFF
+                met[:] = 0 if stays else 0xFFFFFFFF  # buckets, of which a call that is not told would make slots
                 return np.full(thread.shape, following + stays, np.int32)
             turns += 1
             mine = np.asarray((following + position) & 0xFFFFFFFF, np.uint32)
@@ -167,6 +167,8 @@ class SharedWords:
                 raise IndexError("sums lie where the slots do, or two elements add to one of them at once")
             self._words(kind)[at] += value[first]
             waits, half, following = waits & ~first, slots - half, following - taken
+        if at_once:  # and there was nothing
+            met[:] = 0xFFFFFFFF
         return np.full(thread.shape, following, np.int32)
 
     def _many_at_once(self, kind: str, label: np.ndarray, value: np.ndarray, waits: np.ndarray, word: int,

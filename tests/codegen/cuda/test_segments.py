@@ -348,6 +348,21 @@ def test_the_warps_of_a_program_add_in_the_order_of_the_positions(
     assert torch.equal(found, want.to(kind))
 
 
+@pytest.mark.parametrize(("lines", "rows"), [(88, 42_240), (66, 30_000), (1, 100_000)])
+def test_two_programs_of_a_multiprocessor_have_different_shares_of_their_lines(lines: int, rows: int) -> None:
+    """Few sums that all positions hit are in one share: some multiprocessors had two such programs, others none."""
+    base, index, source = an_input(0, (lines, rows)), an_input(1, (lines, rows), int64), an_input(2, (lines, rows))
+    group, = run_passes(Graph((base, index, source), (lines_summed(base, index, source),)),
+                        backend_named("h200"))[1].groups
+    kernel = several_warps._LongLines(group, group.nodes[-1])
+    shares = [eval(kernel.which_share().replace("tl.program_id(0)", str(program)))
+              for program in range(lines * kernel.shares)]
+    assert all(sorted(shares[at:at + kernel.shares]) == list(range(kernel.shares))
+               for at in range(0, len(shares), kernel.shares))
+    beside = several_warps.MULTIPROCESSORS
+    assert all(one != other for one, other in zip(shares, shares[beside:], strict=False))
+
+
 @pytest.mark.parametrize("most", ["all", "half", "a few sums"])
 @pytest.mark.parametrize(("line", "dtype"), [
     ((2, 257, 900), "float32"), ((1, 5000, 2500), "float64"), ((2, 600, 1300), "int8"), ((9, 74, 74), "float32"),
@@ -770,6 +785,23 @@ def test_where_few_rows_are_added_and_all_must_be_copied_that_is_one_launch(
     """Of the launches that looked for the rows each took as long as a sixth of the copy."""
     schedule = scheduled("index_add", shape, axis, (count,), dtype)
     assert names(schedule) == [kernel] and compile_cubin(emit(schedule.groups[0]))
+
+
+def test_the_gradient_of_what_is_added_to_is_copied_beside_what_is_read_of_it() -> None:
+    """No copy is a step of its own."""
+    shape, where = (3, 5, 24, 21), (3, 5, 23, 21)
+    base, index, source, gradient = (an_input(0, shape), an_input(1, where, int64), an_input(2, where),
+                                     an_input(3, shape))
+    found = run_passes(Graph((base, index, source, gradient), (
+        indexing.scatter_add(base, index, source, axis=2), gradient, indexing.gather(gradient, index, axis=2))),
+        backend_named("h200"))
+    assert sorted(group.kind for group in found.schedule.groups) == ["scatter", "side_by_side"]
+    assert not (found.memory.before or found.memory.copies or found.memory.after)
+    data = [some(base), torch.randint(0, 24, where, generator=torch.Generator().manual_seed(0)), some(source),
+            some(gradient)]
+    summed, copied, read = run_schedule(found.schedule, data, most_programs=4096)
+    torch.testing.assert_close(summed, data[0].scatter_add(2, data[1], data[2]), rtol=1e-5, atol=1e-5)
+    assert torch.equal(copied, data[3]) and torch.equal(read, data[3].gather(2, data[1]))
 
 
 def test_few_rows_of_any_sizes_are_added_in_one_launch() -> None:

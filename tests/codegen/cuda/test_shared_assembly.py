@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from genesis.codegen.cuda.templates.long_lines import MANY_IN_ONE, least_first_helper, words_of
+from genesis.codegen.cuda.templates.long_lines import MANY_IN_ONE, buckets_of, least_first_helper, words_of
 from genesis.codegen.cuda.templates.shared_words import MANY_TURNS, added_helper
 from tests.codegen.cuda.run_assembly import run_assembly
-from tests.sweeping import each_value
+from tests.sweeping import by_default, each_value
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}
 SUMS_AT = 64
@@ -78,7 +78,9 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
     taken = threads << (count - 1).bit_length()
     slots = min(1 << (rows - 1).bit_length(), 2 * taken)
     sums, number = Sums(kind, rows, count, threads, way), 2**32 - 2 * taken + at_once
-    shared = sums.shared(b"\xff" * (4 * words_of(kind, slots, taken)))
+    buckets, words = buckets_of(kind, slots, taken), words_of(kind, slots, taken)
+    full, empty = b"\xff" * (4 * words), b"\xff" * (4 * buckets) + bytes(8 * buckets)
+    shared = sums.shared(empty + b"\xee" * (4 * (words - 4 - 3 * buckets)) + bytes(16) if at_once else full)
     operands = sums.operands(sums.behind, sums.behind, number)
     operands[count] = [SUMS_AT] * threads
     operands.insert(count + 3, list(range(threads)))
@@ -88,8 +90,34 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
     sums.check(shared)
     assert shared[:sums.behind] == other[:sums.behind] and following == again and len(set(following)) == 1
     assert (following[0] & 1) == (count * threads // 32 >= MANY_IN_ONE and way not in ("alike", "none"))
-    met = np.frombuffer(bytes(shared[sums.behind:sums.behind + 8 * slots]), np.uint32)
-    assert (met > (following[0] + taken - 1) % 2**32).all()  # whoever comes next is below all that is left there
+    if following[0] & 1:  # whoever comes next finds empty buckets
+        assert shared[sums.behind:sums.behind + len(empty)] == empty and not any(shared[sums.behind + 4 * words - 16:])
+    else:  # or is below all that is left in the slots
+        met = np.frombuffer(bytes(shared[sums.behind:sums.behind + 8 * slots]), np.uint32)
+        assert (met > (following[0] + taken - 1) % 2**32).all()
+
+
+@by_default("one-one-alike")
+@pytest.mark.parametrize("ways", [("one", "one", "alike"), ("one", "alike", "one"), ("few, and none", "nothing", "one")],
+                         ids="-".join)
+def test_what_one_turn_leaves_is_what_the_next_one_finds(ways: tuple[str, ...]) -> None:
+    """Buckets behind positions that met, which stay for the next turn, and slots behind those that did not."""
+    kind, rows, count, threads, slots = "f32", 300, 4, 64, 512
+    turns = [Sums(kind, rows, count, threads, way) for way in ways]
+    first, helper = turns[0], least_first_helper(kind, count, slots, threads)
+    shared, number = first.shared(b"\xff" * (4 * words_of(kind, slots, 4 * threads))), 2**32 - 8 * threads
+    for turn, way in zip(turns, ways, strict=True):
+        if way == "nothing":
+            turn.labels[:] = -1
+        here = turn.labels >= 0
+        if turn is not first:
+            np.add.at(first.want, turn.labels[here], turn.values[here])
+        operands = turn.operands(first.behind, first.behind, number)
+        operands[count] = [SUMS_AT] * threads
+        operands.insert(count + 3, list(range(threads)))
+        number = run_assembly(helper, operands, threads, shared, 1)[0]
+        assert number & 1 == (way in ("one", "few, and none"))
+    first.check(shared)
 
 
 @each_value

@@ -52,6 +52,10 @@ MOST_TURNS: Final = 128
 MOST_SHARES: Final = 8
 """Maximum programs that share a line's sums: each looks at all of its positions."""
 
+MULTIPROCESSORS: Final = 132
+"""Those of an H200, which all have a program before one has a second: programs whose numbers differ by so much are on
+one. Elsewhere they are on some other two."""
+
 SUMS_BYTES: Final = 64 << 10
 """Bytes of shared memory for a program's sums: with the slots two programs are on a Hopper's multiprocessor, and one
 on those of GPUs that have 99 KB."""
@@ -145,7 +149,7 @@ class _LongLines(LineSums):
         least = "tl.min(thread, 1, keep_dims=True)" if beside else "0"
         text = ["words = g_words()", f"slots = words + {slots_at}", "line = 0",
                 "thread = tl.arange(0, RBLOCK)[None, :]",
-                *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
+                *([] if self.whole else [f"row_0 = {self.which_share()} * {self.share}"]),
                 *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
                 *self.of(0, self.rows.x_lines(line)),
                 *self.loaded("0"),
@@ -170,6 +174,12 @@ class _LongLines(LineSums):
                                 self.blocks * self.shares, self.warps, helpers, inputs=inputs,
                                 shared=nbytes if beside else 0, registers=REGISTERS)
 
+    def which_share(self) -> str:
+        """The program's share of its line, the next one of the next line that a multiprocessor has: where few sums are
+        hit these are in one share, and two programs of a multiprocessor would both have it, others none."""
+        program = "tl.program_id(0)"
+        return f"(({program} + {program} // {self.shares} * {self.shares} // {MULTIPROCESSORS}) % {self.shares})"
+
     @property
     def numbers(self) -> int:
         """How many numbers a turn takes: one for each of its positions."""
@@ -192,9 +202,10 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
     over nothing that another still reads: a turn has one barrier, which also tells whether anybody is left. Equal
     labels have one slot: they are added in the order of their positions.
 
-    What is left after `MANY_TURNS` turns is added at once (`_many_at_once`), and after `SOON` of them where nearly all
+    What is left after `MANY_TURNS` turns is added at once (`_AllAtOnce`), and after `SOON` of them where nearly all
     threads still wait: elements that leave their numbers in one slot are one after another. The number's lowest bit
-    says that it was so in the last call, and had to be: then it is done without any turn.
+    says that it was so in the last call, and had to be: then it is done without any turn, and slots are as that call
+    left them.
     """
     each = range(count)
     labels, values = [f"${1 + k}" for k in each], [f"${5 + count + k}" for k in each]
@@ -248,7 +259,7 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
         f"sub.s32 %next, %next, {taken};",
         "bra.uni AGAIN;"]
     text = (assembly(lines) + "\n    AGAIN:" + assembly(turn) + "\n    MANY:"
-            + assembly(_many_at_once(kind, count, slots, threads, labels, values, words, marks))
+            + assembly(_AllAtOnce(kind, slots, threads, labels, values, words, marks).lines())
             + "\n    DONE:" + assembly(["mov.b32 $0, %next;"]))
     given = ", ".join((*(f"label_{k}" for k in each), "words", "slots", "number", "thread",
                        *(f"value_{k}" for k in each)))
@@ -278,136 +289,184 @@ def words_of(kind: str, slots: int, taken: int) -> int:
     return max(2 * slots, 3 * buckets_of(kind, slots, taken) + values) + 4
 
 
-def _many_at_once(kind: str, count: int, slots: int, threads: int, labels: Sequence[str], values: Sequence[str],
-                  words: str, marks: str) -> list[str]:
+class _AllAtOnce:
     """Assembly that adds all that waits, a handful of barriers for however many meet in a sum.
 
     Equal labels of a warp's lanes are added up first, for each of their elements. What is left of a label is one number
     from each warp and element at most. Its label claims a bucket, the least label of several; those that have it leave
     their bit there, of up to 64, and so know how many come before them. Each number goes to its place in the bucket's
     stretch of a list, and the first one's thread adds the stretch up, in the order of the bits. Labels without a bucket
-    come again. Buckets, bits and the list lie where the slots do, which are above all numbers again at the end.
-    The next call's number says whether a sum had `MANY_IN_ONE`.
+    come again.
+
+    Buckets, bits and the list lie where the slots do. The next call's number says whether a sum had `MANY_IN_ONE`: then
+    buckets and bits are left empty for that call, which is done in the same way; else slots are above all numbers
+    again.
+
+    Attributes:
+        bits, listed, end: bytes from the first bucket to where bits begin, two words a bucket; to the list; and to the
+            word that tells where the list's next free place is.
     """
-    each, warps, taken = range(count), threads // 32, threads << (count - 1).bit_length()
-    ahead = range(AHEAD[kind])
-    size, buckets = 8 if kind == "f64" else 4, buckets_of(kind, slots, taken)
-    fold, bits, listed = (buckets - 1).bit_length(), 4 * buckets, 12 * buckets
-    end = 4 * (words_of(kind, slots, taken) - 4)  # where the list's next free place is
-    lines = [
-        "mov.u32 %own, %tid.x;",
-        "setp.ne.u32 %stays, %own, %own;",
-        *(line for k in each for line in (
-            f"mov.{kind} %sum{k}, {values[k]};",
-            *equal_ones_summed(kind, labels[k], f"%sum{k}", f"%waits{k}", f"%lead{k}", k),
-            f"mov.pred %waits{k}, %lead{k};",
-            f"shr.u32 %slot{k}, {labels[k]}, {fold};",
-            f"xor.b32 %slot{k}, %slot{k}, {labels[k]};",
-            f"and.b32 %slot{k}, %slot{k}, {buckets - 1};",
-            f"mad.lo.s32 %slot{k}, %slot{k}, 4, {marks};")),
-        "mov.b32 %at, %own;",
-        "EMPTY:",
-        f"setp.lt.u32 %any, %at, {3 * buckets};",
-        "@!%any bra EMPTIED;",
-        f"setp.lt.u32 %any, %at, {buckets};",
-        "selp.b32 %bits0, -1, 0, %any;",
-        f"mad.lo.s32 %bits1, %at, 4, {marks};",
-        "st.shared.b32 [%bits1], %bits0;",
-        f"add.s32 %at, %at, {threads};",
-        "bra EMPTY;",
-        "EMPTIED:",
-        "setp.eq.u32 %any, %own, 0;",
-        f"add.s32 %end, {marks}, {end};",
-        "mov.b32 %bits0, 0;",
-        "@%any st.shared.b32 [%end], %bits0;",
-        "shr.u32 %own, %own, 5;",  # the warp's number
-        "bar.sync 0;",
-        "CLAIM:",
-        *(f"@%waits{k} red.shared.min.u32 [%slot{k}], {labels[k]};" for k in each),
-        "bar.sync 0;",
-        *(line for k in each for line in (
-            f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];",
-            f"setp.eq.and.u32 %first{k}, %least{k}, {labels[k]}, %waits{k};",
-            f"add.s32 %mine{k}, %own, {k * warps};",  # its bit
-            "mov.b32 %bits0, 1;",
-            f"and.b32 %at, %mine{k}, 31;",
-            "shl.b32 %bits0, %bits0, %at;",
-            f"sub.s32 %at, %slot{k}, {marks};",  # two words of bits a bucket
-            f"mad.lo.s32 %at, %at, 2, {marks};",
-            f"shr.u32 %bits1, %mine{k}, 5;",
-            "mad.lo.s32 %at, %bits1, 4, %at;",
-            f"@%first{k} red.shared.or.b32 [%at+{bits}], %bits0;")),
-        "bar.sync 0;",
-        *(line for k in each for line in (
-            f"sub.s32 %at, %slot{k}, {marks};",
-            f"mad.lo.s32 %at, %at, 2, {marks};",
-            f"@%first{k} ld.shared.v2.b32 {{%bits0, %bits1}}, [%at+{bits}];",
-            "popc.b32 %low, %bits0;",
-            "popc.b32 %high, %bits1;",
-            f"add.s32 %least{k}, %low, %high;",  # how many the bucket has
-            f"and.b32 %from, %mine{k}, 31;",
-            "mov.b32 %among, 1;",
-            "shl.b32 %among, %among, %from;",
-            "sub.s32 %among, %among, 1;",
-            f"setp.lt.u32 %some, %mine{k}, 32;",
-            "and.b32 %from, %bits0, %among;",
-            "and.b32 %peers, %bits1, %among;",
-            "popc.b32 %from, %from;",
-            "popc.b32 %peers, %peers;",
-            "add.s32 %peers, %peers, %low;",
-            f"selp.b32 %mine{k}, %from, %peers, %some;",  # and how many of them come before
-            f"setp.eq.and.s32 %lead{k}, %mine{k}, 0, %first{k};",
-            f"setp.ge.and.u32 %some, %least{k}, {MANY_IN_ONE}, %lead{k};",
-            "or.pred %stays, %stays, %some;",
-            f"@%lead{k} atom.shared.add.u32 %at, [%end], %least{k};",
-            f"@%lead{k} st.shared.b32 [%slot{k}], %at;")),
-        "bar.sync 0;",
-        *(line for k in each for line in (
-            f"@%first{k} ld.shared.b32 %at, [%slot{k}];",
-            f"add.s32 %at, %at, %mine{k};",
-            f"mad.lo.s32 %mine{k}, %at, {size}, {marks};",
-            f"@%first{k} st.shared.{kind} [%mine{k}+{listed}], %sum{k};")),
-        "bar.sync 0;",
-        *(line for k in each for line in (
+
+    def __init__(self, kind: str, slots: int, threads: int, labels: Sequence[str], values: Sequence[str], words: str,
+                 marks: str):
+        count = len(labels)
+        taken = threads << (count - 1).bit_length()
+        self.kind, self.slots, self.threads, self.labels, self.values = kind, slots, threads, labels, values
+        self.words, self.marks, self.each = words, marks, range(count)
+        self.size, self.buckets = 8 if kind == "f64" else 4, buckets_of(kind, slots, taken)
+        self.bits, self.listed = 4 * self.buckets, 12 * self.buckets
+        self.end = 4 * (words_of(kind, slots, taken) - 4)
+
+    def lines(self) -> list[str]:
+        """All of it, from the label MANY on to before the label DONE; `%turns` is 0 if the number said it was to be
+        so."""
+        return [*self.of_warps(), *self.emptied(), "CLAIM:", *self.claimed(), *self.counted(), *self.put_in_a_list(),
+                *self.stretches_added(), *self.again_or_left()]
+
+    def of_warps(self) -> list[str]:
+        """Each label's sum among a warp's lanes, in the register of the first of them, and its bucket."""
+        fold = (self.buckets - 1).bit_length()
+        return [
+            "mov.u32 %own, %tid.x;",
+            "setp.ne.u32 %stays, %own, %own;",
+            *(line for k in self.each for line in (
+                f"mov.{self.kind} %sum{k}, {self.values[k]};",
+                *equal_ones_summed(self.kind, self.labels[k], f"%sum{k}", f"%waits{k}", f"%lead{k}", k),
+                f"mov.pred %waits{k}, %lead{k};",
+                f"shr.u32 %slot{k}, {self.labels[k]}, {fold};",
+                f"xor.b32 %slot{k}, %slot{k}, {self.labels[k]};",
+                f"and.b32 %slot{k}, %slot{k}, {self.buckets - 1};",
+                f"mad.lo.s32 %slot{k}, %slot{k}, 4, {self.marks};"))]
+
+    def emptied(self) -> list[str]:
+        """Buckets have no label, bits are 0 and the list is empty, unless the last call left them so."""
+        return [
+            f"add.s32 %end, {self.marks}, {self.end};",
+            "setp.eq.u32 %any, %turns, 0;",
+            "@%any bra EMPTIED;",
+            "mov.b32 %at, %own;",
+            "EMPTY:",
+            f"setp.lt.u32 %any, %at, {self.buckets};",
+            "selp.b32 %bits0, -1, 0, %any;",
+            f"mad.lo.s32 %bits1, %at, 4, {self.marks};",
+            f"setp.lt.u32 %any, %at, {3 * self.buckets};",
+            "@%any st.shared.b32 [%bits1], %bits0;",
+            f"add.s32 %at, %at, {self.threads};",
+            "@%any bra EMPTY;",
+            *self.list_emptied(),
+            "bar.sync 0;",
+            "EMPTIED:",
+            "shr.u32 %own, %own, 5;"]  # the warp's number
+
+    def list_emptied(self) -> list[str]:
+        """The first thread says that the list begins anew."""
+        return ["mov.u32 %at, %tid.x;",
+                "setp.eq.u32 %any, %at, 0;",
+                "mov.b32 %bits0, 0;",
+                "@%any st.shared.b32 [%end], %bits0;"]
+
+    def claimed(self) -> list[str]:
+        """Of the labels that want one bucket the least has it, and each of its numbers leaves a bit there."""
+        warps = self.threads // 32
+        return [
+            *(f"@%waits{k} red.shared.min.u32 [%slot{k}], {self.labels[k]};" for k in self.each),
+            "bar.sync 0;",
+            *(line for k in self.each for line in (
+                f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];",
+                f"setp.eq.and.u32 %first{k}, %least{k}, {self.labels[k]}, %waits{k};",
+                f"add.s32 %mine{k}, %own, {k * warps};",  # its bit
+                "mov.b32 %bits0, 1;",
+                f"and.b32 %at, %mine{k}, 31;",
+                "shl.b32 %bits0, %bits0, %at;",
+                f"sub.s32 %at, %slot{k}, {self.marks};",  # two words of bits a bucket
+                f"mad.lo.s32 %at, %at, 2, {self.marks};",
+                f"shr.u32 %bits1, %mine{k}, 5;",
+                "mad.lo.s32 %at, %bits1, 4, %at;",
+                f"@%first{k} red.shared.or.b32 [%at+{self.bits}], %bits0;")),
+            "bar.sync 0;"]
+
+    def counted(self) -> list[str]:
+        """How many numbers a bucket has, how many come before each, and where its stretch of the list begins."""
+        return [
+            *(line for k in self.each for line in (
+                f"sub.s32 %at, %slot{k}, {self.marks};",
+                f"mad.lo.s32 %at, %at, 2, {self.marks};",
+                f"@%first{k} ld.shared.v2.b32 {{%bits0, %bits1}}, [%at+{self.bits}];",
+                "popc.b32 %low, %bits0;",
+                "popc.b32 %high, %bits1;",
+                f"add.s32 %least{k}, %low, %high;",  # how many the bucket has
+                f"and.b32 %from, %mine{k}, 31;",
+                "mov.b32 %among, 1;",
+                "shl.b32 %among, %among, %from;",
+                "sub.s32 %among, %among, 1;",
+                f"setp.lt.u32 %some, %mine{k}, 32;",
+                "and.b32 %from, %bits0, %among;",
+                "and.b32 %peers, %bits1, %among;",
+                "popc.b32 %from, %from;",
+                "popc.b32 %peers, %peers;",
+                "add.s32 %peers, %peers, %low;",
+                f"selp.b32 %mine{k}, %from, %peers, %some;",  # and how many of them come before
+                f"setp.eq.and.s32 %lead{k}, %mine{k}, 0, %first{k};",
+                f"setp.ge.and.u32 %some, %least{k}, {MANY_IN_ONE}, %lead{k};",
+                "or.pred %stays, %stays, %some;",
+                f"@%lead{k} atom.shared.add.u32 %at, [%end], %least{k};",
+                f"@%lead{k} st.shared.b32 [%slot{k}], %at;")),
+            "bar.sync 0;"]
+
+    def put_in_a_list(self) -> list[str]:
+        """Each number to its place in its bucket's stretch."""
+        return [
+            *(line for k in self.each for line in (
+                f"@%first{k} ld.shared.b32 %at, [%slot{k}];",
+                f"add.s32 %at, %at, %mine{k};",
+                f"mad.lo.s32 %mine{k}, %at, {self.size}, {self.marks};",
+                f"@%first{k} st.shared.{self.kind} [%mine{k}+{self.listed}], %sum{k};")),
+            "bar.sync 0;"]
+
+    def stretches_added(self) -> list[str]:
+        """A bucket's first thread adds its stretch to the sum, and leaves the bucket empty."""
+        ahead = range(AHEAD[self.kind])
+        return [line for k in self.each for line in (
             f"@!%lead{k} bra ADDED{k};",
-            f"ld.shared.{kind} %sum{k}, [%place{k}];",
+            f"ld.shared.{self.kind} %sum{k}, [%place{k}];",
             f"STRETCH{k}:",
             *(f"setp.gt.s32 %there{j}, %least{k}, {j};" for j in ahead),
-            *(f"@%there{j} ld.shared.{kind} %part{j}, [%mine{k}+{listed + j * size}];" for j in ahead),
-            *(f"@%there{j} {plus_instruction(kind)} %sum{k}, %sum{k}, %part{j};" for j in ahead),
-            f"add.s32 %mine{k}, %mine{k}, {len(ahead) * size};",
+            *(f"@%there{j} ld.shared.{self.kind} %part{j}, [%mine{k}+{self.listed + j * self.size}];" for j in ahead),
+            *(f"@%there{j} {plus_instruction(self.kind)} %sum{k}, %sum{k}, %part{j};" for j in ahead),
+            f"add.s32 %mine{k}, %mine{k}, {len(ahead) * self.size};",
             f"sub.s32 %least{k}, %least{k}, {len(ahead)};",
             f"setp.gt.s32 %some, %least{k}, 0;",
             f"@%some bra STRETCH{k};",
-            f"st.shared.{kind} [%place{k}], %sum{k};",
-            f"sub.s32 %at, %slot{k}, {marks};",
-            f"mad.lo.s32 %at, %at, 2, {marks};",
+            f"st.shared.{self.kind} [%place{k}], %sum{k};",
+            f"sub.s32 %at, %slot{k}, {self.marks};",
+            f"mad.lo.s32 %at, %at, 2, {self.marks};",
             "mov.b32 %bits0, -1;",
             f"st.shared.b32 [%slot{k}], %bits0;",
             "mov.b32 %bits0, 0;",
-            f"st.shared.v2.b32 [%at+{bits}], {{%bits0, %bits0}};",
+            f"st.shared.v2.b32 [%at+{self.bits}], {{%bits0, %bits0}};",
             f"ADDED{k}:",
             "bar.warp.sync -1;",
-            f"xor.pred %waits{k}, %waits{k}, %first{k};")),
-        "mov.u32 %at, %tid.x;",
-        "setp.eq.u32 %any, %at, 0;",
-        "mov.b32 %bits0, 0;",
-        "@%any st.shared.b32 [%end], %bits0;",
-        "mov.pred %any, %waits0;",
-        *(f"or.pred %any, %any, %waits{k};" for k in each[1:]),
-        "bar.red.or.pred %any, 0, %any;",
-        "@%any bra CLAIM;",
-        "mov.u32 %at, %tid.x;",
-        "mov.b32 %bits0, -1;",
-        "FULL:",
-        f"setp.lt.u32 %any, %at, {2 * slots};",
-        "@!%any bra FILLED;",
-        f"mad.lo.s32 %bits1, %at, 4, {marks};",
-        "st.shared.b32 [%bits1], %bits0;",
-        f"add.s32 %at, %at, {threads};",
-        "bra FULL;",
-        "FILLED:",
-        "bar.red.or.pred %any, 0, %stays;",
-        "selp.b32 %at, 1, 0, %any;",
-        "or.b32 %next, %next, %at;"]
-    return lines
+            f"xor.pred %waits{k}, %waits{k}, %first{k};")]
+
+    def again_or_left(self) -> list[str]:
+        """Labels without a bucket come again. At the end slots are above all numbers, unless the next call is to be
+        done in this way, too: then its number says so."""
+        return [
+            *self.list_emptied(),
+            "mov.pred %any, %waits0;",
+            *(f"or.pred %any, %any, %waits{k};" for k in self.each[1:]),
+            "bar.red.or.pred %any, 0, %any;",
+            "@%any bra CLAIM;",
+            "bar.red.or.pred %any, 0, %stays;",
+            "selp.b32 %at, 1, 0, %any;",
+            "or.b32 %next, %next, %at;",
+            "@%any bra DONE;",
+            "mov.u32 %at, %tid.x;",
+            "mov.b32 %bits0, -1;",
+            "FULL:",
+            f"setp.lt.u32 %any, %at, {2 * self.slots};",
+            f"mad.lo.s32 %bits1, %at, 4, {self.marks};",
+            "@%any st.shared.b32 [%bits1], %bits0;",
+            f"add.s32 %at, %at, {self.threads};",
+            "@%any bra FULL;",
+            "bar.sync 0;"]
