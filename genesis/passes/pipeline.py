@@ -33,7 +33,7 @@ from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.save_recurrent import save_recurrent
 from genesis.passes.graph.save_statistics import save_statistics
 from genesis.passes.graph.scale_products import scale_products
-from genesis.passes.graph.snapshots import copy_while_updating
+from genesis.passes.graph.snapshots import copy_returned_inputs
 from genesis.passes.graph.split_argmax import split_argmax
 from genesis.passes.graph.split_attention import split_attention
 from genesis.passes.graph.split_k import split_k
@@ -287,7 +287,7 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("split_argmax", "argmax_split", "with the argmax of few long rows split", _for_gpu(split_argmax),
          optional=True),
-    Pass("snapshots", "snapshots", "with copies of what is returned and overwritten", on_graph(copy_while_updating),
+    Pass("snapshots", "snapshots", "with copies of inputs that are returned", on_graph(copy_returned_inputs),
          optional=True),
     Pass("shadow_weights", "prepared", "as it is grouped: with shadow weights",
          on_graph(shadow_weights), optional=True, wanted=lambda: config.fuse and config.keep_shadow_weights),
