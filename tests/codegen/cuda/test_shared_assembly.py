@@ -79,8 +79,9 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
     slots = min(1 << (rows - 1).bit_length(), 2 * taken)
     sums, number = Sums(kind, rows, count, threads, way), 2**32 - 2 * taken + at_once
     buckets, words = buckets_of(kind, slots, taken), words_of(kind, slots, taken)
-    full, empty = b"\xff" * (4 * words), b"\xff" * (4 * buckets) + bytes(8 * buckets)
-    shared = sums.shared(empty + b"\xee" * (4 * (words - 4 - 3 * buckets)) + bytes(16) if at_once else full)
+    empty, end = b"\xff" * (4 * buckets) + bytes(8 * buckets), 4 * words - 16
+    left = empty.ljust(end, b"\xee") + bytes(4) + b"\xee" * 12
+    shared = sums.shared(left if at_once else b"\xff" * (4 * words))
     operands = sums.operands(sums.behind, sums.behind, number)
     operands[count] = [SUMS_AT] * threads
     operands.insert(count + 3, list(range(threads)))
@@ -91,7 +92,8 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
     assert shared[:sums.behind] == other[:sums.behind] and following == again and len(set(following)) == 1
     assert (following[0] & 1) == (count * threads // 32 >= MANY_IN_ONE and way not in ("alike", "none"))
     if following[0] & 1:  # whoever comes next finds empty buckets
-        assert shared[sums.behind:sums.behind + len(empty)] == empty and not any(shared[sums.behind + 4 * words - 16:])
+        behind = shared[sums.behind:]
+        assert behind[:len(empty)] == empty and not any(behind[end:end + 4])
     else:  # or is below all that is left in the slots
         met = np.frombuffer(bytes(shared[sums.behind:sums.behind + 8 * slots]), np.uint32)
         assert (met > (following[0] + taken - 1) % 2**32).all()

@@ -81,8 +81,9 @@ positions as sums that are hit alike, fewer do. A turn in which 2048 positions m
 MANY_IN_ONE: Final = 8
 """Numbers from different warps or elements that one sum has from which on the next positions are added at once, too."""
 
-AHEAD: Final = {"f32": 4, "s32": 4, "f64": 2}
-"""PTX type → numbers of a stretch that its thread asks for at once."""
+AHEAD: Final = {"f32": 6, "s32": 6, "f64": 2}
+"""PTX type → numbers of a stretch that its thread asks for at once; with eight of four bytes a thread has no register for
+some other word."""
 
 WIDE: Final = 4
 """Sums that a thread reads or writes at a time, where they begin and end: 16 bytes of float32."""
@@ -233,19 +234,19 @@ def least_first_helper(kind: str, count: int, slots: int, threads: int) -> str:
             f"mad.lo.s32 %place{k}, {labels[k]}, {8 if kind.endswith('64') else 4}, {words};",
             f"add.s32 %mine{k}, %next, {thread};",
             *([f"add.s32 %mine{k}, %mine{k}, {k * threads};"] if k else []))),
-        "@%heavy bra MANY;"]
+        "@%heavy bra.uni MANY;"]
     turn = [
         *(f"@%waits{k} red.shared.min.u32 [%slot{k}], %mine{k};" for k in each),
         "mov.pred %any, %waits0;",
         *(f"or.pred %any, %any, %waits{k};" for k in each[1:]),
         "bar.red.popc.u32 %waiting, 0, %any;",
         "setp.eq.u32 %any, %waiting, 0;",
-        "@%any bra DONE;",
+        "@%any bra.uni DONE;",
         f"setp.ge.u32 %heavy, %turns, {MANY_TURNS};",
-        "@%heavy bra MANY;",
+        "@%heavy bra.uni MANY;",
         f"setp.eq.u32 %heavy, %turns, {SOON};",
         f"setp.gt.and.u32 %heavy, %waiting, {threads - threads // 8}, %heavy;",
-        "@%heavy bra MANY;",
+        "@%heavy bra.uni MANY;",
         "add.s32 %turns, %turns, 1;",
         *(f"@%waits{k} ld.shared.u32 %least{k}, [%slot{k}];" for k in each),
         *(f"setp.eq.and.u32 %first{k}, %least{k}, %mine{k}, %waits{k};" for k in each),
@@ -343,7 +344,7 @@ class _AllAtOnce:
         return [
             f"add.s32 %end, {self.marks}, {self.end};",
             "setp.eq.u32 %any, %turns, 0;",
-            "@%any bra EMPTIED;",
+            "@%any bra.uni EMPTIED;",
             "mov.b32 %at, %own;",
             "EMPTY:",
             f"setp.lt.u32 %any, %at, {self.buckets};",
@@ -456,11 +457,11 @@ class _AllAtOnce:
             "mov.pred %any, %waits0;",
             *(f"or.pred %any, %any, %waits{k};" for k in self.each[1:]),
             "bar.red.or.pred %any, 0, %any;",
-            "@%any bra CLAIM;",
+            "@%any bra.uni CLAIM;",
             "bar.red.or.pred %any, 0, %stays;",
             "selp.b32 %at, 1, 0, %any;",
             "or.b32 %next, %next, %at;",
-            "@%any bra DONE;",
+            "@%any bra.uni DONE;",
             "mov.u32 %at, %tid.x;",
             "mov.b32 %bits0, -1;",
             "FULL:",

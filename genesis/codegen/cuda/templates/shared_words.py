@@ -272,7 +272,7 @@ def equal_ones_summed(kind: str, label: str, value: str, taking: str, first: str
         f"PEERS{number}:",
         "setp.ne.b32 %some, %peers, 0;",
         "vote.sync.any.pred %more_of, %some, -1;",
-        f"@!%more_of bra SUMMED{number};",
+        f"@!%more_of bra.uni SUMMED{number};",
         "brev.b32 %from, %peers;",
         "clz.b32 %from, %from;",
         "and.b32 %from, %from, 31;",
