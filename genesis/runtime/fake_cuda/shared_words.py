@@ -149,7 +149,8 @@ class SharedWords:
         position = thread.reshape(-1) + threads * np.arange(count)[:, None]
         slot = ((label >> (slots - 1).bit_length()) ^ label) & (slots - 1)
         met, waits, half = self._words("s32").view(np.uint32)[begin // 4:begin // 4 + 2 * slots], label >= 0, 0
-        if met.size != 2 * slots or not at_once and (met <= np.uint32((following + taken - 1) & 0xFFFFFFFF)).any():
+        above = at_once or (met > np.uint32((following + taken - 1) & 0xFFFFFFFF)).all()
+        if met.size != 2 * slots or not above:
             raise RuntimeError("a slot has a number that is not above those to come")
         turns = 0
         while waits.any():

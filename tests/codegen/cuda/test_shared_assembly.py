@@ -100,8 +100,8 @@ def test_positions_of_all_warps_are_added_whatever_they_meet_in(kind: str, count
 
 
 @by_default("one-one-alike")
-@pytest.mark.parametrize("ways", [("one", "one", "alike"), ("one", "alike", "one"), ("few, and none", "nothing", "one")],
-                         ids="-".join)
+@pytest.mark.parametrize("ways", [
+    ("one", "one", "alike"), ("one", "alike", "one"), ("few, and none", "nothing", "one")], ids="-".join)
 def test_what_one_turn_leaves_is_what_the_next_one_finds(ways: tuple[str, ...]) -> None:
     """Buckets behind positions that met, which stay for the next turn, and slots behind those that did not."""
     kind, rows, count, threads, slots = "f32", 300, 4, 64, 512

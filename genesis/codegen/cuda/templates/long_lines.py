@@ -82,8 +82,8 @@ MANY_IN_ONE: Final = 8
 """Numbers from different warps or elements that one sum has from which on the next positions are added at once, too."""
 
 AHEAD: Final = {"f32": 6, "s32": 6, "f64": 2}
-"""PTX type → numbers of a stretch that its thread asks for at once; with eight of four bytes a thread has no register for
-some other word."""
+"""PTX type → numbers of a stretch that its thread asks for at once; with eight of four bytes a thread lacks registers
+for other words."""
 
 WIDE: Final = 4
 """Sums that a thread reads or writes at a time, where they begin and end: 16 bytes of float32."""
