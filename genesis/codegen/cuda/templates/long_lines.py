@@ -367,7 +367,7 @@ class _AllAtOnce:
                 "@%any st.shared.b32 [%end], %bits0;"]
 
     def claimed(self) -> list[str]:
-        """Of the labels that want one bucket the least has it, and each of its numbers leaves a bit there."""
+        """A bucket has the least label of those that want it, each of whose numbers leaves a bit there."""
         warps = self.threads // 32
         return [
             *(f"@%waits{k} red.shared.min.u32 [%slot{k}], {self.labels[k]};" for k in self.each),
