@@ -61,8 +61,14 @@ MOST_SIZES: Final = 96
 """Sizes of a program that are asked for at most. One size has about 50 kinds up to 1024; the classes of two that change
 at once (height and width) would be hundreds, each some seconds of a processor and a hundred kilobytes of the disk."""
 
+MOST_SHOWN: Final = 80
+"""Bytes of an answer that is none which a report shows."""
+
 MOST_DEATHS: Final = 3
 """Processes that may die before their time, after which there are no more."""
+
+LOST: Final = "their process had ended"
+"""What came of sizes whose process died before it answered. They are not asked for again."""
 
 VARIABLES: Final = {"GENESIS_BACKGROUND_COMPILE": "0", "OMP_NUM_THREADS": "1"}
 """Environment of the process, beside that of compile workers."""
@@ -110,7 +116,7 @@ class Report:
         lines = [f"{len(self.made)} of {self.asked} sizes compiled ahead{': ' if made else ''}{made}"]
         lines += [f"{why}: {times}" for why, times in self.others.items()]
         waiting = self.asked - self.answered
-        return [*lines, *([f"not yet: {waiting}"] if waiting else []),
+        return [*lines, *([f"not yet: {waiting}"] if waiting > 0 else []),
                 *([f"no room for {self.dropped}"] if self.dropped else []),
                 *([f"{self.died} of {self.started} processes died"] if self.died else []),
                 *([f"the last error: {self.error}"] if self.error else [])]
@@ -261,7 +267,10 @@ class _Process:
                 self._rest += found
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
-            self._note(json.loads(line))
+            try:
+                self._note(json.loads(line))
+            except (ValueError, LookupError, TypeError):  # an interrupt came between two parts of it, say
+                self.report.error = f"no answer: {line[:MOST_SHOWN]!r}"
         if code is not None:
             self.end()
             self.report.died += code != 0
@@ -283,14 +292,21 @@ class _Process:
         if not self.report.started:
             os.register_at_fork(after_in_child=self.forget)
             atexit.register(self.end)
-        worker = self._worker = Worker(COMMAND, VARIABLES, quiet=True)
-        assert worker.stdin is not None and worker.stdout is not None
-        self.report.started += 1
-        self._given, self._rest = set(), b""
-        os.set_blocking(worker.stdin.fileno(), False)
-        os.set_blocking(worker.stdout.fileno(), False)
-        with suppress(OSError):  # its user has many such pipes: there is room for small programs
-            fcntl.fcntl(worker.stdin.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        worker = Worker(COMMAND, VARIABLES, quiet=True)
+        try:
+            assert worker.stdin is not None and worker.stdout is not None
+            os.set_blocking(worker.stdin.fileno(), False)
+            os.set_blocking(worker.stdout.fileno(), False)
+            with suppress(OSError):  # its user has many such pipes: there is room for small programs
+                fcntl.fcntl(worker.stdin.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            self._given, self._rest = set(), b""
+            self.report.started += 1
+            self._worker = worker  # last: whoever finds it reads from it, and is not to wait
+        except BaseException:
+            from genesis.codegen.cuda.workers import end
+            self._worker = None
+            end(worker)
+            raise
         return worker
 
     def end(self) -> None:
@@ -299,6 +315,9 @@ class _Process:
         if worker is not None:
             from genesis.codegen.cuda.workers import end
             end(worker)
+            waiting = self.report.asked - self.report.answered
+            if waiting > 0:
+                self.report.others[LOST] = self.report.others.get(LOST, 0) + waiting
 
     def forget(self) -> None:
         """In a forked process: it is the other one's, and must see the end of the pipe when that one ends."""

@@ -32,7 +32,7 @@ from genesis.engine.backends import cuda_backend, register
 from genesis.engine.plans import make_ahead, template_name
 from genesis.engine.symbolic.program_text import ProgramText, read_program
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
-from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
+from genesis.engine.symbolic.shape_erased_key import shape_erased_key
 from genesis.ir.types import Device
 from genesis.runtime.stored_form import Stored
 
@@ -152,8 +152,8 @@ def _read(message: Stored, programs: OrderedDict[int, Program], answers: TextIO)
             programs[number] = read_about(message["about"], history)
             if len(programs) > MOST_PROGRAMS:
                 programs.popitem(last=False)
-    except (OtherProgram, NotWritable, KeyError, *_NO_SUCH_SIZE) as error:
-        _say(answers, "its program could not be read", len(sizes), {}, f"{type(error).__name__}: {error}")
+    except Exception as error:  # whatever it is, the other programs' sizes are compiled
+        _say(answers, "its program could not be read", len(sizes), {}, f"{type(error).__name__}: {error}"[:MOST_TOLD])
         return []
     if number not in programs:
         _say(answers, "its program was forgotten, or could not be read", len(sizes), {}, "")

@@ -11,7 +11,10 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -153,6 +156,12 @@ def test_a_process_that_is_killed_is_replaced_and_told_of(gpu: Path) -> None:
     assert f"{found.died} of {found.started} processes died" in found.lines()
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process have stopped."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
 def test_a_stuck_process_keeps_nobody_waiting(gpu: Path) -> None:
     """Its pipe is full: what comes then is dropped, and counted."""
     for n in (99, 101):
@@ -161,6 +170,7 @@ def test_a_stuck_process_keeps_nobody_waiting(gpu: Path) -> None:
     assert worker is not None and worker.stdin is not None
     os.kill(worker.pid, signal.SIGSTOP)
     try:
+        until(lambda: is_stopped(worker.pid), "its stop", 60)  # what it is just reading would make room
         while background._room(worker.stdin.fileno()) > 1 << 10:
             os.write(worker.stdin.fileno(), b" " * 1024)
         start = time.monotonic()
@@ -365,3 +375,93 @@ def test_the_text_of_another_version_is_told_of(monkeypatch: pytest.MonkeyPatch)
     assert [(what, count) for what, count, *_ in said] == [
         ("its program was forgotten, or could not be read", 1), ("its program could not be read", 1)]
     assert said[1][-1] == "ValueError: no text of a program, or of another version"
+
+
+def interrupted_at(number: int, function: Callable[[], Any]) -> bool:
+    """Call it; a KeyboardInterrupt comes at one of the lines of `background.py` that it runs. False: it has fewer."""
+    left = [number]
+
+    def traced(frame: FrameType, event: str, value: Any) -> Any:
+        if frame.f_code.co_filename != background.__file__:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == -1:
+                raise KeyboardInterrupt
+        return traced
+    sys.settrace(traced)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return left[0] < 0
+
+
+def test_an_interrupt_at_any_line_leaves_none_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that is read where nothing comes would keep the program for as long as the process lives: none is found
+    before reading from it returns at once."""
+    monkeypatch.setattr(background, "COMMAND", ("sleep", "60"))
+    program = background.Ahead(0, None, "{}")  # type: ignore[arg-type]  # it is a text by now
+    for number in count():
+        process = background._Process()
+        reached = interrupted_at(number, partial(process.give, program, {"sizes": []}, 1))
+        found = process._worker
+        for pipe in () if found is None else (found.stdin, found.stdout):
+            assert pipe is not None and not os.get_blocking(pipe.fileno()), number
+        assert process.give(program, {"sizes": []}, 1) and process.report.started in (1, 2)
+        process.end()
+        if not reached:
+            break
+    assert number > 20
+
+
+def test_what_is_no_answer_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of one, after an interrupt between two reads: who asks what came of it gets the others."""
+    said = 'ahead"}\n[]\n{"what": "made", "sizes": {"n0": 7}, "count": 1, "seconds": 1.5, "peak_bytes": 5}\n'
+    monkeypatch.setattr(background, "COMMAND", ("printf", "%s", said))
+    process = background._Process()
+    process._start()
+    until(lambda: process.listen() or process._worker is None, "its end", 60)
+    assert process.report.made == [{"n0": 7}] and process.report.error == "no answer: b'[]'"
+
+
+def test_sizes_that_were_lost_with_a_process_are_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "COMMAND", ("sleep", "60"))
+    process = background._Process()
+    assert process.give(background.Ahead(0, None, "{}"), {"sizes": [{}, {}]}, 2)  # type: ignore[arg-type]
+    assert "not yet: 2" in process.report.lines()
+    worker = process._worker
+    assert worker is not None
+    worker.kill()
+    worker.wait()
+    process.listen()
+    assert process.report.lines()[1:] == ["their process had ended: 2", "1 of 1 processes died"]
+
+
+def test_a_program_that_cannot_be_read_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong there: three processes that ended would be the last, and nobody sees their errors."""
+    def broken(*given: Any) -> Any:
+        raise AttributeError("planted " * 1000)
+    said: list[Any] = []
+    monkeypatch.setattr(background_worker, "_say", lambda answers, *what: said.append(what))
+    monkeypatch.setattr(background_worker, "read_about", broken)
+    monkeypatch.setenv("GENESIS_CACHE_DIR", "")
+    message = {"program": 3, "sizes": [{"n0": 2}], "directory": "", "history": [[], [], []], "about": {}}
+    assert background_worker._read(message, OrderedDict(), None) == []  # type: ignore[arg-type]
+    assert said[0][:2] == ("its program could not be read", 1)
+    assert said[0][-1].startswith("AttributeError: planted") and len(said[0][-1]) == background_worker.MOST_TOLD
+
+
+def test_on_the_cpu_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans there are filled in for any size, and no process is worth starting."""
+    def started(*given: Any, **more: Any) -> Any:
+        raise AssertionError("a process was started")
+    background.end()
+    monkeypatch.setattr(config, "background_compile", True)
+    monkeypatch.setattr(background, "compile_ahead", started)
+    engine.reset()
+    for n in (99, 101, 103, 1000):
+        genesis.eval(F.softmax(genesis.zeros(3, n) * 2.5, -1))
+    assert engine.last_plan().origin == "other size"
