@@ -188,6 +188,9 @@ def main() -> None:
     found = measure(options.layers)
     print(table(found))
     for kind in SIZES:
+        if "all" not in found[kind]["replay"]:
+            print(f"no {kind} size had a plan that was there: {found['origins']}")
+            continue
         beyond = {use: round(found[kind][use]["all"] - found[kind]["replay"]["all"], 2) for use in USES[:2]}
         found[kind]["beyond a replay"] = beyond
         print(f"a {kind} size costs {beyond['first call']} ms at its first call and {beyond['second call']} ms at its "
