@@ -6,7 +6,7 @@ A GPT with a context of 8 tokens trains one sequence. "whole" is a step as it ru
 the executor replaced by one that returns the memories of its last real run: what is left is recording,
 keys, guards and bookkeeping. With `--device cuda` "host" is what a call takes, its launches included, while the
 GPU has room for more; with `--device idle` the same as processor time on a GPU that does nothing (`idle_gpu.py`), so
-without what CUDA's calls take. The bars: 5 ms for a step that is not compiled, 50 µs for one that is, 20 µs for guards.
+without what CUDA's calls take. The bars: 4 ms for a step that is not compiled, 50 µs for one that is, 20 µs for guards.
 Times are the smallest of several rounds' means; torch's eager step is given beside.
 """
 
@@ -25,7 +25,7 @@ from genesis.models.gpt import GPT, GPTConfig
 from genesis.runtime.cpu.executor import CPUExecutor, Started
 from genesis.tracing.signature import signature
 
-BARS = {"step": 5e-3, "step, compiled": 50e-6, "guards of the compiled step": 20e-6}
+BARS = {"step": 4e-3, "step, compiled": 50e-6, "guards of the compiled step": 20e-6}
 ROUNDS = 30  # of the host's times, of which the smallest counts: others may share the machine
 QUEUED = 20  # calls that a GPU takes in without making the host wait
 
