@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from genesis.codegen.cuda import lowerings, row_edges, shifted
 from genesis.codegen.cuda.block_sizes import Blocks
+from genesis.codegen.cuda.carried import carried_text, carries_of, carry_of
 from genesis.codegen.cuda.expressions import expression
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store, vars_of
 from genesis.ir.sym_int import constant_term, literal_value, most, rounds
@@ -145,6 +146,10 @@ class Addresses:
         """
         if shifted.is_shifted(self.shift) and shifted.is_run(s):
             return f"{s.argument} + (near + {shifted.from_vector(s, self.shift)})"
+        carry = carry_of(self.kernel, self.blocks, s.address) if vars == "xr" else None
+        if carry is not None:
+            names = carries_of(self.kernel, self.blocks)[carry.coordinate, carry.period]
+            return f"{s.argument} + ({carried_text(carry, names, self.reciprocals)})"
         steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
         one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
         if not one_row or literal_value(steps["x"]) is not None:

@@ -16,6 +16,7 @@ from genesis.codegen.cuda.addresses import in_two_dimensions
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
 from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build, over
+from genesis.codegen.cuda.carried import carry_lines
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.held_columns import held_columns
@@ -127,7 +128,7 @@ def _lines(body: Body) -> list[str]:
         whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
         inside = f"({body.first} >= {body.shift}) & (x_size + {body.shift} - {body.first} >= XBLOCK)"
         return [near, x, *alternatives(inside, whole.lines(), masked)]
-    lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
+    lines = [*_x_lines(body), *_r_lines(body), *_carry_lines(body), *body.lines()]
     if last_apart(body.kernel, body.blocks):
         x, *masked = lines
         whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
@@ -257,6 +258,11 @@ def _in_rows_of_vectors(load: Load) -> bool:
     along = [atom for atom, k in load.address.terms if k == 1 and atom.kind == "var" and atom.name == "r"]
     return bool(along) and is_multiple(load.address.constant, elements) and all(
         atom is along[0] or is_multiple(k, elements) for atom, k in load.address.terms)
+
+
+def _carry_lines(body: Program) -> list[str]:
+    row = f"{body.program_of_row} * RBLOCK" if body.program_of_row else "0"
+    return carry_lines(body.kernel, body.blocks, {"x": f"{body.program_of_x} * XBLOCK", "r": row})
 
 
 def _integer(body: Body) -> str:
