@@ -141,7 +141,7 @@ def _start_of(atom: Atom) -> tuple[int, int | None]:
 
 
 def _turn(atom: Atom, period: int) -> int:
-    """By how much more an atom of a place is a period later: a remainder comes again."""
+    """How much more an atom of a place is a period later: a remainder comes again."""
     if atom.inner is None:
         return period
     return 0 if atom.kind == "mod" else exactly(period, atom.number) or 0
