@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from genesis.codegen.cuda.block_sizes import Blocks, power_of_two, reach_of
-from genesis.codegen.cuda.expressions import divided, expression
+from genesis.codegen.cuda.expressions import divided, expression, has_reciprocal
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store
 from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import ZERO, Atom, Expr, add, constant, floordiv, mod_, scale, variable
@@ -178,8 +178,10 @@ def _chain(atom: Atom) -> Iterator[Atom]:
 
 
 def _divisions(terms: tuple[tuple[Atom, int], ...] | list[tuple[Atom, int]]) -> int:
-    """How many quotients and remainders there are."""
-    return len({inner for atom, _ in terms for inner in _chain(atom)})
+    """How many quotients and remainders there are; those by an argument that has no reciprocal count twice: each is
+    twenty instructions."""
+    found = {inner for atom, _ in terms for inner in _chain(atom)}
+    return sum(1 if literal_value(atom.number) is not None or has_reciprocal(atom) else 2 for atom in found)
 
 
 def _cut(atom: Atom, k: int, period: int, size: int) -> tuple[Expr, Expr] | None:

@@ -117,8 +117,8 @@ def _by_reciprocal(atom: Atom, inside: str, e: Expr) -> str | None:
     A multiple of what the same coordinate is divided by elsewhere in the sum is divided by that first.
     """
     d, times = atom.number, None
-    if not _has_reciprocal(atom):
-        found = next(((other.number, k) for other, _ in e.terms if other.inner == atom.inner and _has_reciprocal(other)
+    if not has_reciprocal(atom):
+        found = next(((other.number, k) for other, _ in e.terms if other.inner == atom.inner and has_reciprocal(other)
                       and (k := _times(d, other.number)) is not None), None)
         if found is None:
             return None
@@ -136,7 +136,7 @@ def _times(size: Size, part: Size) -> int | None:
     return literal_value(times) if rest.__class__ is int and rest == 0 else None
 
 
-def _has_reciprocal(atom: Atom) -> bool:
+def has_reciprocal(atom: Atom) -> bool:
     """Whether 32 bits hold the product with the reciprocal for all sizes of the class, and the divisor is no multiple
     of 8, by which elements would be neighbours.
 

@@ -35,6 +35,16 @@ def test_elements_of_a_tile_of_many_axes_have_one_quotient_each(first: bool) -> 
     assert len(instructions(compile_cubin(source))) * lanes < 34 * 113 * 78 * 4 * 23 * 23
 
 
+def test_a_quotient_by_an_argument_is_the_program_s() -> None:
+    """An area with an argument in it has no reciprocal: rows of 383 divided by it took 31.6 instructions an element."""
+    with Trace(N=163, A=135, B=2, C=383) as trace:
+        trace.literals = frozenset("ABC")
+        x, y = turned(tuple(trace.symbol(name) for name in "NABC"), (2, 0, 1, 3), float32)
+        source = emit(group_of(x, y))
+    lanes = 32 * source.num_warps * prod(int(size) for size in source.grid)
+    assert len(instructions(compile_cubin(source))) * lanes < 25 * 163 * 135 * 2 * 383
+
+
 SHAPES = [((5, 13, 3, 11, 9), (4, 0, 2, 1, 3), float16), ((3, 7, 7, 11, 31), (4, 3, 0, 2, 1), bfloat16),
           ((7, 3, 3, 24, 11), (3, 1, 0, 4, 2), float16), ((24, 3, 3, 11, 13), (1, 4, 3, 2, 0), float32)]
 """Blocks pass the ends of periods of r, of r, of x and of x."""
