@@ -60,13 +60,17 @@ def _operand_view(node: Node, stops: Collection[Node]) -> OperandView:
     point = (*unflatten(variable("b", prod(batches)), batches), variable("i", rows), variable("j", columns))
     found = separated(node, flatten(point, node.shape))
     assert found is not None
-    base = node
+    base, at = node, flatten(point, node.shape)
     while base.op.kind == "movement" and not (base is found.base and base in stops):
-        parts = pieces(base, point)
-        if len(parts) != 1 or parts[0].operand is None:
-            break
-        base, point = parts[0].operand, parts[0].point
-        better = separated(base, flatten(point, base.shape))
+        if base.op is movement.reshape:  # an element keeps its place: in which row of the operand it lies is not asked
+            base, point = base.inputs[0], ()
+        else:
+            parts = pieces(base, point or unflatten(at, base.shape))
+            if len(parts) != 1 or parts[0].operand is None:
+                break
+            base, point = parts[0].operand, parts[0].point
+            at = flatten(point, base.shape)
+        better = separated(base, at)
         if better is not None:
             found = better
     return found
