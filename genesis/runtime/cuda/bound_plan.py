@@ -53,7 +53,7 @@ class LoadedSteps:
 
     def __init__(self, plan: Plan, steps: Sequence[Step]):
         self.plan, self.device = plan, plan.device
-        handles = load_together((step.kernel for step in steps if isinstance(step, Launch)), self.device.index)
+        handles = load_together((step for step in steps if isinstance(step, Launch)), self.device.index)
         kernels = [handles[id(step.kernel)] if isinstance(step, Launch) else None for step in steps]
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
         self.steps = [step for step, _ in busy]

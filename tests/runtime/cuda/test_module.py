@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from genesis.runtime.cuda.module import load_together
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.overlap import EARLY
-from genesis.runtime.plan import TILES, KernelImage
+from genesis.runtime.plan import TILES, KernelImage, Launch
 
 HEAD = "import triton\nfrom triton.language.extra import cuda\n\n\n@triton.jit\ndef g_ask(address):\n    pass\n\n\n"
 KERNEL = "@triton.jit\ndef kernel(x):\n"
@@ -36,7 +38,11 @@ def test_they_leave_the_others_shared_memory(host_driver: HostDriver) -> None:
     That was measured where some read early."""
     early = replace(PLAIN, source=f"{KERNEL}    {EARLY}\n{WAIT}{RELEASE}")
     small = replace(PLAIN, source=KERNEL + RELEASE + WAIT)
-    found = load_together([PLAIN, small, PLAIN, small], 0)
+    def together(*images: KernelImage, moves: int = 6 << 20) -> Mapping[int, Any]:
+        return load_together([Launch(image, (), (1, 1, 1), moves=moves) for image in images], 0)
+    found = together(PLAIN, small, PLAIN, small)
     assert len(found) == host_driver.calls["load"] == 2 and not host_driver.calls["prefer_shared_memory"]
-    assert load_together([PLAIN, small, early, early], 0).items() >= found.items()
+    together(PLAIN, small, early, early, moves=80 << 20)
+    assert host_driver.calls["load"] == 3 and not host_driver.calls["prefer_shared_memory"], "long ones keep their caches"
+    assert together(PLAIN, small, early, early).items() >= found.items()
     assert host_driver.calls["load"] == 3 and host_driver.calls["prefer_shared_memory"] == 2
