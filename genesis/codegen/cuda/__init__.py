@@ -13,7 +13,8 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 | `reduction_loops.py`, `unrolled.py` | the loops around the statements of a reduction |
 | `accumulators.py`, `online_reductions.py` | what a reduction keeps while its loop runs |
 | `emitter.py`, `expressions.py`, `statement_order.py`, `folds.py` | the statements as Triton text |
-| `addresses.py` | where a block's elements are: its shape, addresses and masks |
+| `addresses.py`, `carried.py` | where a block's elements are: its shape, addresses and masks |
+| `starts.py` | where in a memory a kernel's reads begin: in its argument, not in its text |
 | `lowerings.py`, `prelude.py`, `float32_*.py`, `rounded.py` | an op as text, and the functions that it calls |
 | `row_edges.py`, `last_programs.py`, `shifted.py` | rows and sizes that begin or end at no multiple of a vector |
 | `packed_rows.py`, `rows_across.py`, `shared_rows.py` | short rows of such sizes |

@@ -40,9 +40,10 @@ def load(image: KernelImage, device: int) -> KernelHandle:
 
 
 SHORT_BYTES: Final = 32 << 20
-"""Bytes that kernels which read early move, in the mean, up to which they leave others shared memory: 8 µs of an H200's.
-Qwen3-0.6B's move 6 MB, and a token at 4,096 of context takes 0.95 of the time so. Those of an 8B shape move 80, and their
-vectors of 28 KB would not fit the caches that are left (0.72 of the copy rate; 0.83 where CUDA chooses)."""
+"""Bytes that kernels which read early move, in the mean, up to which they leave others shared memory: 8 µs of an
+H200's. Qwen3-0.6B's move 6 MB, and a token at 4,096 of context takes 0.95 of the time so. Those of an 8B shape move
+80, and their vectors of 28 KB would hardly fit the caches that are left (0.72 of the copy rate; 0.83 where CUDA
+chose)."""
 
 
 def load_together(launches: Iterable[Launch], device: int) -> Mapping[int, KernelHandle]:

@@ -43,6 +43,6 @@ def test_they_leave_the_others_shared_memory(host_driver: HostDriver) -> None:
     found = together(PLAIN, small, PLAIN, small)
     assert len(found) == host_driver.calls["load"] == 2 and not host_driver.calls["prefer_shared_memory"]
     together(PLAIN, small, early, early, moves=80 << 20)
-    assert host_driver.calls["load"] == 3 and not host_driver.calls["prefer_shared_memory"], "long ones keep their caches"
+    assert host_driver.calls["load"] == 3 and not host_driver.calls["prefer_shared_memory"]  # long
     assert together(PLAIN, small, early, early).items() >= found.items()
     assert host_driver.calls["load"] == 3 and host_driver.calls["prefer_shared_memory"] == 2

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
 from genesis.codegen.cuda.templates.operands import input_of
@@ -52,8 +53,8 @@ MOST_TURNS: Final = 128
 MOST_SHARES: Final = 8
 """Maximum programs that share a line's sums: each looks at all of its positions."""
 
-MULTIPROCESSORS: Final = 132
-"""Those of an H200, which all have a program before one has a second: programs whose numbers differ by so much are on
+MULTIPROCESSORS: Final = H200.multiprocessors
+"""An H200's, which all have a program before one has a second: programs whose numbers differ by so much are on
 one. Elsewhere they are on some other two."""
 
 SUMS_BYTES: Final = 64 << 10
