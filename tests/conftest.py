@@ -136,6 +136,19 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
+@pytest.fixture
+def threads_left_out() -> Iterator[None]:
+    """Threads that were there before a test run none of its functions: pytest-xdist's, which waits for messages.
+
+    The engine cannot know that of a thread, and makes no inputs of numbers that another one may set.
+    """
+    from genesis.runtime import own_threads
+    before = sys._current_frames().keys() - {threading.get_ident()} - own_threads.RUNNING
+    own_threads.RUNNING.update(before)
+    yield
+    own_threads.RUNNING.difference_update(before)
+
+
 @pytest.fixture(params=["cpu", "cuda"])
 def cpu_or_pretended_gpu(request: pytest.FixtureRequest) -> Iterator[str]:
     """The device's name: the CPU, and a small GPU that is pretended."""
