@@ -61,7 +61,9 @@ def _settled(x: Place | int | plan.Table | plan.MatrixMap) -> Place | int | plan
     if isinstance(x, plan.Table):
         return replace(x, entries=tuple(_of_check(entry) if isinstance(entry, plan.Check) else entry
                                         if isinstance(entry, Place) else value_of(entry) for entry in x.entries))
-    return x if isinstance(x, Place) else value_of(x)
+    if isinstance(x, Place):  # one that begins at an element of a memory has symbols where that has
+        return replace(x, offset=value_of(x.offset), type=_at_hand(x.type))
+    return value_of(x)
 
 
 def _of_check(x: plan.Check) -> plan.Check:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import genesis
-from genesis import nn
+from genesis import engine, nn
+from genesis.codegen.cuda.alone import plan_of_one
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import From, KernelSource
-from genesis.ir import DType, Node
+from genesis.engine.backends import FakeCUDABackend
+from genesis.ir import DType, Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
+from genesis.ir.size_trace import Trace
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import bfloat16, float32, float64, int8
-from tests.codegen.cuda.programs import check, inputs
+from genesis.passes.fusion.fuse import fuse
+from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.plan import KernelImage, Launch, Place
+from tests.codegen.cuda.programs import an_input, check, inputs
 from tests.engine.symbolic.idle import counting
 
 
@@ -77,6 +85,43 @@ def test_a_view_that_is_flipped_is_counted_back_from_its_constant() -> None:
     turned = movement.flip(x, axes=(0, 1))
     kernels = [emit(group) for group in check([x, w], turned * 2.0, matmul(turned, w)).groups]
     assert begins(kernels) == [[]] * len(kernels)
+
+
+def test_a_start_of_symbols_is_that_of_the_size_at_hand() -> None:
+    """For a kernel that is timed alone."""
+    with Trace(B=6) as trace:
+        x = an_input(0, (5, trace.symbol("B"), 32))
+        group, = fuse(Graph((x,), (p.tanh(at(x, 3)),))).groups
+        source = emit(group)
+        assert begins([source]) == [[3 * 6 * 32]] and isinstance(begins([source])[0][0], SymInt)
+        plan = plan_of_one(source, KernelImage("kernel", b"", 4, 0, source.source), group)
+    assert plan is not None
+    launch, = plan.steps
+    assert isinstance(launch, Launch) and isinstance(launch.args[0], Place)
+    assert (launch.args[0].offset, launch.args[0].type.shape) == (3 * 6 * 32 * 4, (2 * 6 * 32,))
+    assert launch.args[0].offset.__class__ is int
+
+
+def test_steps_begin_where_they_are_for_every_batch_of_a_plan() -> None:
+    """Plans that are filled in for other sizes have other starts: values are the CPU's."""
+    def step(device: str, batch: int) -> list[np.ndarray]:
+        genesis.manual_seed(0)
+        cell, x = nn.LSTMCell(8, 16), genesis.randn(4, batch, 8)
+        cell, x, h = cell.to(device), x.to(device), genesis.zeros(batch, 16).to(device)
+        genesis.eval(x, h, *cell.parameters())
+        c, beside = h, (x[1, :, 4:] * x[2, :, 4:]).sum(1)
+        for at_step in range(4):
+            h, c = cell(x[at_step], (h, c))
+        (h.sum(1) * beside).sum().backward()
+        return [y.detach().cpu().numpy() for y in (h, *(q.grad for q in cell.parameters()))]
+    origins = []
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
+        for batch in (2, 4, 6, 3, 10):
+            for found, want in zip(step("cuda", batch), step("cpu", batch), strict=True):
+                np.testing.assert_allclose(found, want, atol=1e-5)
+            with engine.observe(lambda plan: origins.append(plan.origin)):
+                step("cuda", batch + 8)
+    assert "other size" in origins
 
 
 def test_a_recurrent_network_on_a_gpu_has_few_kernels() -> None:
