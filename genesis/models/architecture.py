@@ -89,6 +89,8 @@ class Architecture:
         windows: how many tokens each layer looks back, itself included; None for all.
         experts: for each layer, None for a plain feed-forward part.
         tied: the head is the embedding's table.
+        padding: the token whose vector gets no gradient where it is read, or None; a head that is tied to the table has
+            one for it all the same.
         initial_deviation: standard deviation of weights that are drawn.
     """
 
@@ -117,6 +119,7 @@ class Architecture:
     windows: tuple[int | None, ...] = ()
     experts: tuple[Experts | None, ...] = ()
     tied: bool = False
+    padding: int | None = None
     dropout: Dropout = Dropout()
     initial_deviation: float = 0.02
 
@@ -126,6 +129,8 @@ class Architecture:
                 raise ValueError(f"a transformer with {name} = {size}: it needs one at the least")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads of queries cannot share {self.kv_heads} of keys and values evenly")
+        if self.padding is not None and not -self.vocab_size <= self.padding < self.vocab_size:
+            raise ValueError(f"a transformer with a padding token {self.padding}: it is one of {self.vocab_size}")
         for name in ("windows", "experts"):
             if not getattr(self, name):
                 object.__setattr__(self, name, (None,) * self.layers)

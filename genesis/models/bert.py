@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from genesis import Tensor, nn
 from genesis.models.architecture import Architecture, Dropout, activation_named
-from genesis.models.config import ModelConfig
+from genesis.models.config import ModelConfig, padding_of
 from genesis.models.conversion import Conversion, renamed, without_prefix
 from genesis.models.pretrained import PreTrainedModel
 from genesis.models.transformer import Transformer, draw_weights
@@ -44,6 +44,7 @@ class BertConfig(ModelConfig):
             context=self.max_position_embeddings, causal=False, norm="layer", norm_eps=self.layer_norm_eps,
             norm_first=False, activation=activation_named(self.hidden_act), gated=False, qkv_bias=True, out_bias=True,
             mlp_bias=True, position_table=self.max_position_embeddings, segments=self.type_vocab_size,
+            padding=padding_of(self, default=0),
             dropout=Dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob, self.hidden_dropout_prob),
             initial_deviation=self.initializer_range)
 

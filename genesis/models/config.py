@@ -24,7 +24,7 @@ NEUTRAL: Final = frozenset([
     "forced_eos_token_id", "gradient_checkpointing", "id2label", "is_decoder", "is_encoder_decoder",
     "keys_to_ignore_at_inference", "label2id", "length_penalty", "max_length", "max_sequence_length", "min_length",
     "model_type", "n_special", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
-    "output_attentions", "output_hidden_states", "output_past", "output_router_logits", "output_scores",
+    "output_attentions", "output_hidden_states", "output_past", "output_scores",
     "pad_token_id", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
     "pooler_type", "predict_special_tokens", "prefix", "problem_type", "pruned_heads", "quantization_config",
     "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate", "sep_token_id",
@@ -32,10 +32,11 @@ NEUTRAL: Final = frozenset([
     "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers.js_config",
     "transformers_version", "typical_p", "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache",
 ])
-"""Fields that say how a model is called, trained or generated from, not what it computes."""
+"""Fields that say how a model is called, trained or generated from, not what it computes. (By `pad_token_id` goes which
+vectors are learnt, see `padding_of`.)"""
 
-TOKENS: Final = frozenset(["bos_token_id", "eos_token_id"])
-"""Tokens that begin and end a text."""
+TOKENS: Final = frozenset(["bos_token_id", "eos_token_id", "pad_token_id"])
+"""Tokens that begin, end and fill up a text."""
 
 FORBIDDEN: Final = {"add_cross_attention": False, "is_decoder": False, "is_encoder_decoder": False,
                     "chunk_size_feed_forward": 0, "pruned_heads": {}, "quantization_config": None}
@@ -197,6 +198,18 @@ def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, Rotar
     if fraction != 1:
         raise ValueError(f"{type(config).__name__}: partial_rotary_factor={fraction!r} is not supported, only 1")
     return float(base), RotaryScaling(kind, given)
+
+
+def padding_of(config: ModelConfig, default: int | None = None) -> int | None:
+    """The token whose vector is not learnt where it is read: transformers gives its table this row as padding.
+
+    Raises:
+        ValueError: it is no token.
+    """
+    token = config.get("pad_token_id", default)
+    if token is not None and (type(token) is not int or not -config.vocab_size <= token < config.vocab_size):
+        raise ValueError(f"{type(config).__name__}: pad_token_id={token!r} is none of {config.vocab_size} tokens")
+    return token
 
 
 def windows_of(config: ModelConfig, layers: int) -> tuple[int | None, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from genesis.models.architecture import Architecture, Dropout, Rotary, activation_named
 from genesis.models.causal_lm import CausalLM
-from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of
+from genesis.models.config import ROTARY_FIELDS, ModelConfig, padding_of, rotary_of
 
 
 def parts_of(config: ModelConfig) -> Architecture:
@@ -18,8 +18,8 @@ def parts_of(config: ModelConfig) -> Architecture:
         head_dim=config.head_dim or config.hidden_size // config.num_attention_heads, hidden=config.intermediate_size,
         context=config.max_position_embeddings, norm_eps=config.rms_norm_eps,
         activation=activation_named(config.hidden_act), rotary=Rotary(base, scaling),
-        tied=config.tie_word_embeddings, dropout=Dropout(attention=config.attention_dropout),
-        initial_deviation=config.initializer_range)
+        tied=config.tie_word_embeddings, padding=padding_of(config),
+        dropout=Dropout(attention=config.attention_dropout), initial_deviation=config.initializer_range)
 
 
 class LlamaConfig(ModelConfig):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from genesis import Tensor
 from genesis.models.architecture import Architecture, Experts
-from genesis.models.causal_lm import CausalLM
+from genesis.models.balance import balance_loss, routers_heard
+from genesis.models.causal_lm import CausalLM, CausalLMOutput
 from genesis.models.config import ROTARY_FIELDS, ModelConfig, windows_of
 from genesis.models.conversion import Conversion, stacked
 from genesis.models.llama import parts_of
+
+if TYPE_CHECKING:
+    from genesis.models.transformer import Cache
 
 
 class Qwen3Config(ModelConfig):
@@ -53,7 +58,7 @@ class Qwen3MoeConfig(Qwen3Config):
         **Qwen3Config.fields, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24,
         "num_key_value_heads": 4, "head_dim": None, "decoder_sparse_step": 1, "moe_intermediate_size": 768,
         "num_experts_per_tok": 8, "num_experts": 128, "norm_topk_prob": False,
-        "router_aux_loss_coef": 0.001, "mlp_only_layers": None,
+        "router_aux_loss_coef": 0.001, "output_router_logits": False, "mlp_only_layers": None,
     }
     other_names = {"num_local_experts": "num_experts"}  # transformers 5 writes the first, and reads either
     fixed = {"use_qk_norm": True, "shared_expert_intermediate_size": 0, "qkv_bias": False}  # Qwen3-Coder's has them
@@ -99,3 +104,17 @@ class Qwen3MoeForCausalLM(CausalLM):
                         f"model.layers.{layer}.mlp.experts.{part}")
                 for layer, experts in enumerate(self.spec.experts) if experts is not None
                 for part in ("gate_proj", "up_proj", "down_proj")]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+                cache: Cache | None = None, labels: Tensor | None = None, logits_to_keep: int = 0,
+                documents: Tensor | None = None) -> CausalLMOutput:
+        """`CausalLM.forward`. Where the configuration has `output_router_logits`, the loss has `router_aux_loss_coef`
+        times `balance_loss` in it, as in transformers."""
+        given = input_ids, attention_mask, position_ids, cache, labels, logits_to_keep, documents
+        if labels is None or not self.config.output_router_logits or not any(self.spec.experts):
+            return super().forward(*given)
+        with routers_heard(self.model) as logits:
+            found = super().forward(*given)
+        assert found.loss is not None
+        balance = balance_loss(logits, self.config.num_experts_per_tok, attention_mask)
+        return found._replace(loss=found.loss + self.config.router_aux_loss_coef * balance)

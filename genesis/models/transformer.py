@@ -63,7 +63,7 @@ class Transformer(nn.Module):
     def __init__(self, spec: Architecture):
         super().__init__()
         self.spec = spec
-        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.dim)
+        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.dim, spec.padding)
         if spec.position_table:
             self.embed_positions = nn.Embedding(spec.position_table, spec.dim)
         if spec.segments:
@@ -181,7 +181,7 @@ def _begins(cache: Any) -> bool:
 
 
 def draw_weights(model: nn.Module, deviation: float) -> None:
-    """Normal weights of this deviation, biases of zero, norms of one: how these models begin."""
+    """Normal weights of this deviation, biases and padding's vector of zero, norms of one: how these models begin."""
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
@@ -190,3 +190,5 @@ def draw_weights(model: nn.Module, deviation: float) -> None:
                 nn.init.zeros_(parameter)
             else:
                 nn.init.normal_(parameter, std=deviation)
+                if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+                    nn.init.zeros_(parameter[module.padding_idx])

@@ -52,6 +52,26 @@ def test_vectors_are_those_of_transformers(model: BertModel, tokenizer: Tokenize
     np.testing.assert_allclose(found.pooler_output.detach(), wanted.pooler_output, atol=1e-5)
 
 
+@pytest.mark.parametrize("padding", [{}, {"pad_token_id": 3}, {"pad_token_id": None}])
+def test_the_vector_of_padding_is_not_learnt(padding: dict[str, int | None], tmp_path: Path) -> None:
+    """It is token 0 where nothing else is said, null is none; a folder that is written says the same."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **padding)
+    transformers.BertModel(config).save_pretrained(tmp_path / "theirs")
+    AutoModel.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
+    ids = np.array([[0, 1, 3, 3, 0, 2]])
+    for folder in (tmp_path / "theirs", tmp_path / "ours"):
+        theirs, ours = transformers.BertModel.from_pretrained(folder), AutoModel.from_pretrained(folder)
+        theirs(torch.tensor(ids)).last_hidden_state[..., :3].pow(3).sum().backward()
+        ours(genesis.tensor(ids)).last_hidden_state[..., :3].pow(3).sum().backward()
+        wanted = theirs.embeddings.word_embeddings.weight.grad.numpy()
+        row = padding.get("pad_token_id", 0)
+        assert [token for token in (0, 1, 2, 3) if not wanted[token].any()] == ([] if row is None else [row])
+        np.testing.assert_allclose(ours.encoder.embed_tokens.weight.grad, wanted, rtol=1e-3, atol=1e-6)
+
+
 def test_a_folder_that_is_written_is_read_by_transformers(model: BertModel, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again, first = (transformers.BertModel.from_pretrained(folder).state_dict()

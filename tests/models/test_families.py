@@ -97,6 +97,64 @@ def test_gradients_and_five_steps_of_adamw(name: str, tmp_path: Path) -> None:
         ours.step()
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_vector_of_padding_gets_no_gradient_where_it_is_read(tied: bool, tmp_path: Path) -> None:
+    """As transformers' tables have it; a head that is tied to the table learns it all the same."""
+    import transformers
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(**{**SIZES, "pad_token_id": 5, "head_dim": 12, "tie_word_embeddings": tied})
+    theirs = transformers.Qwen3ForCausalLM(config).eval()
+    theirs.save_pretrained(tmp_path)
+    ours = models.AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = np.array([[5, 5, 8, 9, 5, 7]])
+    theirs(torch.tensor(ids), labels=torch.tensor(ids)).loss.backward()
+    ours(genesis.tensor(ids), labels=genesis.tensor(ids)).loss.backward()
+    wanted = theirs.get_input_embeddings().weight.grad.numpy()
+    assert (np.abs(wanted[5]).max() > 0) == tied
+    np.testing.assert_allclose(ours.model.embed_tokens.weight.grad, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_a_model_with_padding_begins_with_a_vector_of_zeros_for_it() -> None:
+    config = models.LlamaConfig(vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                num_attention_heads=2, pad_token_id=-1)
+    table = models.LlamaForCausalLM(config).model.embed_tokens.weight.detach().numpy()
+    assert not table[8].any()
+    assert table[:8].all()
+
+
+@pytest.mark.parametrize("token", [9, -10, "0", 1.0, True])
+def test_padding_is_a_token(token: Any) -> None:
+    config = models.LlamaConfig(vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                                num_attention_heads=2, pad_token_id=token)
+    with pytest.raises(ValueError, match=r"pad_token_id=.* is none of 9 tokens"):
+        config.architecture()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_loss_of_experts_has_their_balance_in_it_where_the_folder_says_so(padded: bool, tmp_path: Path) -> None:
+    import transformers
+    torch.manual_seed(0)
+    theirs = transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**dict(
+        SIZES, head_dim=12, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, mlp_only_layers=[1],
+        output_router_logits=True, router_aux_loss_coef=0.7))).eval()
+    theirs.save_pretrained(tmp_path)
+    ours = models.AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids, mask = tokens(), np.ones((2, 17), np.int64)
+    mask[1, 11:] = not padded
+    given = {"labels": np.where(mask, ids, -100), **({"attention_mask": mask} if padded else {})}
+    wanted = theirs(torch.tensor(ids), **{name: torch.tensor(x) for name, x in given.items()}).loss
+    loss = ours(genesis.tensor(ids), **{name: genesis.tensor(x) for name, x in given.items()}).loss
+    wanted.backward()
+    loss.backward()
+    assert abs(loss.item() - wanted.item()) < 1e-5 * wanted.item()
+    for layer in (0, 2):
+        np.testing.assert_allclose(ours.model.layers[layer].mlp.gate.weight.grad,
+                                   theirs.model.layers[layer].mlp.gate.weight.grad, rtol=1e-3, atol=1e-5)
+    assert not any(layer.mlp.gate._forward_hooks for layer in (ours.model.layers[0], ours.model.layers[2]))
+    ours.config = ours.config.replace(output_router_logits=False)
+    assert ours(genesis.tensor(ids), labels=genesis.tensor(ids)).loss.item() < loss.item() - 1
+
+
 def _output_gradient(model: torch.nn.Module) -> torch.Tensor:
     named = dict(model.named_parameters())
     name = "transformer.h.0.attn.c_proj.weight"
