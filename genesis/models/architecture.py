@@ -131,6 +131,8 @@ class Architecture:
             raise ValueError(f"{self.heads} heads of queries cannot share {self.kv_heads} of keys and values evenly")
         if self.padding is not None and not -self.vocab_size <= self.padding < self.vocab_size:
             raise ValueError(f"a transformer with a padding token {self.padding}: it is one of {self.vocab_size}")
+        if self.initial_deviation < 0:
+            raise ValueError(f"weights of a standard deviation of {self.initial_deviation}: it is 0 or more")
         for name in ("windows", "experts"):
             if not getattr(self, name):
                 object.__setattr__(self, name, (None,) * self.layers)

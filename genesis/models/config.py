@@ -7,7 +7,7 @@ model computes, so it is refused, except for those that are known to change noth
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, Final
@@ -51,7 +51,8 @@ ZERO_IS_NONE: Final = frozenset(["max_window_layers", "num_experts", "pretrainin
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A number that float64 holds."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 _KINDS: Final[Sequence[tuple[type, str, Callable[[Any], bool]]]] = (

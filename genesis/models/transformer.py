@@ -189,6 +189,6 @@ def draw_weights(model: nn.Module, deviation: float) -> None:
             elif name == "bias":
                 nn.init.zeros_(parameter)
             else:
-                nn.init.normal_(parameter, std=deviation)
+                nn.init.normal_(parameter, std=float(deviation))
                 if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                     nn.init.zeros_(parameter[module.padding_idx])

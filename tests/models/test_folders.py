@@ -216,6 +216,8 @@ def test_a_field_that_is_unknown(folder: Path) -> None:
     ("num_attention_heads", 0, "num_attention_heads=0 is no count"),
     ("hidden_size", "16", "hidden_size='16' is no count"),
     ("rms_norm_eps", "1e-6", "rms_norm_eps='1e-6' is no number"),
+    ("rms_norm_eps", 10 ** 400, "rms_norm_eps=10+ is no number"),
+    ("initializer_range", -0.5, "standard deviation of -0.5: it is 0 or more"),
     ("tie_word_embeddings", "no", "tie_word_embeddings='no' is no switch"),
     ("model_type", ["llama"], "a model of type .'llama'."),
     ("rope_theta", -1, "rope_theta=-1 is out of range"),
