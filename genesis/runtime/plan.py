@@ -15,7 +15,7 @@ from genesis.ir.types import Device, DType, TensorType
 from genesis.runtime.overlap import Overlap
 
 if TYPE_CHECKING:
-    from genesis.ir.misplaced import Line
+    from genesis.ir.source import Source, TextSource
 
 TILES: Final = 16 << 10
 """Bytes of shared memory from which on it holds tiles, and not only what warps tell each other."""
@@ -290,7 +290,7 @@ class Call:
     `late(outs, *operands, **attributes)` returns the calls into C that do what an "out" call does. From the first call
     on that writes to an input's place, each has one; what it raises and allocates it does before.
     `direct` is all that an "out" or "made" call of one result does.
-    `line()` is the user's line that it was first made for.
+    `source` is the user's line that it was first made for.
     """
 
     function: Callable
@@ -301,7 +301,7 @@ class Call:
     label: str = ""
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
     direct: Direct | None = None
-    line: Callable[[], Line] | None = None
+    source: Source | TextSource | None = None
 
     def direct_as(self, kind: str) -> Direct | None:
         """`direct`, if a call of this kind may be made so."""

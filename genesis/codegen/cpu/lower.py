@@ -11,11 +11,11 @@ from weakref import WeakKeyDictionary
 from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for, torch_dtype
 from genesis.codegen.cpu.lowerings.dtypes import is_in_range
 from genesis.ir.graph import topological
-from genesis.ir.misplaced import line_of
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
+from genesis.ir.source import Source, TextSource
 from genesis.ir.types import float32, float64, tensor_type
 from genesis.passes.graph.memory_order import in_order
 from genesis.passes.groups import Group, Late, Schedule
@@ -112,6 +112,7 @@ class _Lowerer:
         self.registers: list[Register] = []
         self.of: dict[object, int] = {}
         self.calls: list[Call] = []
+        self._lines: dict[Source | TextSource, str] = {}
 
     def run(self) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
         memory = self.memory
@@ -175,8 +176,7 @@ class _Lowerer:
         as_tensors = self._numbers_as_tensors(node, operands, row)
         args = tuple(as_tensors[i] if i in as_tensors else self._operand(x) for i, x in enumerate(operands))
         outs = tuple(self._value(output) for output in group.outputs)
-        line = partial(line_of, node.source)
-        label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
+        label, source = self._label(node), node.source
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(
                 x.type.weak or in_order(x) for x in operands) else row.kind
@@ -185,16 +185,26 @@ class _Lowerer:
                 types = tuple(x.type if i not in as_tensors else tensor_type((), node.type.dtype)
                               for i, x in enumerate(operands))
                 direct = direct if row.direct_for(types, node.attributes) else None
-            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, direct, line))
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, direct, source))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
                      for output, register in zip(group.outputs, outs, strict=True))
         function = row.function if node.op.kind != "collective" else partial(row.function, line=str(node.source or ""))
-        self.calls.append(Call(function, args, made, "fresh", node.attributes, label, line=line))
+        self.calls.append(Call(function, args, made, "fresh", node.attributes, label, source=source))
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
                 self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy", _copy_late))
+
+    def _label(self, node: Node) -> str:
+        """The op and the user's line, which is looked for once: going through a function's lines takes microseconds."""
+        source = node.source
+        if source is None:
+            return node.op.name
+        line = self._lines.get(source)
+        if line is None:
+            line = self._lines[source] = str(source)
+        return f"{node.op.name}  # {line}"
 
     def _numbers_as_tensors(self, node: Node, operands: Sequence[Node], row: Lowering) -> dict[int, int]:
         """Position → register of the numbers among the operands that the call takes as tensors."""

@@ -67,6 +67,30 @@ def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.
     return torch.frombuffer(storage.bytes, dtype=dtype, count=type.numel, offset=offset).view(type.shape)
 
 
+class _Views:
+    """Tensors over a storage's memory, all of a dtype views of one: that takes two thirds of the time of `torch_view`,
+    and no second object each, which Python's collector would go through."""
+
+    def __init__(self, storage: CPUStorage):
+        self._storage = storage
+        self._whole: dict[torch.dtype, torch.Tensor] = {}
+        self._strides: dict[TensorType, tuple[int, ...]] = {}
+
+    def at(self, type: TensorType, offset: int) -> torch.Tensor:
+        """A row-major tensor of this type from byte `offset` on, a multiple of its elements' size."""
+        dtype, size = torch_dtype(type), type.dtype.itemsize
+        if not type.numel:
+            return torch.empty(type.shape, dtype=dtype)
+        whole = self._whole.get(dtype)
+        if whole is None:
+            count = self._storage.nbytes // size
+            whole = self._whole[dtype] = torch.frombuffer(self._storage.bytes, dtype=dtype, count=count)
+        strides = self._strides.get(type)
+        if strides is None:
+            strides = self._strides[type] = row_major(type.shape)
+        return whole.as_strided(type.shape, strides, offset // size)
+
+
 def tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
     """The torch tensor that shows all of a memory; the memory keeps it for the next call."""
     if memory.shown is not type:
@@ -149,20 +173,22 @@ class CPUExecutor:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.at: dict[str, list[tuple[int, Place]]] = {"input": [], "output": [], "arena": [], "numbers": []}
+        at: dict[str, list[tuple[int, Place]]] = {"input": [], "output": [], "arena": [], "numbers": []}
         for index, start in enumerate(plan.registers):
             if isinstance(start, Place):
-                self.at[start.where].append((index, start))
+                at[start.where].append((index, start))
+        self.in_arena = [index for index, _ in at["arena"]]
+        self.numbers = [(index, place.index) for index, place in at["numbers"]]
         self.number_tensors = [(index, x.value.index, getattr(torch, x.dtype.name))
                                for index, x in enumerate(plan.registers)
                                if isinstance(x, NumberTensor) and isinstance(x.value, Place)]
         made = {index for call in plan.steps if isinstance(call, Call) and call.kind in ("fresh", "made")
                 for index in call.outs}
-        self.outputs = [(index, place.type) for index, place in sorted(self.at["output"], key=lambda x: x[1].index)]
+        self.outputs = [(index, place.type) for index, place in sorted(at["output"], key=lambda x: x[1].index)]
         self.adopted = {index: (type, torch_dtype(type)) for index, type in self.outputs if index in made}
         self.reserved = [(index, type.shape, row_major(type.shape), torch_dtype(type))
                          for index, type in self.outputs if index not in made]
-        self.inputs = [(index, place.index, place.type) for index, place in self.at["input"]]
+        self.inputs = [(index, place.index, place.type) for index, place in at["input"]]
         self._free: list[_Bound] = []
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
@@ -187,8 +213,8 @@ class CPUExecutor:
         if self.plan.arena_bytes:
             arena.reserve(self.plan.arena_bytes)
         changed = bound.bind(inputs)
-        for index, place in self.at["numbers"]:
-            registers[index] = numbers[place.index]
+        for index, number in self.numbers:
+            registers[index] = numbers[number]
         for index, number, dtype in self.number_tensors:
             registers[index] = operand_tensor(numbers[number], dtype)
         if bound.arena_version != arena.version:
@@ -343,14 +369,15 @@ class _Bound:
     def prepare(self, inputs: Sequence[CPUStorage]) -> None:
         """Make the tensors over the arena, run the views that only depend on them or on the inputs, and list the calls
         that are left."""
-        registers, at = self.registers, self.executor.at
-        for index, place in at["arena"]:
-            registers[index] = torch_view(arena.storage, place.type, place.offset)
-        source: dict[int, int | None] = {index: None for index, _ in at["arena"]}
-        source.update({index: index for index, _ in at["input"]})
+        registers, executor, scratch = self.registers, self.executor, _Views(arena.storage)
+        for index in executor.in_arena:
+            place = cast("Place", executor.plan.registers[index])
+            registers[index] = scratch.at(place.type, place.offset)
+        source: dict[int, int | None] = dict.fromkeys(executor.in_arena)
+        source.update({index: index for index, _, _ in executor.inputs})
         remaining: list[Call] = []
         views: dict[int, list[int]] = {}
-        for call in self.executor.plan.steps:
+        for call in executor.plan.steps:
             assert isinstance(call, Call)
             if call.kind == "view" and call.args[0] in source and not self._copies(call):
                 of = source[call.outs[0]] = source[call.args[0]]
@@ -383,7 +410,7 @@ class _Bound:
         adopted = self.executor.adopted
         made = {i for call in calls if call.kind != "out" for i in call.outs if i not in adopted}
         last = {index: at for at, call in enumerate(calls) for index in (*call.args, *call.outs)}
-        given = {index for index, _ in self.executor.at["input"]}
+        given = {index for index, _, _ in self.executor.inputs}
         late, self.steps, self._direct = False, [], []
         for number, call in enumerate(calls):
             frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == number)

@@ -15,7 +15,7 @@ import torch
 
 from genesis.ir.errors import LinAlgError
 from genesis.ir.failed_op import failed
-from genesis.ir.misplaced import Line, Typed, allowed_in, index_of, is_outside, misplaced
+from genesis.ir.misplaced import Line, Typed, allowed_in, index_of, is_outside, line_of, misplaced
 from genesis.ir.ops.checked import CHECKED
 from genesis.ir.source import PACKAGE
 from genesis.ir.types import TensorType, cpu, dtype_named, tensor_type
@@ -51,7 +51,7 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     if library not in ("builtins", "torch", "genesis") or not _is_of_torch(error.__traceback__):
         return error
     name, _, line = call.label.partition("  # ")
-    at = call.line() if call.line is not None else Line()
+    at = line_of(call.source)
     at = Line(at.text or line, at.called)
     shown = cast("list[Typed]", [_shown(x) for x in operands])
     op = _TAKING_AN_INDEX.get(name)
