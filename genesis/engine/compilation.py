@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.config import config, settings
 from genesis.engine.backends import backend_of
 from genesis.frontend.state import lock
+from genesis.ir.flat_graph import FlatGraph
 from genesis.ir.graph import Graph
 from genesis.ir.node import NUMBER_TYPES, Node
 from genesis.ir.ops import leaves
@@ -121,7 +122,7 @@ def compile_graph(graph: Graph, device: Device) -> Compiled:
     from genesis.passes.pipeline import run_passes
     start = perf_counter()
     passed = run_passes(graph, backend_of(device), last="lower")
-    found = ready(plan_of(graph, device, passed), start, "compiled", lambda: graph)
+    found = ready(plan_of(graph, device, passed), start, "compiled", FlatGraph.of(graph).graph)
     found.passed = passed
     return found
 

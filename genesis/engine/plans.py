@@ -24,6 +24,7 @@ from genesis.engine.symbolic.symbolic_program import FixedSizes, SymbolicProgram
 from genesis.engine.symbolic.symbols import Axis, Sizes, Terms, Vector
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
+from genesis.ir.flat_graph import FlatGraph
 from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import uncollected
@@ -131,7 +132,7 @@ def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[int]]
 def _from_disk(plan: Plan, start: float, captured: Captured, origin: str = "disk",
                template: StoredTemplate | None = None) -> Compiled:
     graph = build_graph(captured)  # for those who ask for the stages; later the captured nodes are gone
-    found = ready(plan, start, origin, lambda: graph)
+    found = ready(plan, start, origin, FlatGraph.of(graph).graph)
     found.background = template is not None and template.background
     return found
 

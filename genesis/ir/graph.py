@@ -74,10 +74,12 @@ def topological(roots: Iterable[Node], first: Iterable[Node] = ()) -> tuple[Node
             if node in order:
                 stack.pop()
                 continue
-            waiting = [x for x in reversed(node.inputs) if x not in order]
-            if waiting:
-                stack.extend(waiting)
-            else:
+            ready = True
+            for x in reversed(node.inputs):
+                if x not in order:
+                    stack.append(x)
+                    ready = False
+            if ready:
                 order[node] = None
                 stack.pop()
     return tuple(order)
@@ -99,12 +101,14 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 def rewrite_nodes(nodes: Iterable[Node], rule: Rule) -> dict[Node, Node]:
     """old → new for nodes in topological order, as `rewrite` does it."""
     replaced: dict[Node, Node] = {}
-    for node in nodes:
-        inputs = tuple([replaced[x] for x in node.inputs])
-        new = with_inputs(node, inputs)
-        with located(node.source):
+    with located(None) as here:
+        for node in nodes:
+            here.move(node.source)
+            inputs, new = node.inputs, node
+            if inputs and (others := tuple([replaced[x] for x in inputs])) != inputs:
+                new = make(node.op, others, node.attrs, node.source)
             replacement = rule(new)
-        replaced[node] = new if replacement is None else replacement
+            replaced[node] = new if replacement is None else replacement
     return replaced
 
 
@@ -114,9 +118,12 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
 
 
 def substitute(graph: Graph, replaced: Mapping[Node, Node]) -> Graph:
-    """The graph with its roots looked up in `replaced`."""
-    return Graph(graph.inputs, tuple(replaced[n] for n in graph.outputs),
-                 tuple((state, replaced[n]) for state, n in graph.updates), graph.numbers)
+    """The graph with its roots looked up in `replaced`; itself where they stay what they are."""
+    outputs = tuple([replaced[n] for n in graph.outputs])
+    updates = tuple([(state, replaced[n]) for state, n in graph.updates])
+    if outputs == graph.outputs and updates == graph.updates:
+        return graph
+    return Graph(graph.inputs, outputs, updates, graph.numbers)
 
 
 def apply(graph: Graph, operands: Sequence[Node]) -> tuple[Node, ...]:

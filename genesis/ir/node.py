@@ -368,8 +368,8 @@ def leaf(op: Op, attrs: tuple, kind: TensorType) -> Node:
 class located:
     """Nodes made inside that give no source of their own get this one.
 
-    A class, as each rewrite enters one for each node: the context of a generator takes three times as long, a twentieth
-    of the time that it takes to compile a program of thousands of nodes.
+    A class, as passes enter one for each node: the context of a generator takes three times as long, a twentieth of the
+    time that it takes to compile a program of thousands of nodes.
     """
 
     __slots__ = ("_before", "_source")
@@ -377,9 +377,15 @@ class located:
     def __init__(self, source: Source | TextSource | None):
         self._source = source
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> located:
         global _source
         self._before, _source = _source, self._source
+        return self
+
+    def move(self, source: Source | TextSource | None) -> None:
+        """Nodes made from here on get this one: a rewrite of thousands of nodes enters one context."""
+        global _source
+        _source = source
 
     def __exit__(self, *raised: object) -> None:
         global _source

@@ -10,6 +10,7 @@ from typing import Final
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.sym_int import hint
+from genesis.ir.types import TensorType
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.arena import aligned
@@ -64,7 +65,9 @@ def lower_peak(schedule: Schedule) -> Schedule:
     """
     lives = Lives(schedule)
     given = list(range(len(schedule.groups)))
-    candidates = [given, lives.late(given), early := lives.early(), lives.late(early)]
+    candidates = [given, lives.late(given)]
+    if (early := lives.early()) != given:
+        candidates += [early, lives.late(early)]
     peaks = list(map(lives.peak, candidates))
     if min(peaks) > WORTH_REORDERING * peaks[0]:
         return schedule
@@ -121,11 +124,13 @@ class Lives:
         parts: dict[Node, tuple[Node, ...]] = {}
         writer: dict[Node, int] = {}
         outside = {*graph.outputs, *(value for _, value in graph.updates)}
+        bytes_of: dict[TensorType, int] = {}
         self.size: dict[Node, int] = {}
         self.made: list[list[Node]] = []
         self.read: list[list[Node]] = []
         self.readers: dict[Node, list[int]] = {}
         self.over: list[list[tuple[Node, Node]]] = []
+        self._grown: list[int] = []
         self.before: list[set[int]] = [set() for _ in groups]
         self.after: list[set[int]] = [set() for _ in groups]
         for i, group in enumerate(groups):
@@ -136,17 +141,31 @@ class Lives:
                 elif group.kind == "joined":
                     parts[node] = group.inputs
                     self.size |= dict.fromkeys((node, *(group.inputs if node in outside else ())), 0)
+                elif node in outside:
+                    self.size[node] = 0
                 else:
-                    self.size[node] = 0 if node in outside else aligned(hint(node.type.nbytes))
-            self.made.append([node for node in group.outputs if node not in base])
+                    size = bytes_of.get(node.type)
+                    if size is None:
+                        size = bytes_of[node.type] = aligned(hint(node.type.nbytes))
+                    self.size[node] = size
+            made = [] if group.kind == "view" else list(group.outputs)
+            self.made.append(made)
+            self._grown.append(sum([self.size[x] for x in made]))
             self.over.append([(y, x) for y, x in group.in_place if self.size.get(x) == self.size.get(y, 0) > 0])
-            shown = (y for x in (*group.inputs, *group.keeps) for y in parts.get(base.get(x, x), (base.get(x, x),)))
-            self.read.append([x for x in dict.fromkeys(shown) if x not in self.made[i]])
-            for x in self.read[i]:
-                self.readers.setdefault(x, []).append(i)
+            read = [base.get(x, x) for x in (*group.inputs, *group.keeps)]
+            if parts:
+                read = [y for x in read for y in parts.get(x, (x,))]
+            read = [x for x in dict.fromkeys(read) if x not in made]
+            self.read.append(read)
+            for x in read:
+                readers = self.readers.get(x)
+                if readers is None:
+                    readers = self.readers[x] = []
+                readers.append(i)
             for x in (*group.inputs, *group.after):
-                if x in writer and writer[x] != i:
-                    self._keep(writer[x], i)
+                first = writer.get(x, i)
+                if first != i:
+                    self._keep(first, i)
         for target, value in graph.updates:  # what reads the old content stays on its side of the update
             for i in self.readers.get(target, ()):
                 if value in writer and i != writer[value]:
@@ -161,9 +180,11 @@ class Lives:
         place = {i: at for at, i in enumerate(order)}
         last = {x: _LastTwo(readers, place) for x, readers in self.readers.items()}
         for i in reversed(order):
-            first = min((place[j] for j in self.after[i]), default=place[i])
-            kept = sum(self.size.get(x, 0) for x in self.read[i] if last[x].but(i) < first)
-            if kept < sum(self.size[x] for x in self.made[i]):
+            after, grown = self.after[i], self._grown[i]
+            if not after or not grown:
+                continue
+            first = min([place[j] for j in after])
+            if sum([self.size.get(x, 0) for x in self.read[i] if last[x].but(i) < first]) < grown:
                 place[i] = first
                 for x in self.read[i]:
                     last[x].move(i, first)
@@ -174,7 +195,7 @@ class Lives:
         """The given order, but that groups which make no more than they end the life of run as soon as they can."""
         waiting = [len(before) for before in self.before]
         left = {x: len(readers) for x, readers in self.readers.items()}
-        grows = [sum(self.size[x] for x in made) for made in self.made]
+        grows = self._grown.copy()
         for x, readers in self.readers.items():
             if len(readers) == 1:
                 grows[readers[0]] -= self.size.get(x, 0)
@@ -206,14 +227,19 @@ class Lives:
     def alive(self, order: Sequence[int] | None = None) -> list[int]:
         """The bytes that are alive at each group."""
         order = range(len(self.made)) if order is None else order
-        last = {x: at for at, i in enumerate(order) for x in (*self.made[i], *self.read[i])}
+        last: dict[Node, int] = {}
+        for at, i in enumerate(order):
+            for x in self.made[i]:
+                last[x] = at
+            for x in self.read[i]:
+                last[x] = at
         dying: dict[int, int] = {}
         for x, at in last.items():
             dying[at] = dying.get(at, 0) + self.size.get(x, 0)
         found, alive = [], 0
         for at, i in enumerate(order):
             shared = self._shared(i, at, last) if self.over[i] else 0
-            alive += sum(self.size[x] for x in self.made[i]) - shared
+            alive += self._grown[i] - shared
             found.append(alive)
             alive -= dying.get(at, 0) - shared
         return found
