@@ -65,8 +65,8 @@ class CPUBackend(Backend):
     """torch calls over planned memory, one op or composite a group."""
 
     name = "cpu"
-    passes = frozenset({"chunk_loss", "lay_out_images", "make_contiguous", "save_recurrent", "save_statistics",
-                        "writes_apart", "writes_last"})
+    passes = frozenset({"add_into", "chunk_loss", "lay_out_images", "make_contiguous", "save_recurrent",
+                        "save_statistics", "writes_apart", "writes_last"})
     interruptible = True
     any_size = True
 

@@ -170,6 +170,10 @@ def _patterns(work: Work, target: Target) -> Work:
     return replace(work, graph=graph, notes=(*work.notes, *refusals))
 
 
+def _add_into(work: Work, target: Target) -> Work:
+    return replace(work, graph=add_into(work.graph, on_gpu=target.gpu is not None))
+
+
 def _save_recurrent(work: Work, target: Target) -> Work:
     return replace(work, graph=save_recurrent(work.graph, target.supports))
 
@@ -249,7 +253,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("chunk_loss", "chunked", "with losses of many classes by chunks of rows", _chunk_loss, optional=True,
          wanted=lambda: config.loss_chunk_bytes > 0),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),
-    Pass("add_into", "added_into", "with rows added to the table that theirs is added to", on_graph(add_into),
+    Pass("add_into", "added_into", "with rows added to the table that theirs is added to", _add_into,
          optional=True),
     Pass("save_recurrent", "saved", "with recurrent layers that keep what their backward needs", _save_recurrent,
          optional=True),

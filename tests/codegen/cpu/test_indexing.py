@@ -35,8 +35,22 @@ def test_the_last_of_equal_indices_wins(shape: tuple[int, ...], axis: int, count
         np.testing.assert_array_equal(found.numpy(), want)
 
 
-def test_indices_that_differ_are_all_written() -> None:
+def test_the_last_of_equal_rows_in_order_wins() -> None:
+    """Rows as a mask numbers them, some twice."""
+    random = np.random.default_rng(0)
+    index, source = np.sort(random.integers(0, 2000, 20_000)), random.standard_normal((20_000, 32), np.float32)
+    want = np.zeros((2000, 32), np.float32)
+    want[index] = source
+    for _ in range(8):
+        found = genesis.zeros(2000, 32).index_copy(0, genesis.tensor(index), genesis.tensor(source))
+        np.testing.assert_array_equal(found.numpy(), want)
+
+
+@pytest.mark.parametrize("order", ["by chance", "ascending"])
+def test_indices_that_differ_are_all_written(order: str) -> None:
     index, source = np.random.default_rng(0).permutation(3000), np.arange(3000 * 20, dtype=np.float32).reshape(3000, 20)
+    if order == "ascending":
+        index = np.sort(index)
     found = genesis.zeros(3000, 20).index_copy(0, genesis.tensor(index), genesis.tensor(source))
     np.testing.assert_array_equal(found.numpy()[index], source)
 

@@ -56,6 +56,34 @@ def test_what_others_read_stays() -> None:
     assert add_into(graph) is graph
 
 
+def small_tables() -> tuple[Node, Node]:
+    """Rows of two indices, each added to zeros of its own: two experts' gradients."""
+    first, second = (index_add(zeros_like(an_input(0, (10, 4), float32)), an_input(i, (3,), int64),
+                               an_input(i + 1, (3, 4), float32), axis=0) for i in (1, 3))
+    return first, second
+
+
+def test_without_a_gpu_small_tables_are_added_one_after_the_other() -> None:
+    first, second = small_tables()
+    graph = Graph((), (pointwise.add(first, second),))
+    assert add_into(graph) is graph, "a kernel adds both up where the sum is read"
+    assert add_into(graph, on_gpu=False).outputs == (index_add(first, *second.inputs[1:], axis=0),)
+    for outputs in ((pointwise.add(first, second), first), (pointwise.add(first, second), second)):
+        graph = Graph((), outputs)
+        assert add_into(graph, on_gpu=False) is graph, "somebody else reads one"
+
+
+def test_a_cpu_plan_of_rows_adds_in_place() -> None:
+    first, second = small_tables()
+    inputs = tuple(x for table in (first, second) for x in table.inputs[1:])
+    graph = Graph(tuple(an_input(i, x.shape, x.dtype) for i, x in enumerate(inputs)), ())
+    tables = [index_add(zeros_like(an_input(9, (10, 4), float32)), *graph.inputs[i:i + 2], axis=0) for i in (0, 2)]
+    graph = Graph(graph.inputs, (pointwise.add(*tables),))
+    stages = run_passes(graph, backend_named("cpu"), last="lower").stages
+    calls = [call.label.split(" ")[0] for call in stages["code"][0]]
+    assert calls.count("index_add") == 2 and "add" not in calls, calls
+
+
 def test_values() -> None:
     """The same sums in another order."""
     from tests.evaluate import evaluate

@@ -117,7 +117,7 @@ def _index_copy_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, ax
         return _one_row(outs[0], base, index, source, axis)
     out, rows, index = outs[0], _rows(source, axis, index, base), _inside(_flat(index).long(), base, axis)
     started = base_copied(out, base)
-    if rows.numel() >= DIVIDED:
+    if rows.numel() >= DIVIDED and torch.get_num_threads() > 1 and not _ascends(index):
         if rows.numel() < NARROW * index.numel():  # scatter_ has a line of the axis in one thread
             along = [1] * rows.ndim
             along[axis] = -1
@@ -126,6 +126,11 @@ def _index_copy_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, ax
         if last.numel() < index.numel():
             index, rows = index[last], rows.index_select(axis, last)
     return [*started, partial(out.index_copy_, axis, index, rows)]
+
+
+def _ascends(index: Tensor) -> bool:
+    """Whether each number of an index (n,) is above the one before, as those of a mask are: none comes twice."""
+    return bool((index[1:] > index[:-1]).all())
 
 
 def _last_of_equal(index: Tensor, size: int) -> Tensor:
