@@ -7,7 +7,8 @@ Passes hold Python's interpreter, and a trace is active for a whole process, so 
 this process would, and writes a template to the disk, where whoever meets a size of that class looks for one anyway. So
 nothing that a program computes depends on whether it was there, or in time.
 
-The process is one for each of the user's, with the lowest priority. It is started when there is something to compile,
+The process is one for each of the user's, with the lowest priority; where there are many processors a few more compile
+its kernels. It is started when there is something to compile,
 and ends with the process that started it, or after a minute without work. To hand it something is one write to a pipe
 that is never waited for: what does not fit is dropped. What goes wrong there shows in `report`, and nowhere else.
 """
@@ -70,7 +71,17 @@ MOST_DEATHS: Final = 3
 LOST: Final = "their process had ended"
 """What came of sizes whose process died before it answered. They are not asked for again."""
 
-VARIABLES: Final = {"GENESIS_BACKGROUND_COMPILE": "0", "OMP_NUM_THREADS": "1"}
+COMPILERS: Final = "GENESIS_BACKGROUND_COMPILERS"
+"""Variable of the process's environment: how many processes compile its kernels; 1: it compiles them itself."""
+
+MOST_COMPILERS: Final = 4
+"""These, at most: each holds 200 MB, and a step of 60 kernels waits for its largest."""
+
+CORES_EACH: Final = 4
+"""Processors of the machine for each of them."""
+
+VARIABLES: Final = {"GENESIS_BACKGROUND_COMPILE": "0", "OMP_NUM_THREADS": "1",
+                    COMPILERS: str(max(1, min(MOST_COMPILERS, len(os.sched_getaffinity(0)) // CORES_EACH)))}
 """Environment of the process, beside that of compile workers."""
 
 
@@ -84,8 +95,8 @@ class Report:
         others: what came of the others → how often.
         dropped: sizes for which there was no room in the pipe.
         started, died: processes, and those of them that ended before their time.
-        seconds: processor time that it took, by the process's account.
-        peak_bytes: the most memory that a process had.
+        seconds: processor time that it and the compilers of its kernels took, by the process's account.
+        peak_bytes: the most memory that a process had, with these.
         error: the last thing that went wrong, '' where nothing did.
     """
 

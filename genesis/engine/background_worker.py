@@ -14,7 +14,6 @@ import faulthandler
 import json
 import os
 import queue
-import resource
 import shutil
 import tempfile
 import threading
@@ -23,12 +22,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from genesis.codegen.cuda.compile import compile_here
+from genesis.codegen.cuda.compile import compile_with, used_by_workers
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.worker import private_pipes
-from genesis.codegen.cuda.workers import FOLDER
+from genesis.codegen.cuda.workers import FOLDER, used_here
 from genesis.config import settings
 from genesis.engine.backends import cuda_backend, register
+from genesis.engine.background import COMPILERS
 from genesis.engine.plans import make_ahead, template_name
 from genesis.engine.symbolic.program_text import ProgramText, read_program
 from genesis.engine.symbolic.shape_erased import Member, ShapeErased
@@ -115,7 +115,7 @@ def serve() -> None:
     os.set_blocking(answers.fileno(), False)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, lines), daemon=True).start()
-    compile_here()
+    compile_with(int(os.environ.get(COMPILERS, "1")))
     programs: OrderedDict[int, Program] = OrderedDict()
     waiting: list[Request] = []
     while True:
@@ -178,9 +178,9 @@ def _compile(request: Request, sizes: dict[str, int], answers: TextIO) -> None:
 
 def _say(answers: TextIO, what: str, count: int, sizes: dict[str, int], error: str) -> None:
     """Answer. One that nobody reads for long is dropped; who reads has gone, then this process soon ends."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    answer = {"what": what, "count": count, "sizes": sizes, "seconds": round(used.ru_utime + used.ru_stime, 2),
-              "peak_bytes": used.ru_maxrss << 10, **({"error": error} if error else {})}
+    used = used_here() + used_by_workers()
+    answer = {"what": what, "count": count, "sizes": sizes, "seconds": used.seconds, "peak_bytes": used.peak_bytes,
+              **({"error": error} if error else {})}
     with suppress(BlockingIOError, BrokenPipeError):
         os.write(answers.fileno(), json.dumps(answer).encode() + b"\n")
 

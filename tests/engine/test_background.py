@@ -45,6 +45,12 @@ def until(done: Callable[[], Any], what: str, patience: float = PATIENCE) -> Non
         time.sleep(0.05)
 
 
+def peak_of(pid: int) -> int:
+    """The most bytes of memory that a process had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
+
+
 def is_over() -> bool:
     """Whether all that was asked for was answered."""
     found = background.report()
@@ -107,6 +113,25 @@ def test_the_next_classes_are_found_on_disk(gpu: Path, monkeypatch: pytest.Monke
         for path in (tmp_path / "foreground").glob("*.plan"):
             path.unlink()
     assert background.report().asked == 0
+
+
+def test_several_processes_compile_where_there_are_processors(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their templates are found, what they took is counted, and they end with the process that asks them."""
+    monkeypatch.setitem(background.VARIABLES, background.COMPILERS, "2")
+    for n in (99, 101, 103):
+        rows(n)
+    until(is_over, "what is next to 101")
+    worker = background._process._worker
+    assert worker is not None
+    compilers = [int(pid) for task in Path(f"/proc/{worker.pid}/task").iterdir()
+                 for pid in (task / "children").read_text().split()]
+    assert 1 <= len(compilers) <= 2
+    made = background.report()
+    each = [peak_of(pid) for pid in (worker.pid, *compilers)]
+    assert made.made and not made.died and 0.9 * sum(each) < made.peak_bytes <= sum(each) and made.seconds > 0
+    assert (rows(200).origin, engine.last_plan().background) == ("disk", True)
+    background.end()
+    until(lambda: not any(map(is_there, compilers)), "the compilers' end", 60)
 
 
 def test_one_size_starts_no_process(gpu: Path) -> None:
@@ -350,7 +375,7 @@ def test_what_has_occurred_last_comes_first(monkeypatch: pytest.MonkeyPatch) -> 
         raise SystemExit
     pipe = os.pipe()
     monkeypatch.setattr(background_worker, "private_pipes", lambda: (None, os.fdopen(pipe[1], "w")))
-    monkeypatch.setattr(background_worker, "compile_here", lambda: None)
+    monkeypatch.setattr(background_worker, "compile_with", lambda most: None)
     monkeypatch.setattr(background_worker, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(background_worker, "_read", read)
     monkeypatch.setattr(background_worker, "_listen", listen)

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.worker import ENABLE_FP_FUSION, compile_kernel
-from genesis.codegen.cuda.workers import TRIES, WorkerDied, WorkerPool
+from genesis.codegen.cuda.workers import TRIES, Used, WorkerDied, WorkerPool
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 3
@@ -90,7 +90,7 @@ def _compile(sources: Iterable[KernelSource], architecture: int) -> list[dict[st
     requests = [{"architecture": architecture, **source.key_parts()} for source in sources]
     if not requests:
         return []
-    if _here:
+    if _most == 1:
         return list(map(_answer_here, requests))
     pool = _workers()
     count = min(len(requests), pool.most)
@@ -106,13 +106,20 @@ def _answer(pool: WorkerPool, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{error}\n  try: again with more memory; this kernel was given to {TRIES} workers"}
 
 
-_here = False
+_most: int | None = None
+"""How many processes compile where `compile_with` has said it."""
 
 
-def compile_here() -> None:
-    """Compile kernels in this process from now on, one after another: nobody waits for them."""
-    global _here
-    _here = True
+def compile_with(most: int) -> None:
+    """Compile kernels with at most so many processes from now on; 1: in this one, one kernel after another. To be
+    called before anything is compiled."""
+    global _most
+    _most = most
+
+
+def used_by_workers() -> Used:
+    """Processor time and memory of the processes that compile for this one."""
+    return Used() if _most == 1 else _workers().used
 
 
 def _answer_here(request: dict[str, Any]) -> dict[str, Any]:
@@ -126,6 +133,6 @@ def _answer_here(request: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _workers() -> WorkerPool:
-    pool = WorkerPool(min(os.cpu_count() or 1, MOST_WORKERS))
+    pool = WorkerPool(_most or min(os.cpu_count() or 1, MOST_WORKERS))
     atexit.register(pool.close)
     return pool

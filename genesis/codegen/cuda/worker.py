@@ -1,8 +1,8 @@
 """Compile kernels in a process of their own: `python -P -m genesis.codegen.cuda.worker`.
 
 Reads one JSON object a line (`KernelSource.key_parts`, "architecture" and "id") and answers each with one line:
-{"id", "name", "cubin" (base64), "num_warps", "shared_bytes", "maps"} or {"id", "error"}. It never touches a
-GPU and ends when its input does.
+{"id", "name", "cubin" (base64), "num_warps", "shared_bytes", "maps"} or {"id", "error"}, and "used" (`workers.Used`).
+It never touches a GPU and ends when its input does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import re
 import shutil
 import tempfile
 import traceback
+from dataclasses import astuple
 from typing import Any, Final, TextIO
 
-from genesis.codegen.cuda.workers import FOLDER
+from genesis.codegen.cuda.workers import FOLDER, used_here
 
 ENABLE_FP_FUSION: Final = False
 """Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
@@ -121,7 +122,7 @@ def serve() -> None:
         except Exception:  # whatever Triton raises is the answer
             answer = {"error": traceback.format_exc()}
         try:
-            print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
+            print(json.dumps({"id": request["id"], **answer, "used": astuple(used_here())}), file=answers, flush=True)
         except BrokenPipeError:
             break
     folder = tempfile.gettempdir()

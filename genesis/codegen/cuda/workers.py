@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import site
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -33,6 +35,26 @@ PATIENCE: Final = 10.0
 
 FOLDER: Final = "genesis-triton-"
 """How the names of the workers' folders begin."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What processes took: seconds of processor time, with that of their assemblers, and the most bytes of memory."""
+
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+    def __add__(self, other: Used) -> Used:
+        return Used(self.seconds + other.seconds, self.peak_bytes + other.peak_bytes)
+
+
+def used_here() -> Used:
+    """What this process took up to now: with the time of its children that have ended, and by the most memory that it
+    had itself. (`ru_maxrss` would be that of the process that started it, where that had more.)"""
+    here, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    seconds = here.ru_utime + here.ru_stime + children.ru_utime + children.ru_stime
+    return Used(round(seconds, 2), int(peak.split()[1]) << 10)
 
 
 class WorkerDied(RuntimeError):
@@ -97,9 +119,16 @@ class WorkerPool:
                 if not left:
                     raise
             else:
+                if "used" in answer:
+                    self._used[worker.pid] = Used(*answer["used"])
                 self._idle.put(worker)
                 return answer
         raise AssertionError("the last try returns or raises")
+
+    @property
+    def used(self) -> Used:
+        """What its workers had taken when each gave its last answer."""
+        return sum(list(self._used.values()), Used())
 
     def close(self) -> None:
         """End the idle workers."""
@@ -120,6 +149,7 @@ class WorkerPool:
     def _forget(self) -> None:
         self._owner = os.getpid()
         self._idle: SimpleQueue[Worker] = SimpleQueue()
+        self._used: dict[int, Used] = {}
 
     def _waiting(self) -> Worker | None:
         """A worker that has nothing to do; those that died meanwhile are dropped."""
