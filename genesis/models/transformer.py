@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import genesis
 from genesis import Tensor, nn
@@ -13,12 +14,10 @@ from genesis.models.parts import Block, LayerCache, norm_of
 
 
 class Cache(Protocol):
-    """Keys and values of all layers, and where the tokens are that they belong to.
+    """Keys and values of all layers, and where the tokens are that they belong to: the least that one of your own has.
 
     Attributes:
         padding: (B,) how many places of each row come before its text, or None.
-        first: (a cache may have none) there were no tokens before those that were reserved last: they look at
-            themselves alone.
     """
 
     padding: Tensor | None
@@ -34,20 +33,36 @@ class Cache(Protocol):
     def __getitem__(self, layer: int) -> LayerCache: ...
 
 
-class SettledCache(Cache, Protocol):
-    """A cache in which tokens count once they are read, and not all that are read need count."""
+class SettledCache(ABC):
+    """A `Cache` in which tokens count once they are read, and not all that are read need count.
 
+    Attributes:
+        padding: see `Cache`.
+        first: there were no tokens before those that were reserved last: they look at themselves alone.
+    """
+
+    padding: Tensor | None
+    first: bool
+
+    @abstractmethod
     def reserve(self, queries: int, device: object, count: int | None = None) -> int:
         """Begin to read tokens, of which the first so many count; returns how many there are with them."""
-        ...
 
+    @abstractmethod
     def advance(self, queries: int, count: Tensor | None = None) -> Tensor:
         """The places of the tokens that were reserved, (T,); the same count is (1,) int64 here."""
-        ...
 
+    @abstractmethod
+    def leave(self) -> None:
+        """All layers have the tokens: what they were written by may go. A part of the program, as `advance` is."""
+
+    @abstractmethod
     def settle(self) -> None:
-        """All layers have the tokens."""
-        ...
+        """The tokens count. The host's alone."""
+
+    @abstractmethod
+    def __getitem__(self, layer: int) -> Any:
+        """A layer's `LayerCache`."""
 
 
 class Transformer(nn.Module):
@@ -95,8 +110,8 @@ class Transformer(nn.Module):
         """
         length = self.reserve(input_ids, cache)
         x = self.computed(input_ids, length, attention_mask, position_ids, cache, token_type_ids, documents)
-        if hasattr(cache, "settle"):
-            cast("SettledCache", cache).settle()
+        if isinstance(cache, SettledCache):
+            cache.settle()
         return x
 
     def reserve(self, input_ids: Tensor, cache: Cache | None, count: int | None = None) -> int | None:
@@ -109,8 +124,8 @@ class Transformer(nn.Module):
             ValueError: there is no room, or no learned position for the last of them.
         """
         T, spec = input_ids.shape[1], self.spec
-        if count is not None:
-            length = cast("SettledCache", cache).reserve(T, input_ids.device, count)
+        if isinstance(cache, SettledCache):
+            length = cache.reserve(T, input_ids.device, count)
         else:
             length = T if cache is None else cache.reserve(T, input_ids.device)
         if spec.position_table and length > spec.position_table:
@@ -127,8 +142,8 @@ class Transformer(nn.Module):
             count: (1,) int64, how many of the tokens count in a `SettledCache`; all by default.
         """
         spec, T = self.spec, input_ids.shape[1]
-        if count is not None:
-            places = cast("SettledCache", cache).advance(T, count)
+        if isinstance(cache, SettledCache):
+            places = cache.advance(T, count)
         else:
             places = genesis.arange(T, device=input_ids.device) if cache is None else cache.advance(T)
         positions = places if position_ids is None else position_ids
@@ -142,6 +157,8 @@ class Transformer(nn.Module):
             angles = cos.to(x.dtype), sin.to(x.dtype)
         for layer, block in enumerate(self.layers):
             x = block(x, masks[layer], angles, None if cache is None else cache[layer])
+        if isinstance(cache, SettledCache):
+            cache.leave()
         return self.norm(x) if spec.norm_first else x
 
     def _embedded(self, input_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
@@ -158,7 +175,7 @@ class Transformer(nn.Module):
                documents: Tensor | None) -> Sequence[Mask]:
         """A mask for each layer; layers of the same window and kind of cache share one."""
         made: dict[tuple[int | None, str], Mask] = {}
-        alone = _begins(cache)
+        alone = isinstance(cache, SettledCache) and cache.first
         found = []
         for layer, window in enumerate(self.spec.windows):
             kept = None if cache is None or alone else cache[layer]
@@ -169,15 +186,6 @@ class Transformer(nn.Module):
                     documents, None if cache is None else cache.padding, whole=kept is None)
             found.append(made[kind])
         return found
-
-
-def _begins(cache: Any) -> bool:
-    """Are the tokens the first that a cache gets? One of the user's own need not say. (A capture takes `getattr` for a
-    look at all that the cache has, its counter too.)"""
-    try:
-        return cache is not None and cache.first  # type: ignore[no-any-return]
-    except AttributeError:
-        return False
 
 
 def draw_weights(model: nn.Module, deviation: float) -> None:

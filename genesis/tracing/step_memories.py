@@ -46,7 +46,7 @@ class StepMemories:
     def refresh(self) -> None:
         """Settle what was written to the storages, and find their memories where they are now."""
         if any(map(_node_of, self.fixed)):
-            waiting = [s for s in self.fixed if not s.settled]
+            waiting = [s for s in self.fixed if s._node is not None and not s.settled]  # a property of hundreds
             if waiting:
                 engine.flush(waiting)
         found = list(map(_memory_of, self.fixed))

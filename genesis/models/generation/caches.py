@@ -34,6 +34,7 @@ from genesis.models.generation.stored_cache import (
     to_last_slot,
     write_cache,
 )
+from genesis.models.transformer import SettledCache
 
 SLOTS = 256
 """Capacities are made multiples of this: few programs serve all texts, and keys can be shared out evenly."""
@@ -83,7 +84,7 @@ class LayerKeys:
         """
 
 
-class KVCache:
+class KVCache(SettledCache):
     """The keys and values of all layers.
 
     Attributes:
@@ -92,7 +93,7 @@ class KVCache:
         reading: how many more there are with those of a read that has begun and is not settled.
         filled: (1,) `seen` in the device's memory, which a step reads and a plan does not depend on.
         padding: (B,) how many slots of each row come before its text, or None.
-        slots: (T,) those of the last tokens that came; None before.
+        slots: (T,) those of the tokens that are being read, for the layers; None where none are.
         first: there were no tokens before those that were reserved last. They look at themselves only, not at all of
             the capacity.
     """
@@ -107,13 +108,11 @@ class KVCache:
         self.padding: Tensor | None = None
         self.layers = []
 
-    def begin(self, queries: int, device: Any) -> None:
-        """Have the memory made that so many tokens are read into. What fills it is then no part of the program that
-        reads the first of a text, which is the same as that of later ones."""
+    def begin(self, device: Any) -> None:
+        """Have its counter in memory: what fills it is then no part of the program that reads the first of a text,
+        which is the same as that of later ones."""
         self._restore()
-        if self.slots is None or self.slots.shape != (queries,):
-            self.slots = genesis.zeros(queries, dtype=genesis.int64, device=device)
-        genesis.eval(self._count(device), self.slots, *self.tensors())
+        genesis.eval(self._count(device))
 
     def _count(self, device: Any) -> Tensor:
         if self.filled is None:
@@ -147,6 +146,10 @@ class KVCache:
         self.filled.add_(queries if count is None else count)
         return self.slots
 
+    def leave(self) -> None:
+        """No layer asks for the slots again: what a step leaves behind is its keys and values, and their number."""
+        self.slots = None
+
     def settle(self) -> None:
         """The tokens that were reserved are read, or recorded: they are seen."""
         self.seen, self.reading = self.seen + self.reading, 0
@@ -155,6 +158,7 @@ class KVCache:
         """Be as before a read that was not settled."""
         if not self.reading:
             return
+        self.slots = None
         for layer in self.layers:
             layer.restore(self.seen)
         if self.filled is not None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeGuard, runtime_checkable
 
 import genesis
 import genesis.nn.functional as F
@@ -97,10 +97,11 @@ class Decoder:
                  cache: KVCache | None = None):
         self.model, self.sampling = model, sampling
         self.device = next(model.parameters()).device
-        genesis.eval(*model.parameters(), *model.buffers())  # what fills them is no part of the first prompt's program
         if cache is not None:
             cache.require(model, batch)
         self.cache = cache_for(model, batch, capacity) if cache is None else cache
+        # What fills them is no part of the first prompt's program.
+        genesis.eval(*model.parameters(), *model.buffers(), *self.cache.tensors())
         self.occurred: Tensor | None = None
         if sampling.repetition_penalty != 1:
             self.occurred = genesis.zeros(batch, model.spec.vocab_size, dtype=genesis.bool, device=self.device)
@@ -111,6 +112,7 @@ class Decoder:
             _seed_alike(self.generator, model.tp_mesh)
         self._read_before: set[tuple[int, bool]] = set()
         self._captured: set[tuple[int, bool]] = set()
+        self._last: tuple[int, Tensor] | None = None  # how many tokens of the last chunk count, and which is the last
 
     @cached_property
     def _next(self) -> Callable[[Tensor, int | None], Step]:
@@ -125,8 +127,8 @@ class Decoder:
                 chunk: int = PREFILL_CHUNK) -> Step:
         """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens.
 
-        Tokens are shared out on the host, where they came from: of each length that a program on the device has seen
-        that would be another.
+        Tokens are shared out on the host, where they came from: on the device that would be another program for each
+        length. Those of one chunk that lies on the device, of a length that is read as it is, stay there.
 
         Raises:
             ValueError: there is padding behind tokens that the cache holds.
@@ -137,18 +139,24 @@ class Decoder:
                           hint="one call for each length, with a cache for its rows alone")
         if not self.cache.seen:  # where a read before was interrupted its padding is there still
             self.cache.padding = padding
-        rows = ids.tolist() if isinstance(ids, Tensor) else [list(row) for row in ids]
-        self._note_prompts(rows, padding)
-        last, whole = None, self.cache.seen + len(rows[0])
-        parts = [[row[start:start + chunk] for row in rows] for start in range(0, len(rows[0]), chunk)]
-        lengths = [self._length(len(part[0])) for part in parts]
-        read = set()
-        for number, (part, length) in enumerate(zip(parts, lengths, strict=True)):
-            last = self._read_part(part, length, whole, lengths[number + 1:].count(length))
+        width = ids.shape[1] if isinstance(ids, Tensor) else len(ids[0])
+        whole, sizes = self.cache.seen + width, [min(chunk, width - start) for start in range(0, width, chunk)]
+        lengths = [self._length(size) for size in sizes]
+        given = ids if lengths == [width] and self.occurred is None and self._lies_whole(ids) else None
+        rows: list[list[int]] = []
+        if given is None:
+            rows = ids.tolist() if isinstance(ids, Tensor) else [list(row) for row in ids]
+            self._note_prompts(rows, padding)
+        last, read = None, set()
+        for number, (size, length) in enumerate(zip(sizes, lengths, strict=True)):
+            start = number * chunk
+            tokens = given if given is not None else genesis.tensor(
+                [row[start:start + size] + [0] * (length - size) for row in rows], dtype=genesis.int64,
+                device=self.device)
+            last = self._read_part(tokens, size, whole, lengths[number + 1:].count(length))
             read.add((length, self.cache.first))
         self._read_before |= read
         assert last is not None
-        self.cache.begin(1, self.device)  # as a step leaves it: else the second step is captured again
         return self._chosen(last)
 
     def _length(self, tokens: int) -> int:
@@ -160,17 +168,25 @@ class Decoder:
         table = not spec.position_table or self.cache.seen + padded <= spec.position_table
         return padded if table and padded <= self.cache.room() else tokens
 
-    def _read_part(self, part: list[list[int]], length: int, whole: int, later: int) -> Tensor:
-        """Read a chunk as so many tokens, behind which as many more of its length follow; what its last one predicts.
+    def _lies_whole(self, ids: Tensor | Sequence[Sequence[int]]) -> TypeGuard[Tensor]:
+        """Are these tokens a memory of the device's as it is, which a program can read without another for its size?"""
+        if not isinstance(ids, Tensor) or ids.device != self.device or ids.dtype is not genesis.int64 or (
+                ids.part is not None):
+            return False
+        genesis.eval(ids)
+        return True
+
+    def _read_part(self, tokens: Tensor, real: int, whole: int, later: int) -> Tensor:
+        """Read a chunk, (B, length), of which the first so many tokens count, and behind which as many more of its
+        length follow; what the last of them predicts.
 
         Tokens behind the last do not count: those before do not see them, and the next ones take their slots.
         """
-        real = len(part[0])
-        tokens, last = (genesis.tensor(x, dtype=genesis.int64, device=self.device)
-                        for x in ([row + [0] * (length - real) for row in part], [real - 1]))
-        self.cache.begin(length, self.device)
+        if self._last is None or self._last[0] != real:
+            self._last = real, genesis.tensor([real - 1], dtype=genesis.int64, device=self.device)
+        self.cache.begin(self.device)
         by_length = self.model.model.reserve(tokens, self.cache, real) is not None
-        logits = self._reader(length, later)(tokens, whole if by_length else None, last)
+        logits = self._reader(tokens.shape[1], later)(tokens, whole if by_length else None, self._last[1])
         genesis.eval(logits, *self.cache.tensors())
         self.cache.settle()
         return logits
@@ -290,14 +306,15 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
     device = next(model.parameters()).device
     padding = None
     if hasattr(ids, "shape"):
-        prompts = _rows_of_tokens(ids).to(device)
+        prompts = _rows_of_tokens(ids)
         if attention_mask is not None:
             padding = _padding_of(_tensor(attention_mask), prompts).to(device)
     elif attention_mask is not None:
         raise failure("generate", "prompts as lists are padded here, so that they take no attention_mask",
                       error=ValueError, hint="leave attention_mask out, or give ids as a tensor")
     else:
-        prompts, padding = left_padded(ids, device, fill)
+        prompts, padding = left_padded(ids, "cpu", fill)
+        padding = None if padding is None else padding.to(device)
     steps = decode(model, prompts, max_new_tokens, Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed,
                    padding, cache)
     told: list[list[int] | Tensor] = []

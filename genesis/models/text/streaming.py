@@ -146,7 +146,7 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
     start = time.perf_counter()
     prompt_speed = since = 0.0
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, min_tokens_to_keep)
-    steps = decode(model, genesis.tensor([ids], device=device), max_new_tokens, sampling, seed, cache=cache)
+    steps = decode(model, genesis.tensor([ids], device="cpu"), max_new_tokens, sampling, seed, cache=cache)
     with closing(steps):
         for count, step in enumerate(steps, 1):
             token = int(step.tokens.item())

@@ -40,6 +40,47 @@ def test_a_row_that_has_ended_is_filled(model: LlamaForCausalLM) -> None:
         assert row[:end + 1] == whole[:end + 1] and set(row[end + 1:]) <= {49}
 
 
+def test_tokens_that_lie_on_the_device_as_they_are_read_stay_there(
+        model: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their way to the host and back is a fifth of a millisecond of a prompt of 2,048. A view of other memory would be
+    another program."""
+    read: list[Any] = []
+    part = Decoder._read_part
+
+    def noted(self: Decoder, tokens: Any, *given: int) -> Any:
+        read.append(tokens)
+        return part(self, tokens, *given)
+    monkeypatch.setattr(Decoder, "_read_part", noted)
+    ids = genesis.tensor([list(range(1, 10))])
+    longer = genesis.cat([ids, ids], 1)
+    wanted = None
+    for given, stays in ((ids, True), (ids + 0, True), (longer[:, :9], False), (ids.int(), False),
+                         (ids.tolist(), False)):
+        with genesis.no_grad():
+            scores = Decoder(model, 1, 40, Sampling(temperature=0)).prefill(given).scores
+        assert (read.pop() is given) == stays
+        wanted = scores if wanted is None else wanted
+        assert bool((scores == wanted).all())
+    with genesis.no_grad():
+        decoder = Decoder(model, 1, 40, Sampling(temperature=0, repetition_penalty=1.3))
+        decoder.prefill(ids)
+    assert read.pop() is not ids, "which tokens occurred is noted on the host"
+    assert decoder.occurred is not None and set(ids[0].tolist()) < set(decoder.occurred.nonzero()[:, 1].tolist())
+
+
+def test_a_read_leaves_its_keys_and_values_alone(model: LlamaForCausalLM) -> None:
+    """So that a step behind a prompt of any length is the same as one behind a step."""
+    with genesis.no_grad():
+        decoder = Decoder(model, 1, 40, Sampling(temperature=0))
+        assert isinstance(decoder.cache, StaticCache)
+        step = decoder.prefill([[1, 2, 3]])
+        assert decoder.cache.slots is None
+        for _ in range(4):
+            step = decoder.step(step.tokens)
+            assert decoder.cache.slots is None
+        assert genesis.explain(decoder._next).captures == 1
+
+
 def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
     prompt = genesis.tensor([list(range(1, 30))])
     found = []
@@ -524,7 +565,8 @@ def test_another_number_of_tokens_that_a_cache_takes_is_no_other_program(model: 
             new, before = cache_for(model, 1, 300), len(plans)
             with engine.observe(plans.append):
                 new.take(old, first)
-                new.begin(1, None)
+                new.begin(None)
+                genesis.eval(*new.tensors())
     assert before > 0 and len(plans) == before, plans[before:]
 
 
