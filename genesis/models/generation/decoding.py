@@ -97,11 +97,11 @@ class Decoder:
                  cache: KVCache | None = None):
         self.model, self.sampling = model, sampling
         self.device = next(model.parameters()).device
+        genesis.eval(*model.parameters(), *model.buffers())  # what fills them is no part of the first prompt's program
         if cache is not None:
             cache.require(model, batch)
         self.cache = cache_for(model, batch, capacity) if cache is None else cache
-        # What fills them is no part of the first prompt's program.
-        genesis.eval(*model.parameters(), *model.buffers(), *self.cache.tensors())
+        genesis.eval(*self.cache.tensors())  # nor is this, which is a program of its own
         self.occurred: Tensor | None = None
         if sampling.repetition_penalty != 1:
             self.occurred = genesis.zeros(batch, model.spec.vocab_size, dtype=genesis.bool, device=self.device)
