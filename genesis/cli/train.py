@@ -253,6 +253,8 @@ def trained(run: Run) -> Ending:
         print(f"checkpoint {name} is skipped: {why}", file=sys.stderr)
     if found.step and first:
         print(f"going on behind step {found.step} of {config.steps}, from {found.path}", flush=True)
+    if run.model.config.get("output_router_logits") and first:
+        print("output_router_logits: what is learnt is the text alone, not the experts' balance", file=sys.stderr)
     one_step, batches, step = make_step(run, parts), endless(run.batches), found.step
     stopping = 0
     open_log = RunLog if first else SilentLog

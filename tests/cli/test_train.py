@@ -306,6 +306,18 @@ def test_muon_takes_the_matrices_of_the_blocks(tmp_path: Path, tokens: str) -> N
     assert values[-1] < values[0]
 
 
+def test_a_run_says_that_it_leaves_the_balance_of_experts_out(
+        tmp_path: Path, tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"family": "qwen3_moe", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "head_dim": 8,
+             "num_attention_heads": 2, "num_key_value_heads": 1, "num_experts": 2, "num_experts_per_tok": 1,
+             "moe_intermediate_size": 8}
+    for balanced in (False, True):
+        path, _ = written(tmp_path, tokens, f"run{balanced}", steps=1, samples={"every": 0},
+                          evaluation={"every": 0}, model={**small, "output_router_logits": balanced})
+        assert main(["train", path]) == 0
+        assert ("not the experts' balance" in capsys.readouterr().err) == balanced
+
+
 def test_the_work_of_a_step(tokens: str) -> None:
     """Six operations for each weight and token, but for tables that are looked up in and experts that are passed by."""
     config = from_table(TrainConfig, {"out": "x", "steps": 1, "batch": 2, "accumulate": 3, "device": "cpu",
