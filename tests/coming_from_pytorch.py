@@ -31,7 +31,8 @@ page against them.
   looking would cost each call that is right; Python prints the right name under the traceback.
 * `autocast` has one table of ops, that of torch's CUDA, and bfloat16 unless told otherwise, everywhere. torch's CPU
   leaves softmax, sums and norms in the low precision, and its CUDA takes float16.
-* What fails by its values (a Cholesky decomposition, a solution, weights of `multinomial`) raises when these are read;
+* What fails by its values (a Cholesky decomposition, a solution, weights of `multinomial`, parameters and values of a
+  distribution that are still to be computed, on the CPU) raises when what needs them is read;
   inside a `try` that catches it, at once, so that a program that goes on with another matrix does. A captured function
   with such a `try` is recorded at each call; around one, and around indices, the error comes with the read.
 * A value that is written to behind autograd's back (`y.data.masked_fill_(...)` after something has read y) keeps, for

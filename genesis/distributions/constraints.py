@@ -49,6 +49,11 @@ class Constraint:
         with np.errstate(all="ignore"):
             return bool(self.check(host_copy(value)).all())
 
+    def holds_later(self, value: Tensor) -> bool:
+        """Whether a check may be part of the program that computes the value: one that has not run, on the CPU, where
+        the program raises, and a check by numbers alone."""
+        return self._takes_arrays() and value.is_cpu and not value.storage.settled
+
     def _takes_arrays(self) -> bool:
         """Whether `check` takes numpy's arrays, too."""
         return False

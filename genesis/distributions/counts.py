@@ -184,7 +184,7 @@ class Binomial(_Counted):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-probability, with the number of ways."""
-        self._checked(value)
+        value = self._checked(value)
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         normalizer = n * (logits.clamp(min=0) + (-logits.abs()).exp().log1p())
@@ -247,7 +247,7 @@ class NegativeBinomial(_Counted):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-probability, with the number of ways."""
-        self._checked(value)
+        value = self._checked(value)
         n = self.total_count
         likelihood = n * F.logsigmoid(-self.logits) + value * F.logsigmoid(self.logits)
         ways = (n + value).lgamma() - (1.0 + value).lgamma() - n.lgamma()

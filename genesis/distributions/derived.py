@@ -92,7 +92,7 @@ class _Half(TransformedDistribution):
     base: Any
 
     def __init__(self, scale: Any, validate_args: bool | None = None):
-        super().__init__(self.base(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
+        super().__init__(self.base(0, scale, validate_args=validate_args), AbsTransform(), validate_args=validate_args)
 
     @property
     def scale(self) -> Tensor:

@@ -10,6 +10,7 @@ from genesis.distributions import constraints
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.suggest import Suggesting
+from genesis.ops.common import required
 
 Shape = tuple[int, ...]
 
@@ -32,6 +33,8 @@ class Distribution(Suggesting):
     support: Any = None
     _checks = True
     _validate_args: bool
+    _looked_at: ClassVar[Any] = None
+    """Constraints of what is checked, where `arg_constraints` names what follows from it."""
     _by_batch: ClassVar[tuple[str, ...]] = ()
     """Names of the parameters, all of the batch's shape, where a class needs no more to be expanded."""
 
@@ -44,14 +47,30 @@ class Distribution(Suggesting):
             self._check_parameters()
 
     def _check_parameters(self) -> None:
-        for name, constraint in self.arg_constraints.items():
+        for name, constraint in (self._looked_at or self.arg_constraints).items():
             if constraints.is_dependent(constraint) or name not in vars(self) or not _readable(vars(self)[name]):
                 continue
             value = vars(self)[name]
-            if not constraint.holds(value):
+            if name in self._parameters() and constraint.holds_later(value):
+                self._put(name, self._required(f"parameter {name}", value, constraint))
+            elif not constraint.holds(value):
                 raise ValueError(f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of "
                                  f"distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid "
                                  f"values:\n{value}")
+
+    def _parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that all else is computed from when it is asked for."""
+        return self._by_batch
+
+    def _put(self, name: str, value: Tensor) -> None:
+        """Make a value the parameter of that name."""
+        setattr(self, name, value)
+
+    def _required(self, what: str, value: Tensor, constraint: constraints.Constraint) -> Tensor:
+        """A value of a program that has not run, which raises when something that is computed from it is read, and at
+        once where the user would catch it: to read each here would run the program for each."""
+        return required(type(self).__name__, value, constraint.check(value),  # type: ignore[no-any-return]
+                        f"Expected {what} to satisfy the constraint {constraint!r}, but found invalid values")
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -142,22 +161,35 @@ class Distribution(Suggesting):
 
     def _validate_sample(self, value: Any) -> None:
         """Raise for a value of another shape, or outside of the support."""
+        self._checked_sample(value, later=False)
+
+    def _checked_sample(self, value: Any, later: bool) -> Any:
+        """The value, if it has the shape of one and is within the support; `later`: it may be looked at when it is
+        computed."""
         if not isinstance(value, Tensor):
             raise ValueError("The value argument to log_prob must be a Tensor")
         events = len(self._event_shape)
         if events and tuple(value.shape[len(value.shape) - events:]) != tuple(self._event_shape):
             raise ValueError(f"The right-most size of value must match event_shape: {value.shape} vs "
                              f"{self._event_shape}.")
-        if _readable(value) and self.support is not None and not constraints.is_dependent(self.support) \
-                and not self.support.holds(value):
+        support = self.support
+        if not _readable(value) or support is None or constraints.is_dependent(support):
+            return value
+        if later and support.holds_later(value):
+            return self._required("value argument", value, support)
+        if not support.holds(value):
             raise ValueError(f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be "
-                             f"within the support ({self.support!r}) of the distribution {self!r}, but found invalid "
+                             f"within the support ({support!r}) of the distribution {self!r}, but found invalid "
                              f"values:\n{value}")
+        return value
 
     def _checked(self, value: Tensor) -> Tensor:
-        if self._validate_args:
+        if not self._validate_args:
+            return value
+        if type(self)._validate_sample is not Distribution._validate_sample:  # a class of the user's looks itself
             self._validate_sample(value)
-        return value
+            return value
+        return self._checked_sample(value, later=True)  # type: ignore[no-any-return]
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         new = object.__new__(type(self)) if _instance is None else _instance

@@ -136,6 +136,7 @@ class Chi2(Gamma):
     """The sum of `df` squared standard normal variables."""
 
     arg_constraints = {"df": constraints.positive}
+    _looked_at = Gamma.arg_constraints
 
     def __init__(self, df: Any, validate_args: bool | None = None):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
@@ -261,7 +262,7 @@ class Beta(ExponentialFamily):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The density's logarithm."""
-        self._checked(value)
+        value = self._checked(value)
         return self._dirichlet.log_prob(genesis.stack([value, 1.0 - value], -1))
 
     def entropy(self) -> Tensor:

@@ -225,7 +225,7 @@ class Uniform(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """-log(high - low) inside."""
-        self._checked(value)
+        value = self._checked(value)
         inside = (self.low <= value) & (self.high > value)
         return genesis.log(inside.type_as(self.low)) - genesis.log(self.high - self.low)
 

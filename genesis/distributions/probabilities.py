@@ -52,6 +52,13 @@ class Probabilities(Distribution):
         probs = clamped(probs)
         return probs.log() - (-probs).log1p()  # type: ignore[no-any-return]
 
+    def _parameters(self) -> tuple[str, ...]:
+        return "probs", "logits"
+
+    def _put(self, name: str, value: Tensor) -> None:
+        setattr(self, name, value)
+        self._param = value
+
     def _given(self) -> str:
         return "probs" if self._param is vars(self).get("probs") else "logits"
 

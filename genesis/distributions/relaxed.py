@@ -10,7 +10,8 @@ import genesis
 from genesis.distributions import constraints
 from genesis.distributions.categorical import Categorical
 from genesis.distributions.composed import TransformedDistribution
-from genesis.distributions.distribution import Distribution, broadcast_all
+from genesis.distributions.counts import Bernoulli
+from genesis.distributions.distribution import Distribution
 from genesis.distributions.location_scale import open_uniform
 from genesis.distributions.probabilities import clamped
 from genesis.distributions.transforms import ExpTransform, SigmoidTransform
@@ -29,7 +30,8 @@ class RelaxedBernoulli(TransformedDistribution):
     support = constraints.unit_interval  # type: ignore[assignment]
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        super().__init__(_LogitRelaxed(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args)
+        super().__init__(_LogitRelaxed(temperature, probs, logits, validate_args), SigmoidTransform(),
+                         validate_args=validate_args)
 
     @property
     def temperature(self) -> Any:
@@ -51,16 +53,13 @@ class _LogitRelaxed(Distribution):
     has_rsample = True
     support = constraints.real
 
-    def __init__(self, temperature: Any, probs: Any, logits: Any):
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+    def __init__(self, temperature: Any, probs: Any, logits: Any, validate_args: bool | None):
         self.temperature = temperature
-        (given,) = broadcast_all(probs if logits is None else logits)
-        self.logits = given if logits is not None else clamped(given).log() - (-clamped(given)).log1p()
+        self.logits = Bernoulli(probs, logits, validate_args=validate_args).logits
         super().__init__(self.logits.shape, validate_args=False)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return _LogitRelaxed(self.temperature, None, self.logits.expand(tuple(batch_shape)))
+        return _LogitRelaxed(self.temperature, None, self.logits.expand(tuple(batch_shape)), False)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         u = clamped(open_uniform(self._extended_shape(sample_shape), self.logits))
