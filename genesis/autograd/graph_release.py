@@ -36,6 +36,7 @@ def release_graph(tensor: Any) -> None:
     if not holds_values(node):
         return
     state.released.append(weakref.ref(node))
+    state.released_since += 1
     if state.session is not None and (running := session.active()) is not None:
         running.freed.append(node)
     tensor.leaf = FREED

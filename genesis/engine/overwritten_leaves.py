@@ -9,9 +9,11 @@ Nothing is copied for logits whose loss went backward: torch has let go of their
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
+from genesis.frontend.pending import live_differentiable
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.backward_reads import RESULT, places_read
@@ -123,6 +125,37 @@ def released_nodes() -> set[Node]:
             seen.add(node)
             stack.extend(control.gradient_inputs(node))
     return seen
+
+
+def note_released_parts(pending: Iterable[Node]) -> None:
+    """Note the values inside of released graphs that are held by themselves, as logits are: the node of a loss, which
+    alone is noted, dies with the flush that computes it, and the step after a `loss.item()` would not know.
+
+    Args:
+        pending: the contents of storages that wait to be computed. Those in memory are looked for among the values
+            recorded since the last such look, where the graphs of a step's losses are.
+    """
+    count, state.released_since = state.released_since, 0
+    roots = [node for reference in list(state.released)[-count:] if (node := reference()) is not None]
+    if not roots:
+        return
+    since, state.released_before = state.released_before, max([node.number for node in roots])
+    held = {node for node in pending if node.needs_grad}
+    held |= {node for s in live_differentiable(since) if s.settled and s.needs_grad and (node := s.node).number >= since}
+    held.difference_update(roots)
+    if not held:
+        return
+    oldest = min([node.number for node in held])
+    seen: set[Node] = set()
+    while roots:
+        node = roots.pop()
+        if node.number < oldest or node in seen or not node.needs_grad:
+            continue
+        seen.add(node)
+        if node in held:  # what is below it was let go of with it
+            state.released.append(weakref.ref(node))
+        else:
+            roots.extend(control.gradient_inputs(node))
 
 
 def _values_read(content: Node, overwritten: Container[int],
@@ -274,4 +307,4 @@ def _behind(values: Iterable[Node], overwritten: Mapping[int, Storage],
     return found
 
 
-__all__ = ["SMALL", "leaves_to_copy"]
+__all__ = ["SMALL", "leaves_to_copy", "note_released_parts", "released_nodes"]

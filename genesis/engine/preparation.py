@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genesis.engine.behind_boundaries import that_can_be_asked_for
 from genesis.engine.capture import Captured, Written, capture, with_histories
-from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, released_nodes
+from genesis.engine.overwritten_leaves import SMALL, leaves_to_copy, note_released_parts, released_nodes
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
@@ -105,6 +105,8 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         return None
     asked = len(outputs)
     content = {s: s.node for s in (*outputs, *live)}
+    if state.released_since:
+        note_released_parts(content.values())
     if updates and "GENESIS_VERIFY" in os.environ:
         from genesis.engine.old_graphs import verify_ages
         held = [node for s in live_differentiable() if (node := s._node) is not None]

@@ -121,8 +121,8 @@ def situation_of(written: Written, visited: Mapping[Node, None], outputs: Sequen
         position, places, types, text = more.position, more.places, more.types, (*text, len(text), *more.key)
         at = _positions(position, contents)
     beside = _beside(updates, position)
-    released = tuple(map(position.get, state.live_released()))  # where graphs begin that backwards have let go of
-    if beside is None or None in released:
+    released = _released(updates, position)
+    if beside is None or released is None:
         return None
     memories = [-1 if (cell := storage.cell) is None else places.get(cell) for storage in live]
     alive = (tuple(at), tuple(memories), tuple([storage.persistent for storage in live]),
@@ -220,6 +220,20 @@ def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[i
             if may_show(node, overwritten, listed=True):
                 return None
     return tuple(found)
+
+
+def _released(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[int, ...] | None:
+    """Where in the program graphs begin that backwards have let go of; None if one begins elsewhere that has to do with
+    what is overwritten."""
+    roots = state.live_released()
+    found = list(map(position.get, roots))
+    if None not in found:
+        return tuple(found)  # type: ignore[arg-type]
+    oldest, overwritten = oldest_in(updates), {id(s.cell): s for s in updates}
+    if any(at is None and node.number >= oldest and may_show(node, overwritten, listed=True)
+           for at, node in zip(found, roots, strict=True)):
+        return None
+    return tuple([at for at in found if at is not None])
 
 
 def captured_again(written: Written, visited: dict[Node, None], known: set[Node], answer: Answer,

@@ -79,13 +79,16 @@ class FrontendState:
         rewriting: the functions that this thread runs on stand-ins for values that are not there yet, as under `vmap`:
             nothing can be computed.
         released: nodes whose graphs a backward without `retain_graph` has let go of, the last ones of those that live.
+        released_since: how many of these came since a flush looked for values inside of them that are held.
+        released_before: the number of the youngest node that was there when one did.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
         states_shown: how often the states of any optimizer were asked for by a user, or replaced: tensors that were in
             them at one time are there while this stays.
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
-                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released", "renewals",
+                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released",
+                 "released_before", "released_since", "renewals",
                  "rewriting", "session", "states_shown", "touched", "tracked_writes", "turned", "undo", "unlooked",
                  "volatile", "watched")
 
@@ -107,7 +110,7 @@ class FrontendState:
         self.session: Session | None = None
         self.fresh_bytes = self.bytes_mark = self.look_at = self.pieces = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
-        self.states_shown = self.unlooked = 0
+        self.states_shown = self.unlooked = self.released_since = self.released_before = 0
 
     def crossing(self, number: int) -> tuple[Any, int] | None:
         """(boundary, number of its output) of the `watch` node with this number; None if it is no boundary's."""

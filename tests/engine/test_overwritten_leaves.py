@@ -157,3 +157,46 @@ def test_nothing_is_copied_where_torch_has_let_go_or_saved_less(monkeypatch: pyt
     optimizer.step()
     assert copied == [w.storage]
     del rows, probabilities
+
+
+@pytest.mark.parametrize("in_memory", [False, True], ids=["a value that waits", "a value in memory"])
+def test_a_loss_that_was_read_is_let_go_of_as_one_that_was_not(monkeypatch: pytest.MonkeyPatch,
+                                                               in_memory: bool) -> None:
+    """The node of a loss dies when it is read; the logits that are held are still known to have gone backward."""
+    copied: list[Any] = []
+    asked = overwritten_leaves.leaves_to_copy
+
+    def noted(contents: Any, *rest: Any) -> Any:
+        found = asked(contents := list(contents), *rest)
+        copied.append((len(contents), len(found)))
+        return found
+    monkeypatch.setattr("genesis.engine.preparation.leaves_to_copy", noted)
+    weights = [leaf(genesis, MANY) for _ in range(3)]
+    logits = sum(w.exp() for w in weights)
+    if in_memory:
+        logits.tolist()
+    loss = (logits * logits).sum()
+    loss.backward()
+    loss.item()
+    with genesis.no_grad():
+        for w in weights:  # a step by hand, which looks at each
+            w.add_(w.grad, alpha=-0.1 / max(1.0, w.norm().item()))
+    [w.tolist() for w in weights]
+    assert copied and set(copied) == {(0, 0)}
+    assert logits.shape == (MANY,)
+
+
+def test_a_value_beside_a_graph_that_was_let_go_of_goes_backward() -> None:
+    """Of two values of a leaf, both held while a loss of one is read and the leaf is written to."""
+    results = []
+    for lib in LIBRARIES:
+        w = leaf(lib, MANY)
+        inside, beside = w.exp(), (w * 3).exp()
+        loss = (inside * 2).sum()
+        loss.backward()
+        loss.item()
+        step(lib, w)
+        beside.sum().backward()
+        results.append(torch.tensor(w.grad.tolist()))
+        assert inside.shape == (MANY,)
+    torch.testing.assert_close(*results)
