@@ -11,7 +11,7 @@ of what waits to be computed, as a running mean does that nobody reads: its grap
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MOST_NODES: Final = 1024
 """Nodes of a graph that is listed, at the most."""
+
+TOGETHER: Final = 4
+"""So many graphs that were not listed are gone through together: one walk takes what two lists take."""
 
 MOST_GRAPHS: Final = 256
 """Graphs that are remembered; when there are more, all are dropped."""
@@ -80,6 +83,21 @@ def may_show(root: Node, cells: Mapping[int, object], listed: bool = False) -> b
     if below is None:
         below = _known[root] = _below(root)
     return not below or not cells.keys().isdisjoint(map(id, map(_buffer, (root, *below))))
+
+
+def that_may_show(roots: Sequence[Node], cells: Mapping[int, object], number: int, listed: bool = False) -> list[Node]:
+    """Those of these values that may lie in one of the cells, or were computed from what may, as `may_show` says of each.
+
+    Where many are new, as the parts of a roll-out that is held whole, their graphs are gone through once, together.
+
+    Args:
+        number: nothing older lies in the cells.
+    """
+    new = [root for root in roots if _known.get(root) is None]
+    touching = that_touch(new, cells, (), number) if len(new) >= TOGETHER else None
+    if touching is None:
+        return [root for root in roots if may_show(root, cells, listed)]
+    return [root for root in roots if (root in touching if _known.get(root) is None else may_show(root, cells))]
 
 
 def that_touch(roots: Iterable[Node], cells: Container[int], program: Container[Node], number: int) -> set[Node] | None:

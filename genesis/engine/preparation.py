@@ -227,18 +227,17 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     Those of leaf tensors only where torch has saved what is computed of them (`overwritten_leaves.py`): writing to what
     a backward reads is the program's error there.
     """
-    from genesis.engine.old_graphs import may_show, oldest_in
+    from genesis.engine.old_graphs import oldest_in, that_may_show
     oldest = oldest_in(updates) if updates else NEVER
     differentiable, histories = live_differentiable(oldest), live_histories()  # forget those that nobody holds
     if not updates:
         return []
     overwritten = {id(s.cell): s for s in updates}
-    roots = [node for s in differentiable  # most are held by a list of former turns', and older
-             if ((held := s._node) is None or held.number >= oldest) and s.settled and s.needs_grad
-             and may_show(node := s.node, overwritten)]
+    asked = [s.node for s in differentiable  # most are held by a list of former turns', and older
+             if ((held := s._node) is None or held.number >= oldest) and s.settled and s.needs_grad]
+    asked += [node for s in live if (node := content[s]).needs_grad and node.number >= oldest]
+    roots = that_may_show(asked, overwritten, oldest)
     roots += [node for node in histories if node.number >= oldest]
-    roots += [node for s in live
-              if (node := content[s]).needs_grad and node.number >= oldest and may_show(node, overwritten)]
     if not roots:
         return []
     stack = roots.copy()

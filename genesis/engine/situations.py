@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import Captured, Written
-from genesis.engine.old_graphs import may_show, oldest_in, that_touch
+from genesis.engine.old_graphs import oldest_in, that_may_show, that_touch
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.pending import live_differentiable
@@ -198,15 +198,14 @@ def _positions(position: Mapping[Node, int], contents: Sequence[Node]) -> list[i
     return found
 
 
-def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[int, ...] | None:
+def _beside(updates: Sequence[Storage], position: Mapping[Node, int]) -> tuple[int, ...] | None:
     """Where in the program the values are that were computed before and can be differentiated; None if one that a
     backward may come from, which may read what is overwritten, is none of the program's."""
     oldest = oldest_in(updates)
     differentiable, histories = live_differentiable(oldest), live_histories()  # forget those that nobody holds
     if histories:
         return None
-    found = []
-    overwritten: dict[int, Storage] = {}
+    found, elsewhere = [], []
     for storage in differentiable:
         if (held := storage._node) is not None and held.number < oldest:
             continue
@@ -216,9 +215,9 @@ def _beside(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple[i
             if at is not None:
                 found.append(at)
                 continue
-            overwritten = overwritten or {id(s.cell): s for s in updates}
-            if may_show(node, overwritten, listed=True):
-                return None
+            elsewhere.append(node)
+    if elsewhere and that_may_show(elsewhere, {id(s.cell): s for s in updates}, oldest, listed=True):
+        return None
     return tuple(found)
 
 
@@ -229,9 +228,9 @@ def _released(updates: Iterable[Storage], position: Mapping[Node, int]) -> tuple
     found = list(map(position.get, roots))
     if None not in found:
         return tuple(found)  # type: ignore[arg-type]
-    oldest, overwritten = oldest_in(updates), {id(s.cell): s for s in updates}
-    if any(at is None and node.number >= oldest and may_show(node, overwritten, listed=True)
-           for at, node in zip(found, roots, strict=True)):
+    oldest = oldest_in(updates)
+    elsewhere = [node for at, node in zip(found, roots, strict=True) if at is None and node.number >= oldest]
+    if elsewhere and that_may_show(elsewhere, {id(s.cell): s for s in updates}, oldest, listed=True):
         return None
     return tuple([at for at in found if at is not None])
 

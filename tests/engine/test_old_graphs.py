@@ -278,3 +278,20 @@ def test_what_is_wrong_about_ages_is_told(verify: str, monkeypatch: pytest.Monke
     with told:
         old_graphs.verify_ages([old], [x.storage])
     old.inputs = before
+
+
+def test_many_values_of_one_graph_are_asked_about_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A roll-out whose states are all held: each node below them is looked at once, not once for each state."""
+    w = genesis.tensor([[0.5, -0.25], [0.125, 0.75]], requires_grad=True)
+    other = genesis.ones(2, 2)
+    genesis.eval(w, other)
+    states = [genesis.ones(3, 2)]
+    for _ in range(20):
+        states.append((states[-1] @ w).tanh())
+    nodes = [state.storage.node for state in states[1:]]
+    listed: list[Node] = []
+    monkeypatch.setattr(old_graphs, "_below", lambda root: listed.append(root) or ())
+    for _ in range(3):
+        assert old_graphs.that_may_show(nodes, {id(w.storage.cell): w.storage}, 0) == nodes
+        assert old_graphs.that_may_show(nodes, {id(other.storage.cell): other.storage}, 0, listed=True) == []
+    assert not listed
