@@ -86,7 +86,7 @@ def may_show(root: Node, cells: Mapping[int, object], listed: bool = False) -> b
 
 
 def that_may_show(roots: Sequence[Node], cells: Mapping[int, object], number: int, listed: bool = False) -> list[Node]:
-    """Those of these values that may lie in one of the cells, or were computed from what may, as `may_show` says of each.
+    """Those of these values that may lie in one of the cells, or were computed from what may: `may_show` of each.
 
     Where many are new, as the parts of a roll-out that is held whole, their graphs are gone through once, together.
 

@@ -140,8 +140,8 @@ def note_released_parts(pending: Iterable[Node]) -> None:
     if not roots:
         return
     since, state.released_before = state.released_before, max([node.number for node in roots])
-    held = {node for node in pending if node.needs_grad}
-    held |= {node for s in live_differentiable(since) if s.settled and s.needs_grad and (node := s.node).number >= since}
+    there = [s.node for s in live_differentiable(since) if s.settled and s.needs_grad]
+    held = {node for node in pending if node.needs_grad} | {node for node in there if node.number >= since}
     held.difference_update(roots)
     if not held:
         return
