@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from . import (
+    attending,
     classical,
     decisions,
     designs,
     energies,
+    estimates,
     fields,
     generative,
     graphs,
+    imagination,
     language,
+    likenesses,
     mixing,
     numerics,
     pretraining,
@@ -29,6 +33,6 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (classical, decisions, designs, energies, fields, generative, graphs, language, mixing, numerics,
-            pretraining, reinforcement, scenes, schemes, searches, sequences, speech, structures, trainers, training,
-            vision)
+FAMILIES = (attending, classical, decisions, designs, energies, estimates, fields, generative, graphs, imagination,
+            language, likenesses, mixing, numerics, pretraining, reinforcement, scenes, schemes, searches, sequences,
+            speech, structures, trainers, training, vision)
