@@ -215,6 +215,9 @@ def averaging(kind: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
         vector = genesis.arange(sum(p.numel() for p in net.parameters())).float()
         return (lambda: genesis.nn.utils.vector_to_parameters(vector, net.parameters()),
                 lambda: [p.tolist() for p in net.parameters()])
+    if kind == "statistics":
+        net(genesis.arange(6).view(3, 2).float())
+        return net[1].reset_running_stats, lambda: [x.tolist() for x in net.buffers()]
     choices = {"ema": {"multi_avg_fn": optim.swa_utils.get_ema_multi_avg_fn(0.5)}, "equal shares": {},
                "function": {"avg_fn": optim.swa_utils.get_swa_avg_fn(), "use_buffers": True}}
     average = optim.swa_utils.AveragedModel(net, **choices[kind])
@@ -227,7 +230,7 @@ def averaging(kind: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
             lambda: [x.tolist() for x in (*average.parameters(), *average.buffers())])
 
 
-@pytest.mark.parametrize("kind", ["vector", "ema", "equal shares", "function"])
+@pytest.mark.parametrize("kind", ["vector", "ema", "equal shares", "function", "statistics"])
 def test_tensors_that_are_written_together_are_all_written_or_none(kind: str) -> None:
     run, shown = averaging(kind)
     before = shown()

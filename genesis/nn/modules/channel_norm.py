@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
+from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, int64
 from genesis.nn import functional as F
@@ -12,6 +14,7 @@ from genesis.nn.functional.channel_norms import batch_norm_counted
 from genesis.nn.modules.affine import register_affine, reset_affine
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
+from genesis.ops.conversion import copied
 from genesis.ops.creation import ones, tensor, zeros
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
@@ -41,11 +44,11 @@ class _Running(Module):
         self.register_buffer("num_batches_tracked", tensor(0, dtype=int64, device=device) if tracked else None)
 
     def reset_running_stats(self) -> None:
-        """Mean 0, variance 1, no batch seen."""
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.running_mean.zero_()
-            self.running_var.fill_(1)
-            self.num_batches_tracked.zero_()
+        """Mean 0, variance 1, no batch seen: all of it, or nothing where an interrupt comes."""
+        mean, variance, seen = self.running_mean, self.running_var, self.num_batches_tracked
+        if mean is not None and variance is not None and seen is not None:
+            with no_grad():
+                assign_all([mean, variance, seen], [copied(mean, 0.0), copied(variance, 1.0), copied(seen, 0)])
 
     def reset_parameters(self) -> None:
         """Weight 1, bias 0 and no statistics again."""
