@@ -91,11 +91,9 @@ class CallCapture:
     def run(self, function: Callable[..., Any]) -> Any:
         """Call the function; its result may hold stand-ins for values that are read last, until `settle`."""
         effects, tracer = self.effects, self._tracer
-        failed = True
         try:  # a collection may call the user's callbacks, which are no part of the function
             with uncollected, session.running(effects), tracer:
                 result = function(*self.args, **self.kwargs)
-            failed = False
         except BaseException:
             effects.refusal = effects.refusal or "it raised"
             raise
@@ -104,14 +102,15 @@ class CallCapture:
             effects.refused = tracer.stop  # nor one through this capture, which holds the arguments
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
-            if failed:
-                with suppress(Exception):  # what the function raised says what went wrong
-                    self._values.settle(None)
         return result
 
     def settle(self, result: Any) -> Any:
         """The result with the values that the call read last."""
         return self._values.settle(result)
+
+    def undo(self) -> None:
+        """Take the stand-ins back that the call has left, after an exception anywhere before they were settled."""
+        self._values.undo()
 
     def kept(self, result: Any) -> Kept:
         """The capture of the call, which gave this result.

@@ -203,8 +203,18 @@ class CompiledFunction(CompiledBase):
         before = self._templates.latest(key)
         numbers = [] if before is None else changed_numbers(before.guards, before.slots)
         capture = CallCapture(roots, self._ran, key, tensors, args, kwargs, copied, numbers)
-        result = capture.run(self.function)
-        self._ran = capture.globals
+        try:
+            result = capture.run(self.function)
+            self._ran = capture.globals
+            self._keep_capture(key, capture, result, args, kwargs, again)
+            return capture.settle(result)
+        except BaseException:
+            capture.undo()
+            raise
+
+    def _keep_capture(self, key: Any, capture: CallCapture, result: Any, args: tuple, kwargs: dict[str, Any],
+                      again: list[Recapture]) -> None:
+        """Keep what can be replayed of a call that gave this result; `again` says why earlier captures did not fit."""
         try:
             kept = capture.kept(result)
             shape = CallShape(self.function, key, args, kwargs)
@@ -219,7 +229,6 @@ class CompiledFunction(CompiledBase):
             if self.fullgraph and settled:
                 capture.settle(result)
                 raise self._unsupported(reason) from None
-        return capture.settle(result)
 
     def _failed_guard(self, key: Any) -> list[Recapture]:
         """What keeps the newest capture of such calls from being replayed."""

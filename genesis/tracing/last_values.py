@@ -4,6 +4,9 @@ Reading a tensor ends a capture, as a program may go on with what it reads. Wher
 nowhere but into the result (alone, in tuples, lists and dictionaries that are made there) or to the end of a list that
 others hold, the captured call gets a number that stands for it, and a replay reads the tensor after it ran.
 
+An exception between the two leaves no such number: what was in its places is put back, as if the program had come to
+the line that keeps the value and no further.
+
 Whoever else gets the number would compute with it: what of Genesis', of the standard library or in C reads a value
 for itself (`bool(x)`, `allclose`, `max(map(read, xs))`). So each line on the way has to call by name what returns it.
 """
@@ -18,15 +21,17 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import is_
+from operator import is_, setitem
 from typing import Any, NamedTuple
 
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.layouts import forget
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control
-from genesis.nn.modules.tree import Tree
+from genesis.nn.modules.tree import Tree, changing
+from genesis.tracing.snapshot import MISSING
 from genesis.tracing.tracer import is_user_code
 
 _NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN", "KW_NAMES", "MAKE_CELL",
@@ -39,7 +44,8 @@ _POPS = {
 }
 """Values that an instruction takes off the stack, of those that may stand between the reading and the return."""
 _ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
-_LOOKING_INSIDE = frozenset({"BINARY_SUBSCR", "CONTAINS_OP", "COMPARE_OP", "BINARY_OP", "UNARY_NOT"})
+_LOOKING_INSIDE = frozenset({"BINARY_SUBSCR", "CONTAINS_OP", "COMPARE_OP", "BINARY_OP", "UNARY_NOT", "UNARY_NEGATIVE"})
+_KEEPING = frozenset({"STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR"})
 _ENDS = frozenset({"POP_TOP", "RETURN_VALUE", "RETURN_CONST", "RESUME", "FOR_ITER", "GET_ITER", "BEFORE_WITH"})
 _LOOKING = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -66,11 +72,13 @@ class _WayOut:
         callee: the path of what is called, a `_Method`, or None where the code does not show it.
         appended: lists that it is appended to.
         stored: (object, attribute) where it is stored.
+        looked_up: attributes that the code looks up once the value is in such a place.
     """
 
     callee: Any
     appended: tuple[Path, ...]
     stored: tuple[tuple[Path, str], ...]
+    looked_up: tuple[Path, ...]
 
 
 class LastValues:
@@ -83,8 +91,8 @@ class LastValues:
     def __init__(self, entrance: types.CodeType):
         self._entrance = entrance
         self._found: dict[int, _Later] = {}
-        self._lists: list[list[Any]] = []
-        self._spaces: list[dict[str, Any]] = []
+        self._lists: list[tuple[list[Any], int]] = []  # with their lengths before
+        self._spaces: list[tuple[dict[str, Any], str, Any]] = []  # with the names, and what was there before
 
     def stand_in(self, tensor: TensorBase, method: str) -> Any:
         """A number for the tensor's value, if that only leaves the call; else None.
@@ -114,14 +122,26 @@ class LastValues:
         if not self._found:
             return result
         values = {key: getattr(x.tensor, x.method)() for key, x in self._found.items()}
-        for items in self._lists:
-            _replaced(items, values, set())
-        for space in self._spaces:
-            for name, x in list(space.items()):
-                found = _replaced(x, values, set())
-                if found is not x:
-                    space[name] = found
-        return _replaced(result, values, set())
+        puts: list[Change] = []
+        for items, length in self._lists:
+            for at in range(length, len(items)):
+                _put(setitem, items, at, values, puts)
+        for space, name, _ in self._spaces:
+            if name in space:
+                _put(dict.__setitem__, space, name, values, puts)
+        found = _replaced(result, values, puts, set())
+        held = [(owner, key, owner[key]) for _, owner, key, _ in puts]
+        at_once(changes((), [*puts, (self._lists.clear,), (self._spaces.clear,)]))
+        del held
+        return found
+
+    def undo(self) -> None:
+        """Put back what was in the places of stand-ins that have not been settled."""
+        puts: list[Change] = [(items.__delitem__, slice(length, None)) for items, length in self._lists]
+        puts += [(dict.pop, space, name, None) if before is MISSING else (dict.__setitem__, space, name, before)
+                 for space, name, before in self._spaces]
+        if puts:
+            at_once(changes((), [*puts, (self._lists.clear,), (self._spaces.clear,), changing()]))
 
     def _goes_out(self, method: str) -> bool:
         """Whether what the user's line reads now by this method of tensors only leaves the captured function."""
@@ -129,22 +149,28 @@ class LastValues:
         frame = below.f_back
         if below.f_code.co_name != method or frame is None or not is_user_code(frame.f_code):
             return False
-        lists, spaces, calls = [], [], _reads
+        lists: list[Any] = []
+        spaces: list[tuple[Any, str]] = []
+        calls = _reads
+        kept: tuple[str, ...] | None = None
         while frame is not None and frame.f_code is not self._entrance:
             if is_user_code(frame.f_code):
-                way = _way_out(frame.f_code, frame.f_lasti)
-                if way is None or not calls(frame, way.callee, below):
+                way = _way_out(frame.f_code, frame.f_lasti, kept)
+                if way is None or not calls(frame, way.callee, below) or not all(
+                        _is_plain(frame, path) for path in way.looked_up):
                     return False
                 calls = _calls
                 lists += [_found(frame, path) for path in way.appended]
-                spaces += [_attributes_of(_found(frame, path)) for path, _ in way.stored]
+                spaces += [(_attributes_of(_found(frame, path)), name) for path, name in way.stored]
+                if way.appended or way.stored:
+                    kept = (*(kept or ()), *[name for _, name in way.stored])
             elif not _passes_on(frame):
                 return False
             below, frame = frame, frame.f_back
-        if frame is None or any(type(x) is not list for x in lists) or None in spaces:
+        if frame is None or any(type(x) is not list for x in lists) or any(space is None for space, _ in spaces):
             return False
-        self._lists += lists
-        self._spaces += [x for x in spaces if x is not None]
+        self._lists += [(x, len(x)) for x in lists]
+        self._spaces += [(space, name, space.get(name, MISSING)) for space, name in spaces]
         return True
 
 
@@ -198,33 +224,52 @@ def _found(frame: types.FrameType, path: Path) -> Any:
     return value
 
 
+def _is_plain(frame: types.FrameType, path: Path) -> bool:
+    """Whether looking the path up runs no code: an attribute is in the object itself."""
+    *owner, name = path
+    value = _found(frame, tuple(owner))
+    return name in getattr(value, "__dict__", ()) and not hasattr(
+        inspect.getattr_static(type(value), name, None), "__get__")
+
+
 def _attributes_of(value: Any) -> dict[str, Any] | None:
     """The dictionary that setting an attribute writes to, None if something else may happen."""
     plain = type(value).__setattr__ in (object.__setattr__, Tree.__setattr__)
     return getattr(value, "__dict__", None) if plain else None
 
 
-def _replaced(value: Any, values: dict[int, Any], seen: set[int]) -> Any:
-    """The value with these in place of their stand-ins, in lists and dictionaries too: the object itself, but for a
-    tuple that has one. `seen` are the lists and dictionaries on the way, which may hold themselves."""
+def _put(setter: Any, owner: Any, key: Any, values: dict[int, Any], puts: list[Change]) -> None:
+    """Add what puts the value into a place, if a stand-in is there; and into what is in the place."""
+    found = _replaced(owner[key], values, puts, set())
+    if found is not owner[key]:
+        puts.append((setter, owner, key, found))
+
+
+def _replaced(value: Any, values: dict[int, Any], puts: list[Change], seen: set[int]) -> Any:
+    """The value with these in place of their stand-ins: the object itself, but for a tuple that has one. Adds what puts
+    them into lists and dictionaries. `seen` are those on the way, which may hold themselves."""
     if id(value) in values:
         return values[id(value)]
     if type(value) is tuple:
-        found = tuple([_replaced(x, values, seen) for x in value])
+        found = tuple([_replaced(x, values, puts, seen) for x in value])
         return value if all(map(is_, found, value)) else found
     if type(value) not in (list, dict) or id(value) in seen:
         return value
     seen.add(id(value))
     for key, x in list(enumerate(value) if type(value) is list else value.items()):
-        found = _replaced(x, values, seen)
+        found = _replaced(x, values, puts, seen)
         if found is not x:
-            value[key] = found
+            puts.append((setitem, value, key, found))
     return value
 
 
 @lru_cache(maxsize=1024)
-def _way_out(code: types.CodeType, offset: int) -> _WayOut | None:
-    """Where what the call at the offset gives goes; None unless it only leaves the function."""
+def _way_out(code: types.CodeType, offset: int, kept: tuple[str, ...] | None = None) -> _WayOut | None:
+    """Where what the call at the offset gives goes; None unless it only leaves the function.
+
+    Args:
+        kept: what is called has kept the value, as attributes of these names or at the end of a list; None for not so.
+    """
     if code.co_flags & _GENERATOR or not _LOOKING.isdisjoint(code.co_names):
         return None
     steps = list(_steps(code))
@@ -232,7 +277,7 @@ def _way_out(code: types.CodeType, offset: int) -> _WayOut | None:
     if at is None or steps[at].opname not in ("CALL", "CALL_KW"):
         return None
     start = next((i + 1 for i in reversed(range(at)) if _ends_a_statement(steps[i])), 0)
-    return _Walk(steps).run(start, at)
+    return _Walk(steps).run(start, at, kept)
 
 
 class _Step(NamedTuple):
@@ -263,7 +308,9 @@ def _ends_a_statement(step: _Step) -> bool:
 class _Walk:
     """A walk along the code that follows where one value is: on the stack, in local variables.
 
-    On its stack are _VALUE for what holds the value, the path of what was loaded, None for anything else.
+    On its stack are _VALUE for what holds the value, the path of what was loaded, None for anything else. Once the
+    value is kept in a place that outlives the function, no code may run that could look there. Nor is anything else
+    kept from there on: a replay puts the value there when all else is done, and an interrupt may come just before.
     """
 
     def __init__(self, steps: Sequence[_Step]):
@@ -273,14 +320,21 @@ class _Walk:
         self._callee: Any = None
         self._appended: list[Path] = []
         self._stored: list[tuple[Path, str]] = []
+        self._looked_up: list[Path] = []
+        self._kept_by_others: tuple[str, ...] | None = None
 
-    def run(self, start: int, call: int) -> _WayOut | None:
+    @property
+    def _kept(self) -> bool:
+        """Whether the value is kept somewhere by now."""
+        return bool(self._appended or self._stored or self._kept_by_others is not None)
+
+    def run(self, start: int, call: int, kept: tuple[str, ...] | None = None) -> _WayOut | None:
         """See `_way_out`. The value is what the instruction at `call` gives."""
         at, places = start, {x.offset: i for i, x in enumerate(self._steps)}
         while at < len(self._steps):
             step = self._steps[at]
             if step.opname in ("RETURN_CONST", "RETURN_VALUE"):
-                return _WayOut(self._callee, tuple(self._appended), tuple(self._stored))
+                return _WayOut(self._callee, tuple(self._appended), tuple(self._stored), tuple(self._looked_up))
             if step.opname == "JUMP_FORWARD":
                 if step.argval not in places:
                     return None
@@ -290,6 +344,7 @@ class _Walk:
                 taken = self._take(_popped(step))
                 self._callee = next((x for x in taken[:2] if type(x) in (tuple, _Method)), None)
                 self._push(_VALUE)
+                self._kept_by_others = kept
             elif not self._follow(step):
                 return None
             at += 1
@@ -329,7 +384,7 @@ class _Walk:
 
     def _call(self, step: _Step) -> bool:
         taken = self._take(_popped(step))
-        if self._appended or self._stored:  # whoever is called may look there
+        if self._kept:  # whoever is called may look there
             return False
         if _VALUE in taken:
             method = next((x for x in taken[:2] if type(x) is _Method), None)
@@ -346,20 +401,25 @@ class _Walk:
             if type(owner) is not tuple:
                 return False
             self._stored.append((owner, step.argval))
-        return owner is not _VALUE
+        return owner is not _VALUE and (value is _VALUE or not self._kept)
 
     def _other(self, step: _Step) -> bool:
         """Follow an instruction that must not get the value."""
         name = step.opname
-        if name not in _POPS or ((self._appended or self._stored) and name in _LOOKING_INSIDE):
+        if name not in _POPS or (self._kept and name in _LOOKING_INSIDE | _KEEPING):
             return False
         taken = self._take(_POPS[name])
         if _VALUE in taken and name != "POP_TOP":
             return False
-        if name.startswith("LOAD_") and any(step.argval == attribute for _, attribute in self._stored):
+        names = [*(self._kept_by_others or ()), *[attribute for _, attribute in self._stored]]
+        if name.startswith("LOAD_") and step.argval in names:
             return False
         pushes = _POPS[name] + dis.stack_effect(step.opcode, step.arg, jump=False)
         path = taken[0] if taken and type(taken[0]) is tuple else None
+        if name in ("LOAD_METHOD", "LOAD_ATTR") and self._kept:
+            if path is None:
+                return False
+            self._looked_up.append((*path, step.argval))
         if name in ("LOAD_METHOD", "LOAD_ATTR") and (path is not None or pushes == 2):
             self._push((*path, step.argval) if pushes == 1 and path is not None else _Method(path, step.argval))
             pushes -= 1

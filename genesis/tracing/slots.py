@@ -24,7 +24,7 @@ from itertools import starmap
 from operator import call
 from typing import Any
 
-from genesis.frontend.at_once import Change, Expected
+from genesis.frontend.at_once import Change, Expected, at_once, changes
 from genesis.nn.modules.tree import changed, changing
 from genesis.runtime.contexts import Context, in_order, leaving
 from genesis.tracing.checks import APPENDED, Difference, same
@@ -92,14 +92,20 @@ class Slots:
         return held
 
     def result(self, shape: Result, made: Sequence[Any]) -> Any:
-        """The call's own result, when the changes are made; puts the rest into the places."""
-        own, (_, trees) = shape.tree[1]
-        del trees
-        for x, tree in self._later:
-            call(*putting(x, shape.part(tree, made)))
-        if self._later and self._in_modules:
-            changed()
-        return shape.part(own, made)
+        """The call's own result, when the changes are made; puts the rest into the places: all of it at once, where C
+        does."""
+        own, _ = shape.tree[1]
+        if not self._later:
+            return shape.part(own, made)
+        found = [(x, shape.part(tree, made)) for x, tree in self._later]
+        held = [now_in(x.owner, x.key) for x, _ in found if x.key is not APPENDED]
+        puts = [putting(x, value) for x, value in found]
+        if self._in_modules:
+            puts.append(changing())
+        result = shape.part(own, made)
+        at_once(changes((), puts))
+        del held
+        return result
 
     @property
     def can_run_twice(self) -> bool:

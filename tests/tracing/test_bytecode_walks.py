@@ -33,6 +33,7 @@ def leaves(source: str) -> bool:
     "return x.item()", "v = x.item()\n return v", "return {'a': x.item(), 'b': [y.item()]}, x",
     "with x:\n  return x.item()", "if y:\n  v = x.item()\n else:\n  v = 0\n return v", "y.losses.append(x.item())",
     "y.last = x.item()", "v = x.item()\n y.n += 1\n return v, x", "LOSSES.append(x.item())\n return x",
+    "v = x.item()\n y.losses.append(v)\n y.last = v\n return v", "y.last = x.item()\n return x.shown, y",
 ])
 def test_a_value_that_only_leaves(body: str) -> None:
     assert leaves(f"def f(x, y):\n {body}")
@@ -45,9 +46,26 @@ def test_a_value_that_only_leaves(body: str) -> None:
     "v = x.item()\n return lambda: v", "v = x.item()\n print(v)", "y.last = x.item()\n return y.last",
     "return x.item() or 3", "y[x.item()] = 1", "return {x.item(): 1}", "return [*x.item()]",
     "y.append(x.item())\n g()", "v = x.item()\n return locals()",
+    "y.last = x.item()\n y.flag = True", "y.last = x.item()\n y[0] = x", "y.last = x.item()\n return -y",
+    "y.losses.append(x.item())\n y.count = 3", "y.last = x.item()\n return [1].__len__",
+    "global LAST\n y.last = x.item()\n LAST = x",
 ])
 def test_a_value_that_something_may_look_at(body: str) -> None:
     assert not leaves(f"def f(x, y):\n {body}")
+
+
+@pytest.mark.parametrize(("body", "leaves"), [
+    ("return g(x)", True), ("v = g(x)\n return v, x", True), ("g(x)\n return h(x)", False),
+    ("g(x)\n return y.last", False), ("g(x)\n y += x", False), ("g(x)\n y.other = x", False),
+    ("g(x)\n return x.shown", True),
+])
+def test_where_what_is_called_has_kept_the_value_nobody_looks(body: str, leaves: bool) -> None:
+    code = code_of(f"def f(x, y):\n {body}")
+    steps = list(dis.get_instructions(code))
+    called = next(i for i, step in enumerate(steps) if step.argval == "g")
+    offset = next(step.offset for step in steps[called:] if step.opname.startswith("CALL"))
+    assert (_way_out(code, offset, ("last",)) is not None) == leaves
+    assert _way_out(code, offset) is not None
 
 
 @pytest.mark.parametrize(("body", "counted"), [

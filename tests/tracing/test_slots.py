@@ -486,6 +486,55 @@ def test_a_value_that_the_program_goes_on_with_is_read_at_each_call(function: Ca
     assert explained.hits == 0 or function is called, explained
 
 
+class Noting:
+    """An object whose method keeps a value that it reads, and what its callers do then."""
+
+    def __init__(self) -> None:
+        self.weight, self.last, self.other = genesis.ones(2, 3), 0.0, 1.0
+
+    def note(self, x: Any) -> None:
+        self.last = (x * 2).sum().item()
+
+    @property
+    def shown(self) -> Any:
+        return self.last + 1
+
+    def scaled(self, x: Any) -> Any:
+        self.note(x)
+        return self.double(x)
+
+    def double(self, x: Any) -> Any:
+        return x * self.last
+
+    def looked_at(self, x: Any) -> Any:
+        self.note(x)
+        return self.shown
+
+    def looked_at_here(self, x: Any) -> Any:
+        self.last = (x * 2).sum().item()
+        return self.shown
+
+    def written(self, x: Any) -> Any:
+        self.note(x)
+        self.weight += x
+        return x * 2
+
+    def plain(self, x: Any) -> Any:
+        twice = x * 2
+        self.note(x)
+        return self.other, twice
+
+
+@pytest.mark.parametrize("name", ["scaled", "looked_at", "looked_at_here", "written", "plain"])
+def test_a_value_that_a_method_keeps_is_there_for_what_comes_after(name: str) -> None:
+    """The number that stands for it until the call is over was found by the caller's next call: NaN."""
+    def make() -> Any:
+        noting = Noting()
+        return getattr(noting, name), lambda: (noting.last, noting.other, noting.weight)
+    explained = both(make)
+    assert (explained.hits > 0) == (name == "plain"), explained
+
+
 def _read(x: Any) -> Any:
     return x.sum().item()
 
