@@ -35,7 +35,7 @@ OPTIMIZERS.update({
     "ASGD": lambda p: optim.ASGD(p, lr=0.25, t0=1),
     "Adafactor": lambda p: optim.Adafactor(p, lr=0.25),
     "Muon": lambda p: optim.Muon(_matrices(p), lr=0.25),
-    "SGD nesterov": lambda p: optim.SGD(p, lr=0.5, momentum=0.9, nesterov=True, maximize=True),
+    "SGD nesterov": lambda p: optim.SGD(p, lr=0.0078125, momentum=0.9, nesterov=True, maximize=True),
     "amsgrad": lambda p: optim.Adam(p, lr=0.25, amsgrad=True, weight_decay=0.1),
     "RMSprop centered": lambda p: optim.RMSprop(p, lr=0.25, centered=True),
 })

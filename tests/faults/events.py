@@ -21,6 +21,10 @@ _HOME = str(Path(genesis.__file__).parent) + "/"
 _MACHINE = _HOME + "runtime/fake_cuda/"
 """The fake GPU stands for hardware: nothing is injected inside of it."""
 
+_OWN = str(Path(__file__).parent) + "/"
+_PROGRAMS = tuple(map(str, Path(__file__).parent.glob("*programs.py")))
+"""The programs: between two lines of a function that they compile, or hand over, there are instants as well."""
+
 _ARGUMENTS = _HOME + "runtime/cuda/launch_arguments.py"
 
 _PLAN_CALLS = tuple(_HOME + room for room in ("runtime/cpu/", "codegen/cpu/"))
@@ -87,7 +91,7 @@ class AtExit(NamedTuple):
     @property
     def place(self) -> Place | None:
         """Where it was, if it was in code: with memory that others use it may be elsewhere than in the run before."""
-        return None if self.code is None else Place(self.code.co_filename[len(_HOME):], self.line, self.offset)
+        return None if self.code is None else Place(_file_of(self.code), self.line, self.offset)
 
     @property
     def unprotected(self) -> bool:
@@ -134,7 +138,7 @@ class Traced:
         if found is None:
             name = code.co_filename
             found = name.startswith(_PLAN_CALLS) if self._kind == "call" else (
-                name.startswith(self._rooms) and not name.startswith(_MACHINE))
+                name.startswith((*self._rooms, *_PROGRAMS)) and not name.startswith(_MACHINE))
             self._watched[code] = found
         return found
 
@@ -150,7 +154,7 @@ class Traced:
 
         def note(frame: Any) -> None:
             code = frame.f_code
-            found.append(Place(code.co_filename[len(_HOME):], frame.f_lineno or 0, frame.f_lasti if opcodes else -1))
+            found.append(Place(_file_of(code), frame.f_lineno or 0, frame.f_lasti if opcodes else -1))
         with self._installed(note):
             function()
         return found
@@ -176,7 +180,7 @@ class Traced:
         That is the instant that `fail` finds by its number. Frames of other code are not traced: the function runs
         nearly as fast as by itself, where each opcode's call of `fail` takes ten times as long.
         """
-        left, file, opcodes = turn, _HOME + place.file, self._kind == "opcode"
+        left, opcodes = turn, self._kind == "opcode"
 
         def inside(frame: Any, event: str, argument: Any) -> Any:
             nonlocal left
@@ -190,7 +194,7 @@ class Traced:
             return inside
 
         def entered(frame: Any, event: str, argument: Any) -> Any:
-            if frame.f_code.co_filename != file or not _has(frame.f_code, place):
+            if _file_of(frame.f_code) != place.file or not _has(frame.f_code, place):
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = opcodes, not opcodes
             return inside
@@ -244,6 +248,12 @@ class Traced:
             sys.setprofile(None)
             if collects and not self._collects:
                 gc.enable()
+
+
+@cache
+def _file_of(code: CodeType) -> str:
+    """The code's file inside of the package, or among the programs."""
+    return code.co_filename.removeprefix(_HOME).removeprefix(_OWN)
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 
 import genesis
 from genesis.nn import functional as F
+from genesis.runtime.contexts import Switched, Temporary
 from tests.faults.programs import PROGRAMS, Case, Recipe, Statement, Training
 
 
@@ -26,14 +27,13 @@ class OnViews(Training):
 
 
 def under(statement: Statement, name: str, value: int) -> Statement:
-    """The statement under a setting."""
+    """The statement under a setting, which a fault does not leave switched: what ran next had its losses by chunks."""
+    before = getattr(genesis.config, name)
+
     def run() -> Any:
-        before = getattr(genesis.config, name)
-        setattr(genesis.config, name, value)
-        try:
+        with Temporary(lambda: Switched([(setattr, genesis.config, name, value)],
+                                        [(setattr, genesis.config, name, before)])):
             return statement.run()
-        finally:
-            setattr(genesis.config, name, before)
     return replace(statement, run=run)
 
 

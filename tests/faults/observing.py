@@ -84,8 +84,15 @@ def differences(found: Mapping[str, Value], expected: Mapping[str, Value], exact
             if name not in found or name not in expected or not _same(found[name], expected[name], exact)]
 
 
+def has_nan(x: Value) -> bool:
+    """Whether a number or a tensor of float32 or more is, or has, a NaN."""
+    if isinstance(x, tuple) and len(x) == 3 and x[0] in ("genesis.float32", "genesis.float64"):
+        return bool(np.isnan(np.frombuffer(x[2], x[0].removeprefix("genesis."))).any())
+    return isinstance(x, float) and x != x
+
+
 def _same(x: Value, y: Value, exact: bool) -> bool:
-    if x == y:
+    if x == y or (x != x and y != y):  # a loss that was read is a number, which may be NaN
         return True
     if exact or not (isinstance(x, tuple) and isinstance(y, tuple)) or x[:2] != y[:2]:
         return False

@@ -93,6 +93,9 @@ class Case:
         for unit in self.units(first, last):
             self.run(unit.statement)
 
+    def resume(self, at: int) -> None:
+        """What a user does after a fault before going on with statement number `at`: nothing, mostly."""
+
     def observe(self) -> Observed:
         """The state, as a user sees it. Reads everything, so that nothing is pending afterwards."""
         seen = Observed(modes=modes(), draws=draws())
@@ -223,7 +226,10 @@ class Training(Case):
         yield Statement("loss = cross_entropy(net(x), y)",
                         lambda: local.update(loss=F.cross_entropy(self.net(self.x), self.y)))
         if self._recipe.keeps:
-            yield Statement("calls += 1; last = loss; losses.append(loss)", lambda: self._keep(local["loss"]))
+            yield Statement("self.calls += 1", self._count)
+            yield Statement("self.last = loss.detach() * 2", lambda: self._keep_last(local["loss"]))
+            yield Statement("self.losses.append(loss.detach() * 3)",
+                            lambda: self.losses.append(local["loss"].detach() * 3))
         yield Statement("loss.backward()", lambda: local["loss"].backward())
         yield Statement("opt.step()", self.opt.step)
         yield Statement("return loss", lambda: {"loss": local.pop("loss")}, ("loss",))
@@ -286,10 +292,11 @@ class Training(Case):
         self.opt.step()
         return loss
 
-    def _keep(self, loss: Any) -> None:
+    def _count(self) -> None:
         self.calls += 1
+
+    def _keep_last(self, loss: Any) -> None:
         self.last = loss.detach() * 2
-        self.losses.append(loss.detach() * 3)
 
     def kept(self) -> Iterator[tuple[str, Any]]:
         yield "x", self.x
@@ -410,6 +417,8 @@ PROGRAMS: dict[str, Callable[[str], Case]] = {
     "compiled mixed dtypes": _training(compiled="step", model="mixed dtypes"),
     "compiled state": _training(compiled="step", keeps=True, warm=3),
     "capture": _training(compiled="step", warm=0),
+    "capture of state": _training(compiled="step", keeps=True, warm=0),
+    "second capture of state": _training(compiled="step", keeps=True, warm=1),
     "capture of a forward": _training(compiled="forward", warm=0),
     "compile": _training(anew=True, optimizer="SGD momentum", warm=0),
     "loading": lambda device: Loading(Recipe(device=device)),

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.faults.events import Place
-from tests.faults.observing import Observed, set_draws
+from tests.faults.observing import Observed, has_nan, set_draws
 from tests.faults.programs import Case, Unit
 from tests.faults.table import Row, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
 
 ITERATIONS = 30
-"""Iterations of a training run, after which the next run begins."""
+"""Iterations that a training run has at least, after which the next run begins."""
 
 LONGEST = 6e-3
 """Seconds within which a signal comes once it is asked for: a few iterations."""
@@ -62,7 +62,7 @@ def _timer() -> Iterator[Timer]:
 
 
 class _Long(Program):
-    """A program of many iterations, and the state at each of its boundaries, from one run."""
+    """A program whose statements come again and again, and the state at each of its boundaries, from one run."""
 
     def __init__(self, name: str, device: str, driver: object):
         super().__init__(name, device, driver)
@@ -70,10 +70,11 @@ class _Long(Program):
 
         def long(device: str) -> Case:
             case = short(device)
-            one = case.starts[1]
-            case.statements = case.statements[:one] * ITERATIONS
-            case.starts = [one * i for i in range(ITERATIONS + 1)]
-            case.target = (0, len(case.statements))
+            one, starts = len(case.statements), sorted({0, *case.starts} - {len(case.statements)})
+            times = -(-ITERATIONS // len(starts))
+            case.statements = case.statements * times
+            case.starts = [one * i + start for i in range(times) for start in starts] + [one * times]
+            case.target = (0, one * times)
             return case
         self.make = long
         case = long(self.device)
@@ -81,6 +82,8 @@ class _Long(Program):
         for unit in case.units(*case.target):
             case.run(unit.statement)
             self._references[unit.last] = case.observe()
+        if unfit := [name for name, x in self._references[case.target[1]].kept.items() if has_nan(x)]:
+            raise ValueError(f"the run of {name} ends with NaN in {unfit[0]}, from which no other state is told")
 
     def reference(self, at: int) -> Observed:
         """The state of the run that nothing interrupted; inside of a compiled call, by the plain statements."""
@@ -110,13 +113,19 @@ def count_signals(name: str, device: str, wanted: int, seed: int = 0) -> Row:
 
 
 def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: int) -> None:
-    """One training run; it ends where a signal left something inconsistent."""
+    """One training run; it ends where a signal left something inconsistent.
+
+    The first signal is asked for at any of the statements: a first call, which is captured or compiled, takes so long
+    that else all signals would come in it.
+    """
     case = program.make(program.device)
     units = {unit.first: unit for unit in case.units(*case.target)}
-    at, end = 0, case.target[1]
-    timer.start(chance.uniform(1e-6, LONGEST))
+    at, end, first = 0, case.target[1], chance.choice([*units])
     while at < end:
         unit, result, raised = units[at], None, None
+        if at == first:
+            first = -1
+            timer.start(chance.uniform(1e-6, LONGEST))
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             result = unit.statement.run()
@@ -144,6 +153,7 @@ def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: 
             case.restore_modes()
             return
         at = following
+        case.resume(at)
         set_draws(*program.reference(at).draws)
         timer.start(chance.uniform(1e-6, LONGEST) if row.tried < wanted else 0)
     timer.start(0)

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.faults import signals
 from tests.faults.combined_programs import COMBINED_PROGRAMS
-from tests.faults.events import turns_of
+from tests.faults.events import chosen, turns_of
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS
 from tests.faults.signals import count_signals
-from tests.faults.table import ERRORS, KINDS, Row, count
-from tests.faults.trial import Bench, Program
+from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
+from tests.faults.trial import Bench, Program, Verdict
 from tests.sweeping import by_default, sweep_but
 
 PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1}
@@ -131,6 +132,53 @@ def test_faults_on_a_gpu(program: str, kind: str) -> None:
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step", "dropout", "batch norm"])
 def test_signals(program: str, part: int) -> None:
     check(count_signals(program, "cpu", 250, part), False)
+
+
+def test_signals_come_anywhere_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in its first call alone, whose capture takes longer than a signal is waited for."""
+    found: list[int] = []
+    plain = signals._Long.interrupted
+
+    def interrupted(self: Any, case: Any, unit: Any, raised: KeyboardInterrupt) -> Any:
+        found.append(unit.first)
+        return plain(self, case, unit, raised)
+    monkeypatch.setattr(signals._Long, "interrupted", interrupted)
+    check(count_signals("compiled state", "cpu", 30), False)
+    assert sum(first > 0 for first in found) > 20
+
+
+@by_default("schedule OneCycleLR", "loader", "all with SGD nesterov")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_run_under_signals_comes_to_its_end(program: str) -> None:
+    """Thirty iterations: schedules have as many steps, loaders are begun again, and values stay numbers."""
+    check(count_signals(program, "cpu", 5), False)
+
+
+@pytest.mark.parametrize("kind", ["line", "opcode"])
+def test_a_function_that_is_captured_stops_between_its_own_statements(kind: str) -> None:
+    """It counts its calls, keeps its last loss and appends it, each in a line of its own."""
+    found = trials("capture of state", kind, ("programs.py",))
+    assert {"before", "between"} <= {v.outcome for v in found} and not [v for v in found if v.problem], found
+    assert len({v.place for v in found}) >= 8
+
+
+@pytest.mark.parametrize(("program", "kind"), [("value read last", "opcode"), ("capture of a value read last", "line")])
+def test_values_that_a_call_reads_last_are_all_kept_or_none(program: str, kind: str) -> None:
+    """One is appended and stored: at once, and no number that stands for it stays where an exception comes before."""
+    rooms = ("tracing/slots.py", "tracing/last_values.py", "tracing/compiled_function.py", "tracing/call_capture.py")
+    found = trials(program, kind, rooms)
+    assert len(found) > 60 and not [v for v in found if v.problem], found
+
+
+def trials(program: str, kind: str, files: tuple[str, ...]) -> list[Verdict]:
+    """An interrupt at each instant of a kind in these files, while the program's first unit runs."""
+    with Bench("cpu"), quiet_collector():
+        running = Program(program)
+        unit = running.units[0]
+        places = running.places(unit, kind)
+        turns = turns_of(places)
+        return [running.trial(unit, kind, at, KeyboardInterrupt, places[at], turns[at])
+                for at in chosen(places) if places[at].file.endswith(files)]
 
 
 def test_a_fault_that_is_inconsistent_is_found() -> None:

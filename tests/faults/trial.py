@@ -6,14 +6,16 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 
+import genesis
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.faults import (  # noqa: F401  (they add to the programs)
     combined_programs,
+    further_programs,
     later_programs,
     loop_programs,
     part_programs,
@@ -206,6 +208,7 @@ class Program:
         set_draws(*self.reference(at).draws)
         end = len(case.statements)
         try:
+            case.resume(at)
             case.run_all(at, end)
         except BaseException as error:
             return f"going on raises {type(error).__name__}: {str(error)[:120]}"
@@ -235,6 +238,7 @@ class Bench:
         self.driver: Any = None
 
     def __enter__(self) -> Bench:
+        self._stack.callback(partial(setattr, genesis.config, "loss_chunk_bytes", genesis.config.loss_chunk_bytes))
         torch.set_num_threads(1)  # the tensors are tiny, and threads wait for one another where others use the cores
         if self._device != "cpu":
             from genesis.engine.backends import FakeCUDABackend
