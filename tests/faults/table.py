@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.faults.events import chosen, turns_of
+from tests.faults.events import Place, chosen, turns_of
+from tests.faults.programs import Unit
 from tests.faults.trial import Bench, Program, Verdict
 from tests.faults.tried import Tried
 
@@ -78,15 +79,31 @@ def count(program: str, device: str, kind: str, every: int = 1, first: int = 0, 
         seen = 0
         for unit in running.units:
             places = running.places(unit, kind)
-            turns = turns_of(places)
-            for at in chosen(places):
-                seen += 1
-                if (seen - 1) % every == first % every:
-                    for error in errors or ERRORS[kind]:
-                        name = (device, kind, error.__name__)
-                        if tried is not None and not tried.is_new(*name, unit.statement.text, places[at]):
-                            continue
-                        row.add(verdict := running.trial(unit, kind, at, error, places[at], turns[at]))
-                        if tried is not None:
-                            tried.write(*name, places[at], verdict)
+            if not _inject(row, running, unit, places, seen, every, first, tried, errors or ERRORS[kind], True):
+                places = running.places(unit, kind)  # it has settled meanwhile
+                _inject(row, running, unit, places, seen, every, first, tried, errors or ERRORS[kind], False)
+            seen += len(chosen(places))
     return row
+
+
+def _inject(row: Row, running: Program, unit: Unit, places: list[Place], seen: int, every: int, first: int,
+            tried: Tried | None, errors: Sequence[type[BaseException]], stops: bool) -> bool:
+    """Inject the faults into a unit; False where it `stops` at the first instant that does not come, as the unit has
+    others by now."""
+    turns = turns_of(places)
+    for number, at in enumerate(chosen(places), seen):
+        if number % every != first % every:
+            continue
+        for error in errors:
+            name = (row.device, row.kind, error.__name__)
+            if tried is not None and not tried.is_new(*name, unit.statement.text, places[at]):
+                continue
+            verdict = running.trial(unit, row.kind, at, error, places[at], turns[at])
+            if stops and verdict.outcome == "not reached":
+                stops = False
+                if Counter(running.places(unit, row.kind)) != Counter(places):
+                    return False
+            row.add(verdict)
+            if tried is not None:
+                tried.write(*name, places[at], verdict)
+    return True

@@ -8,15 +8,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import genesis
 from tests.faults import signals
 from tests.faults.combined_programs import COMBINED_PROGRAMS
 from tests.faults.events import chosen, turns_of
 from tests.faults.known import KNOWN
-from tests.faults.programs import PROGRAMS
+from tests.faults.programs import PROGRAMS, Case, Statement
 from tests.faults.signals import count_signals
 from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
@@ -183,7 +185,6 @@ def trials(program: str, kind: str, files: tuple[str, ...]) -> list[Verdict]:
 
 def test_a_fault_that_is_inconsistent_is_found() -> None:
     """The checks themselves: a step that counts first and computes later is told from one that does both."""
-    import genesis
     with Bench("cpu"):
         program = Program("step of AdamW")
         unit = next(u for u in program.units if u.statement.text == "opt.step()")
@@ -209,6 +210,26 @@ def test_an_instant_that_does_not_come_is_told() -> None:
         row.outcomes["not reached"] = 8
         with pytest.raises(AssertionError, match="8 of 40"):
             check(row, True)
+
+
+def test_instants_are_those_of_runs_that_have_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that takes another way in its first runs, as after other tests: instants of these never come again."""
+    runs: list[Any] = []
+
+    class Settling(Case):
+        """Its only statement does more in the first four runs."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.statements, self.starts, self.target = [Statement("f()", self._ran)], [0, 1], (0, 1)
+
+        def _ran(self) -> None:
+            runs.append(repr(genesis.nn.Linear(1, 1)) if len(runs) < 4 else str(genesis.float32))
+
+        def kept(self) -> Iterator[tuple[str, Any]]:
+            return iter(())
+    monkeypatch.setitem(PROGRAMS, "settling", lambda device: Settling())
+    check(count("settling", "cpu", "line", errors=(KeyboardInterrupt,)), True)
 
 
 def test_stand_ins_are_put_back_where_a_with_ends() -> None:
