@@ -17,6 +17,17 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 
 
+def without_history(content: Node) -> Node:
+    """The value of a content that needs a gradient, of which none is taken: what was written to the memory last, and
+    nothing of what gradients flow through instead. So a program that reads it does not reach what that was made of.
+
+    before: stop_gradient(overwritten(linear(%x, …), %memory))      after: %memory
+    """
+    while content.op is control.overwritten:
+        content = content.inputs[1]
+    return make(control.stop_gradient, (content,)) if content.needs_grad else content
+
+
 def note_detached(tensor: Any) -> None:
     """The tensor shows a memory without the history that this has, which is let go of when no other tensor is left
     (`Storage.forget_history`)."""
@@ -49,7 +60,7 @@ class Detached:
     def read(self, content: Node) -> Node:
         """The storage's content, as the detached tensor reads it."""
         if content.needs_grad:
-            content = make(control.stop_gradient, (content,))
+            content = without_history(content)
         history = self.history
         if history is None or not mode.enabled:
             return content

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.at_once import Change, at_once, changes
-from genesis.frontend.detached import Detached
+from genesis.frontend.detached import Detached, without_history
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, result_layout
 from genesis.frontend.state import state
@@ -123,7 +123,7 @@ def read(tensor: TensorBase) -> Node:
     elif tensor.detached is not None:
         node = tensor.detached.read(node)
     elif node.needs_grad and not mode.flags[0]:
-        node = make(control.stop_gradient, (node,))
+        node = without_history(node)
     part = tensor.part
     if part is None:
         return node if not state.regions else entered(storage, node)
