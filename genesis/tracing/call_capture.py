@@ -48,7 +48,7 @@ class CallCapture:
 
     def __init__(self, roots: Sequence[Any], known: dict[CodeType, dict[str, Any]], key: Any, tensors: list[Any],
                  args: tuple, kwargs: dict[str, Any], copied: Copied | None,
-                 numbers: Sequence[Difference] = ()):
+                 numbers: Sequence[Difference] = (), gradients_move: bool = False):
         """Compute what is pending, and note what the call finds.
 
         Args:
@@ -57,9 +57,10 @@ class CallCapture:
             key, tensors: the signature of the call.
             copied: the copies that the call is made on, if its arguments are views.
             numbers: places of numbers that others change from call to call.
+            gradients_move: the gradients that the call finds are other tensors from call to call, or none.
         """
         self._roots, self._key, self.tensors, self.args, self.kwargs = roots, key, tensors, args, kwargs
-        self._numbers = numbers
+        self._numbers, self._gradients_move = numbers, gradients_move
         entered = self.entered = Entered(*roots)
         entered.look_up(known)
         self._before_call = [_state(x) for x in tensors]
@@ -173,10 +174,11 @@ class CallCapture:
         if without_copies(self._key) != key_now or not all(map(is_, self.tensors, tensors_now)):
             raise Unsettled("it changes an argument, or a mode that it runs in")
         numbers = () if self.effects.repeats_own_code else self._numbers
-        if guards.hold() and not numbers:
+        gradients = list(self.effects.entry_grads.values()) if self._gradients_move else []
+        if guards.hold() and not numbers and not gradients:
             return guards, None
         return find_slots(guards, entered, self.tensors,
-                          lambda slots, given: Guards(roots, entered, tracer, slots, given), numbers)
+                          lambda slots, given: Guards(roots, entered, tracer, slots, given), numbers, gradients)
 
     def refused(self) -> None:
         """Run what the call left to its replay: the end of its step, and values that were not computed before it."""

@@ -71,6 +71,7 @@ class CompiledFunction(CompiledBase):
         self._notes: dict[str, None] = {}
         self._ran: dict[CodeType, dict[str, Any]] = {}
         self._latest: CallShape | None = None
+        self._gradients_move = False  # a call found other gradients than one before
         self._recaptures: deque[Recapture] = deque(maxlen=_RECAPTURES)
         self.hits = self._calls = 0
 
@@ -202,7 +203,9 @@ class CompiledFunction(CompiledBase):
         again = self._failed_guard(key)
         before = self._templates.latest(key)
         numbers = [] if before is None else changed_numbers(before.guards, before.slots)
-        capture = CallCapture(roots, self._ran, key, tensors, args, kwargs, copied, numbers)
+        self._gradients_move = self._gradients_move or any(
+            not entry.replay.finds_gradients for entry in (*self._entries.get(key, ()), before) if entry is not None)
+        capture = CallCapture(roots, self._ran, key, tensors, args, kwargs, copied, numbers, self._gradients_move)
         try:
             result = capture.run(self.function)
             self._ran = capture.globals

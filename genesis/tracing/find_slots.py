@@ -45,7 +45,7 @@ _ELEMENT = "an element of "
 
 def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
                again: Callable[[frozenset[Place], frozenset[Place]], Guards],
-               numbers: Sequence[Difference] = ()) -> tuple[Guards, Slots]:
+               numbers: Sequence[Difference] = (), gradients: Sequence[tuple[Any, Any]] = ()) -> tuple[Guards, Slots]:
     """The guards and slots of a call that changed something that is guarded, or read what others change.
 
     Args:
@@ -54,6 +54,7 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
         tensors: the arguments that are tensors.
         again: makes guards without those of some places, and for which of them the values are given.
         numbers: places that are not changed, of numbers that others change.
+        gradients: (tensor, its gradient before the call), of tensors whose gradients are others from call to call.
 
     Raises:
         Unsettled: it changed what has no slot.
@@ -79,14 +80,14 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
             break
         for at in shared:  # something else leads to it, too
             kinds[at] = "fixed"
-    if not changes or not found.hold():
+    if not (changes or gradients) or not found.hold():
         raise _unsettled(next(found.checks.differences(), next(iter(changes), None)), guards)
     for x, kind in zip(changes, kinds, strict=True):
         if kind == "none":
             raise _unsettled(x, guards)
     reasons = [_reason(x, guards) for x, kind in zip(changes, kinds, strict=True)
                if kind == "fixed" and is_number(x.before) and type(x.now) is type(x.before)]
-    return found, Slots(changes, kinds, tensors, reasons)
+    return found, Slots(changes, kinds, tensors, reasons, gradients)
 
 
 def changed_numbers(kept: Guards, slots: Slots | None) -> list[Difference]:

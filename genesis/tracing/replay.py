@@ -30,14 +30,16 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
         entered: the state before it.
         slots: the places that it writes to.
     """
-    arguments = {id(x) for x in tensors}
+    arguments, gradients = {id(x) for x in tensors}, [] if slots is None else slots.gradients
     if not arguments.isdisjoint(effects.grads) or not arguments.isdisjoint(effects.entry_grads):
         raise NotReplayable("it looks at or sets the gradient of an argument")
     if any(x is not None and not x.storage.settled and x.storage not in entered.computed
            for _, x in effects.entry_grads.values()):
         raise Unsettled("it reads a gradient that was not computed yet")
-    gradients = [x for _, x in (*effects.grads.values(), *effects.entry_grads.values()) if x is not None]
-    allowed = {x.storage for x in (*tensors, *entered.world.tensors, *gradients)}.union(own_storages)
+    found = [x for _, x in (*effects.grads.values(), *effects.entry_grads.values()) if x is not None]
+    allowed = {x.storage for x in (*tensors, *entered.world.tensors, *found)}.union(own_storages)
+    for x, _ in gradients:  # those are arguments
+        del effects.entry_grads[id(x)]
     given = {x.storage for x in tensors}
     if any(s.exported for s in allowed if s not in given):
         raise Unsettled("it reads memory that a numpy array or another process shares")
@@ -45,18 +47,10 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
         raise NotReplayable("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
     with computing_anew([s.node for s in made], entered.contents):
-        if effects.ended or _steps_by_itself(effects) or _advances_state(effects, shape):
+        if effects.ended or effects.grads or gradients or _advances_state(effects, shape):
             return StepReplay(effects, shape, tensors, allowed, slots)
-        if effects.grads:
-            raise NotReplayable("it sets gradients without ending a step")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         return CallReplay(effects, shape, tensors, allowed, known, slots)
-
-
-def _steps_by_itself(effects: Session) -> bool:
-    """Does the call make gradients, whatever was there before, and write to what stays, as a step without an optimizer
-    does (`p.data.add_(p.grad, alpha=-lr)`)? Gradients that are added to are others' at each turn, and wait for more."""
-    return bool(effects.grads) and not effects.entry_grads and any(s.cell is not None for s in effects.writes)
 
 
 def _advances_state(effects: Session, shape: Result) -> bool:

@@ -24,13 +24,16 @@ class Replay(ABC):
 
     Attributes:
         storages: the storages that it reads and writes besides its arguments.
+        entry_gradients: (tensor, gradient or None) of those that have to have the very gradients of the captured call.
     """
 
     storages: frozenset[Storage]
+    entry_gradients: list[tuple[Any, Any]]
 
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], slots: Slots | None):
         self._shape, self._slots = shape, slots
         self._hooks = LeafHooks(effects, tensors)
+        self.entry_gradients = list(effects.entry_grads.values())
 
     @property
     def reads(self) -> bool:
@@ -46,6 +49,11 @@ class Replay(ABC):
     @abstractmethod
     def writes_arguments(self) -> bool:
         """Whether it writes to tensors among its arguments."""
+
+    @property
+    def finds_gradients(self) -> bool:
+        """Whether the tensors whose gradients it looks at have those of the captured call."""
+        return all(x._grad is grad for x, grad in self.entry_gradients)
 
     @property
     @abstractmethod

@@ -40,7 +40,6 @@ class CallReplay(Replay):
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
                  known: Collection[int], slots: Slots | None):
         super().__init__(effects, shape, tensors, slots)
-        self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
         if any(s.node.needs_grad for s, _ in written):  # the next call is another program
             raise NotReplayable("it writes a value that gradients flow through to a tensor that stays")
@@ -126,7 +125,7 @@ class CallReplay(Replay):
             if any(storage.needs_grad for storage in self._plain):
                 return False
             self._tracked_writes = state.tracked_writes
-        return all(x._grad is grad for x, grad in self._entry_grads)
+        return self.finds_gradients
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Record the call. What it changes is changed at once, when all of it is recorded."""
@@ -216,7 +215,7 @@ class CallReplay(Replay):
         return node if not state.regions or tensor is None else entered(tensor.storage, node)
 
 
-_COMPARED = ("_copied", "_made_at", "_fixed", "_targets", "_entry_grads")
+_COMPARED = ("_copied", "_made_at", "_fixed", "_targets", "entry_gradients")
 """What two replays that do the same have in common, beside their parts and leaves."""
 
 

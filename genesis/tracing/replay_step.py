@@ -1,4 +1,4 @@
-"""A call that ended a training step, done again: its plan, over the same memories."""
+"""A call that ended a training step, or gave gradients, done again: its plan, over the same memories."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class StepReplay(Replay):
         self._memories, self._tracked_writes = StepMemories(captured.sources), -1
         arguments = {x.storage: i for i, x in enumerate(tensors)}
         targets = [arguments.get(s, s) for s in flush.updates]
+        self._targets = targets
         self._written_arguments = [t for t in targets if t.__class__ is int]
+        self._own_arguments = len(tensors) if self._slots is None else self._slots.before_gradients
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
         self._runs = [0]
         for storage in self._updated:
@@ -84,7 +86,12 @@ class StepReplay(Replay):
 
     @property
     def writes_arguments(self) -> bool:
-        return bool(self._written_arguments)
+        """Whether it writes to tensors among its arguments, apart from gradients that it is given."""
+        return any(argument < self._own_arguments for argument in self._written_arguments)
+
+    def targets(self, tensors: Sequence[Any]) -> list[Storage]:
+        """The storages that a call with these tensors writes to, gradients that it is given among them."""
+        return [tensors[t].storage if t.__class__ is int else t for t in self._targets]
 
     @property
     def updated(self) -> list[Any]:
@@ -238,6 +245,8 @@ class StepReplay(Replay):
             given = [call.tensors[argument].storage for argument in self._written_arguments]
             found += overwritten(given, self._updated, held, expected)
         if self._cleared:
+            state.touched += 1  # another replay may have given them
+            touched = state.touched
             held.append(list(map(_grad_of, self._cleared)))
             found.append(attributes(self._cleared, "_grad", repeat(None)))
         if self._graded:

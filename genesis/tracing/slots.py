@@ -12,6 +12,7 @@ the replay like an argument, what it holds afterwards is made like a result.
 | stored | anything: the code only stores there | a result |
 | fixed | anything else: the same value | a result |
 | number | an int or float that others change from call to call: described like an argument | nothing |
+| gradient | `.grad` of a tensor, which was another tensor, or none, in an earlier call: described like an argument | nothing |
 """
 
 from __future__ import annotations
@@ -43,17 +44,21 @@ class Slots:
         after: what a replay makes for the slots.
         reasons: what a capture holds for one value only, in words.
         numbers: the places of numbers that others change.
+        gradients: (tensor, its gradient before the call) of those whose gradients are given.
+        before_gradients: how many of `tensors` are none of these gradients.
     """
 
     def __init__(self, changes: Sequence[Difference], kinds: Sequence[str], tensors: Sequence[Any],
-                 reasons: Sequence[str]):
+                 reasons: Sequence[str], gradients: Sequence[tuple[Any, Any]] = ()):
         of = {kind: [x for x, its in zip(changes, kinds, strict=True) if its == kind] for kind in kinds}
         self._fixed, counted = of.get("fixed", []), of.get("counted", [])
         self.numbers = of.get("number", [])
         given = [*of.get("given", []), *self.numbers]
         self._given = [partial(now_in, x.owner, x.key) for x in given]
         self._counted = [(x, x.now - x.before) for x in counted]
-        self._key, self.tensors = describe_all([x.before for x in given], tensors)
+        key, found = describe_all([x.before for x in given], tensors)
+        more, self.tensors = describe_all([grad for _, grad in gradients], found)
+        self._key, self.gradients, self.before_gradients = (*key, *more), gradients, len(found)
         self._givens, self._arguments = given, len(tensors)
         made = [*self._fixed, *of.get("given", []), *of.get("stored", []), *of.get("appended", [])]
         self.after = [x.now for x in made]
@@ -171,7 +176,7 @@ class Slots:
         if not all(type(now_in(x.owner, x.key)) is int for x, _ in self._counted):
             return None
         try:
-            return describe_all([get() for get in self._given], tensors)
+            return describe_all([*[get() for get in self._given], *[x._grad for x, _ in self.gradients]], tensors)
         except NotReplayable:
             return None
 
@@ -189,6 +194,9 @@ class Slots:
             for x, get in zip(self._givens, self._given, strict=True):
                 if value_text(x.before) != value_text(now := get()):
                     return x.name, x.before, now
+            for x, before in self.gradients:
+                if value_text(before) != value_text(x._grad):
+                    return "a gradient", before, x._grad
         return None
 
     def state(self) -> Any:
@@ -196,7 +204,7 @@ class Slots:
         fixed = [now_in(x.owner, x.key) for x in self._fixed]
         plain = tuple([x if isinstance(x, SIMPLE) else id(x) for x in fixed])
         try:
-            return plain, describe_all([get() for get in self._given], ())[0]
+            return plain, describe_all([*[get() for get in self._given], *[x._grad for x, _ in self.gradients]], ())[0]
         except NotReplayable:
             return plain
 

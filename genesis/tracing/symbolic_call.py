@@ -23,6 +23,7 @@ from typing import Any, Final
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.frontend import session
+from genesis.frontend.at_once import at_once, attributes
 from genesis.frontend.generator import default_generator
 from genesis.frontend.pending import live_pending, next_number
 from genesis.frontend.session import Session
@@ -88,7 +89,7 @@ class SymbolicCall:
         """Run the function on stand-ins, and make its replay."""
         _check(capture, self.kept, self._symbols)
         stand_ins, slots, step = StandIns(self._symbols), self.kept.slots, _step_of(self.kept)
-        trial = _trial_of(self.kept.replay)
+        trial = _trial_of(self.kept.replay, slots)
         effects, values = trial or Session(), LastValues(_entrance)
         if trial is not None and step is not None:
             trial.last_values = values.stand_in
@@ -96,10 +97,14 @@ class SymbolicCall:
             [node for x in capture.entered.world.tensors if (node := x.storage._node) is not None])
         args, kwargs = stand_ins.of(capture.args), stand_ins.of(capture.kwargs)
         given = [] if slots is None else [stand_ins.of(x) for x in slots.given_values()]
+        gradients = [] if slots is None else slots.gradients
+        for _, x in gradients:
+            stand_ins.of(x)
         with _undone(self.kept.guards, slots):
             with nullcontext() if trial is None else trial.undone():
                 try:
                     with session.running(effects), on_stand_ins, self._symbols.trace:
+                        at_once(starmap(run, [attributes([x], "_grad", [before]) for x, before in gradients]))
                         if slots is not None:
                             slots.put(given)
                         lengths = None if slots is None else slots.lengths()
@@ -215,12 +220,14 @@ def _step_of(kept: Any) -> StepReplay | None:
     return kept.replay if kept.replay.__class__ is StepReplay else None
 
 
-def _trial_of(replay: Any) -> Trial | None:
+def _trial_of(replay: Any, slots: Slots | None) -> Trial | None:
     """The trial of a call that changes what stays; None for one that only computes."""
     if not replay.changes_state:
         return None
+    given = [] if slots is None else slots.gradients
     gradients = chain(*replay.set_gradients) if replay.__class__ is StepReplay else ()
-    return Trial(replay.updated, list(gradients))
+    return Trial([*replay.updated, *[grad.storage for _, grad in given if grad is not None]],
+                 list({id(x): x for x in (*gradients, *[x for x, _ in given])}.values()))
 
 
 def _check(capture: Any, kept: Any, symbols: Symbols) -> None:

@@ -44,14 +44,15 @@ class SymbolicStep:
         _check_effects(replay, ended, trial, tensors)
         shape.free(lambda node: is_freed(node, trial.freed))
         outputs, asked = replay.outputs_of(shape.fresh)
-        written = [storage.node for storage in replay.updated]
+        updated = replay.targets(tensors)
+        written = [storage.node for storage in updated]
         sources: dict[Any, Any] = {storage.cell: storage for storage in replay.storages}
         sources |= {x.storage.cell: i for i, x in enumerate(tensors)}
         self._questions = [(again, len(nodes)) for nodes, again in trial.numbers]
         live = {node: (q, n) for q, (nodes, _) in enumerate(trial.numbers) for n, node in enumerate(nodes)}
         values = [storage.node for storage in outputs]
         with computing_anew([*values, *written], known):
-            self._program = StepProgram(values, asked, written, replay.updated, sources, live)
+            self._program = StepProgram(values, asked, written, updated, sources, live)
         self.numbers = self._program.numbers
         self._kinds = [storage.type for storage in shape.fresh]
 
@@ -95,11 +96,14 @@ def _check_effects(replay: StepReplay, ended: bool, trial: Trial, tensors: Seque
     cleared, graded = replay.set_gradients
     written = {storage for storage in trial.writes if storage.cell is not None}
     set_there = {id(x) for x, _ in trial.grads.values()}
-    if trial.ended is not ended or written != set(replay.updated) or set_there != set(_ids([*cleared, *graded])):
+    if trial.ended is not ended or written != set(replay.targets(tensors)) or set_there != set(_ids([*cleared, *graded])):
         raise NotReplayable("on stand-ins it does something else")
     if any(x._grad is not None for x in cleared) or not replay.given_last.are_like([x._grad for x in graded]):
         raise NotReplayable("on stand-ins it leaves other gradients")
-    if not replay.finds([x for x, _ in trial.entry_grads.values()], [grad for _, grad in trial.entry_grads.values()]):
+    slots = replay.slots
+    given = {id(x) for x, _ in slots.gradients} if slots is not None else set()
+    entry = [(x, grad) for key, (x, grad) in trial.entry_grads.items() if key not in given]
+    if not replay.finds([x for x, _ in entry], [grad for _, grad in entry]):
         raise NotReplayable("it finds gradients that the captured call did not find")
     if not replay.hooks.same_as(LeafHooks(trial, tensors)):
         raise NotReplayable("on stand-ins it differentiates by something else")
