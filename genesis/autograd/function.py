@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary, Gradients, insert_boundary, read_through
 from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.recording import TensorBase, read, wrap
@@ -140,9 +141,9 @@ class Function:
             RuntimeError: forward marked as dirty what it does not return, or a leaf that requires grad.
             TypeError: forward saved something other than tensors.
         """
-        from genesis.frontend import session
-        if state.session is not None and (running := session.active()) is not None:
-            running.refuse(f"it calls {cls.__name__}, whose backward is Python of its own")
+        running = None if state.session is None else session.active()
+        if running is not None:
+            running.note_own_backward(cls.__name__)
         if cls.generate_vmap_rule and cls.vmap is not None:
             raise failure(cls.__name__, "has both generate_vmap_rule=True and a vmap staticmethod",
                           hint="leave out one of them")
@@ -164,7 +165,7 @@ class Function:
             return found
         with no_grad():
             values = {id(x): wrap(read(x)) for x in ctx._saved if any(x is y for y in outputs) and x is not None}
-        boundary = _Call(cls, ctx, args, origins, outputs)
+        boundary = _Call(cls, ctx, args, origins, outputs, running)
         results = tuple(_result(x, args, ctx, boundary, i) for i, x in enumerate(outputs))
         ctx._saved = tuple(None if x is None else _saved(x, outputs, results, values, boundary) for x in ctx._saved)
         return results if isinstance(found, tuple) else results[0]
@@ -215,16 +216,27 @@ class _Call(Boundary):
     owns_origins = True
 
     def __init__(self, function: type[Function], ctx: FunctionCtx, args: Sequence[Any], origins: list[Any],
-                 outputs: Sequence[Any]):
+                 outputs: Sequence[Any], running: session.Session | None):
+        self._made_in = None if running is None else weakref.ref(running)
         self.function, self.ctx, self.origins = function, ctx, origins
         self.outputs = len(outputs)
         self._tensors = [isinstance(x, TensorBase) for x in args]
         self._types = [x.spec if isinstance(x, TensorBase) else None for x in outputs]
 
     @property
+    def records(self) -> bool:  # type: ignore[override]
+        """Whether the capture that runs has seen the forward, so that it may see the backward."""
+        return self._made_in is not None and self._made_in() is session.active()
+
+    @property
     def holds_values(self) -> bool:
         """Whether forward saved anything."""
         return any(x is not None for x in self.ctx._saved)
+
+    @property
+    def saved(self) -> list[Any]:
+        """What forward saved; a program that asks its `ctx` for it when backward is over asks too late, as in torch."""
+        return [x.tensor for x in self.ctx._saved if x is not None]
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
         """The gradients that the function's backward makes of the outputs'."""

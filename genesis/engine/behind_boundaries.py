@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def that_can_be_asked_for(live: Sequence[Storage], wanted: Sequence[Storage]) -> list[Storage]:
     """The live storages without those that only boundaries hold which no backward comes to any more."""
-    held = _held_alone()
+    held = _held_alone(live)
     for storage in wanted:
         held.pop(storage, None)
     if held:
@@ -40,15 +40,23 @@ def that_can_be_asked_for(live: Sequence[Storage], wanted: Sequence[Storage]) ->
     return [s for s in live if s not in held]
 
 
-def _held_alone() -> dict[Storage, Boundary]:
-    """The storages of tensors that a boundary has made for itself, and nobody has got hold of."""
+def _held_alone(live: Sequence[Storage]) -> dict[Storage, Boundary]:
+    """The storages of tensors that a boundary has made or saved for itself, and nobody else has got hold of."""
     found: dict[Storage, Boundary] = {}
+    pending = set(live)
     crossings = [known for number in list(state.crossings) if (known := state.crossing(number)) is not None]
     for boundary in {id(boundary): boundary for boundary, _ in crossings}.values():
         if boundary.owns_origins:
             for origin, count in zip(boundary.origins, list(map(getrefcount, boundary.origins)), strict=True):
                 if origin is not None and count == HELD_ONCE:
                     found[origin.storage] = boundary
+        saved = boundary.saved
+        storages = [x.storage for x in saved]
+        for storage, count, references in zip(storages, list(map(getrefcount, saved)),
+                                              list(map(getrefcount, storages)), strict=True):
+            # beside the list of them, a saved tensor has its boundary, and a storage its tensor, `live` and `pending`
+            if storage in pending and count == HELD_ONCE + 1 and references == HELD_ONCE + 3:
+                found[storage] = boundary
     return found
 
 

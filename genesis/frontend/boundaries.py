@@ -55,6 +55,11 @@ class Boundary:
     origins: Sequence[Any] = ()
 
     @property
+    def saved(self) -> list[Tensor]:
+        """The tensors of the forward that it keeps for its gradients, and reads only there."""
+        return []
+
+    @property
     def holds_values(self) -> bool:
         """Whether it keeps values of the forward, which a backward releases."""
         return False

@@ -42,6 +42,8 @@ class Session:
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         repeating: an action runs that a replay runs again (`repeated`).
         repeats_own_code: such an action called code of the user's.
+        own_backward: the first function that it called whose backward is Python of the user's, and where, or None. Such
+            a call is replayed if no gradient leaves it: its backward has run inside.
         mirrored: what follows a write to a storage of which there is a copy: storage → a call.
         tentative: what it writes to is put back afterwards (`tracing/trial.py`): nothing is counted in Python.
     """
@@ -64,6 +66,7 @@ class Session:
         self.last_values: Callable[[Any, str], Any] | None = None
         self.repeating = self.repeats_own_code = self._given_up = False
         self.mirrored: Mapping[weakref.ref[Any], Callable[[weakref.ref[Any]], None]] = {}
+        self.own_backward: str | None = None
 
     @property
     def writes(self) -> Mapping[Any, int]:
@@ -95,6 +98,13 @@ class Session:
     def note_grad_written(self, tensor: Any) -> None:
         """`.grad` is about to be set."""
         self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+
+    def note_own_backward(self, name: str) -> None:
+        """A function with this name is called, whose backward is Python of the user's."""
+        if self.own_backward is None:
+            place = here()
+            reason = f"it calls {name}, whose backward is Python of its own"
+            self.own_backward = reason if place is None else f"{reason} at {place}"
 
     def note_options(self, groups: Iterable[dict[str, Any]]) -> None:
         """A step asks for what these groups of an optimizer hold."""

@@ -47,7 +47,7 @@ class CallReplay(Replay):
         captured = capture(nodes)
         if any(node.op is control.watch and node.attrs[0] in state.crossings for node in captured.order
                if node.buffer is None):
-            raise NotReplayable("it reads a value whose gradient leaves the program")
+            raise NotReplayable(effects.own_backward or "it reads a value whose gradient leaves the program")
         found = parts_of(captured, nodes, lambda leaf: leaf == FREED or leaf in known)
         self._parts, self._operands = found.parts, found.operands
         self._take_over(sources_of(captured, tensors, allowed), tensors)

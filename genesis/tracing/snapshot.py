@@ -23,7 +23,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
 from genesis.tracing.code_reads import Reads, imported, place_of, reads
-from genesis.tracing.tracer import PURE_MODULES, is_library_module, is_own_module
+from genesis.tracing.tracer import PURE_MODULES, is_library_module, is_own_module, is_pure_of_numpy
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
           enum.Enum, DType, Device)
@@ -265,7 +265,7 @@ def content(value: Any) -> Any:
     kind = type(value)
     if kind.__module__ == "numpy" and isinstance(getattr(value, "dtype", None), sys.modules["numpy"].dtype):
         return MISSING if (numbers := numbers_of(value)) is None else numbers
-    if getattr(kind, "compared_by_identity", False):
+    if getattr(kind, "compared_by_identity", False) or is_pure_of_numpy(value):
         return ()
     if is_library_module(kind.__module__) and (kind.__module__, kind.__name__) not in _NAMESPACES:
         return MISSING

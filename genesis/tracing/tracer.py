@@ -37,6 +37,15 @@ PURE_MODULES = frozenset({
 })
 """Modules of the standard library whose functions give the same for the same, and change only what they are given."""
 
+_NUMPY = frozenset({f"numpy.{name}" for name in (
+    "_core.fromnumeric", "core.fromnumeric", "_core.numeric", "core.numeric", "_core.function_base",
+    "core.function_base", "_core.shape_base", "core.shape_base", "lib._function_base_impl", "lib.function_base")})
+"""Modules of numpy's whose functions are Python, and give the same for the same: `np.prod(x.shape)`, `np.clip`. What
+one writes to its arguments, guards on these see; a tensor that one is given is read, which ends a capture."""
+
+_NUMPY_C = frozenset({"array", "asarray", "arange", "zeros", "where", "dot", "concatenate"})
+"""Such functions of numpy's that are written in C."""
+
 _PURE_BUILTINS = frozenset({
     "len", "isinstance", "issubclass", "getattr", "hasattr", "max", "min", "sum", "abs", "sorted", "all", "any",
     "divmod", "pow", "round", "repr", "chr", "ord", "hash", "iter", "next", "callable", "format", "bin", "hex", "oct",
@@ -228,7 +237,18 @@ def _is_known_function(frame: types.FrameType) -> bool:
             not inside.startswith(_READS_STATE) or code.co_name in _HARMLESS)
     if _is_generated(code):
         return True
-    return str(frame.f_globals.get("__name__", "")) in PURE_MODULES
+    return str(frame.f_globals.get("__name__", "")) in PURE_MODULES | _NUMPY
+
+
+def is_pure_of_numpy(function: Any) -> bool:
+    """Whether it is one of numpy's functions in Python that give the same for the same.
+
+    >>> import numpy
+    >>> is_pure_of_numpy(numpy.prod), is_pure_of_numpy(numpy.random.rand)
+    (True, False)
+    """
+    inside = getattr(function, "_implementation", None)
+    return type(function).__module__ == "numpy" and getattr(inside, "__globals__", {}).get("__name__") in _NUMPY
 
 
 def is_pure(function: Any) -> bool:
@@ -238,7 +258,9 @@ def is_pure(function: Any) -> bool:
     module = getattr(function, "__module__", None) or ""
     if isinstance(owner, types.ModuleType):
         module = owner.__name__
-        return name in _PURE_BUILTINS if module == "builtins" else module in PURE_MODULES
+        if module == "builtins":
+            return name in _PURE_BUILTINS
+        return module in PURE_MODULES or (module.startswith("numpy.") and name in _NUMPY_C)
     if owner is None:
         if module == "builtins":
             return name in _PURE_BUILTINS

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from gc import get_referrers
 from itertools import product
-from operator import mul
+from operator import is_, mul
 from sys import getrefcount
 from types import CodeType
 from typing import Any, Final
@@ -63,6 +63,7 @@ class Copied:
     def __init__(self, views: ViewCopies, args: tuple, kwargs: dict[str, Any]):
         self._views = views
         self._made: dict[int, tuple[Any, Any]] = {}
+        self._containers: list[tuple[Any, Any]] = []
         self.args: tuple = self._replaced(args)
         self.kwargs = {name: self._replaced(value) for name, value in kwargs.items()}
         key, self.tensors = signature(self.args, self.kwargs)
@@ -77,6 +78,8 @@ class Copied:
     def _replaced(self, value: Any) -> Any:
         if value.__class__ is tuple:
             return tuple([self._replaced(x) for x in value])
+        if value.__class__ in (list, dict):
+            return self._replaced_in(value)
         if not isinstance(value, Tensor) or not _is_part(value):
             return value
         if id(value) not in self._made:
@@ -85,6 +88,19 @@ class Copied:
                 raise NotReplayable("an argument is a view of other memory: pass its clone()")
             self._made[id(value)] = value, value.clone()
         return self._made[id(value)][1]
+
+    def _replaced_in(self, value: Any) -> Any:
+        """A list or dictionary with copies, or the same one where it has no view."""
+        if value.__class__ is list:
+            found: Any = [self._replaced(x) for x in value]
+            same = all(map(is_, found, value))
+        else:
+            found = {name: self._replaced(x) for name, x in value.items()}
+            same = all(map(is_, found.values(), value.values()))
+        if same:
+            return value
+        self._containers.append((value, found))
+        return found
 
     @property
     def allowed(self) -> bool:
@@ -95,6 +111,7 @@ class Copied:
         """What the function gives, called as it is, and note what it did to the memory that the views show."""
         memories = list({id(x.storage): x.storage for x in self.originals}.values())
         before = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]
+        held = [_held(x) for x, _ in self._containers]
         tracer = Tracer(lambda code, namespace: None, lambda reason: None)
         try:
             with uncollected, tracer:  # a collection may call the user's callbacks, which are no part of the function
@@ -102,7 +119,8 @@ class Copied:
         finally:
             tracer.forget()
         after = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]
-        self._note(before == after and not _shows(result, memories) and tracer.refusal is None
+        unchanged = held == [_held(x) for x, _ in self._containers]
+        self._note(before == after and unchanged and not _shows(result, memories) and tracer.refusal is None
                    and not _asks_how_it_lies(tracer.globals))
         return result
 
@@ -147,9 +165,10 @@ class Copied:
         """Let go of the copies. Whether the function has kept one, or a view of one: what it kept shows the memory of
         the argument from now on, as it does after a plain call."""
         pairs = [(view, copy.stride(), ref(copy), ref(copy.storage)) for view, copy in self._made.values()]
-        self.args, self.kwargs, self._made = (), {}, {}
+        self.args, self.kwargs = (), {}
+        found = self._containers_kept()
+        self._made = {}
         self.tensors.clear()
-        found = False
         for view, strides, copy, storage in pairs:
             memory = storage()
             if copy() is None and memory is None:
@@ -157,6 +176,32 @@ class Copied:
             found = _show_memory(view, strides, memory) or found
         if found:
             self._note(False)
+        return found
+
+    def _containers_kept(self) -> bool:
+        """Let go of the lists and dictionaries with copies. Whether the function has kept one, or changed one: the
+        argument's own is in its place from now on, and holds what that held."""
+        views = {id(copy): view for view, copy in self._made.values()}
+        views |= {id(copy): own for own, copy in self._containers}
+        pairs, self._containers = self._containers, []
+        found = False
+        while pairs:
+            own, copy = pairs.pop()
+            if own.__class__ is list:
+                now: Any = [views.get(id(x), x) for x in copy]
+                changed = len(now) != len(own) or not all(map(is_, now, own))
+                if changed:
+                    own[:] = now
+            else:
+                now = {name: views.get(id(x), x) for name, x in copy.items()}
+                changed = list(now) != list(own) or not all(map(is_, now.values(), own.values()))
+                if changed:
+                    own.clear()
+                    own.update(now)
+            found = found or changed
+            for holder in get_referrers(copy):
+                found = _put_back(holder, copy, own) or found
+            copy.clear()
         return found
 
     def watch_again(self) -> None:
@@ -202,6 +247,23 @@ def _show_memory(view: Any, strides: Sequence[int], memory: Storage | None) -> b
     return bool(holders)
 
 
+def _put_back(holder: Any, copy: Any, own: Any) -> bool:
+    """Let a list, a dictionary or an object hold the argument's own container instead of its copy."""
+    if holder.__class__ is list:
+        places = [i for i, x in enumerate(holder) if x is copy]
+        for i in places:
+            holder[i] = own
+        return bool(places)
+    space = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+    names = [name for name, x in space.items() if x is copy]
+    for name in names:
+        if space is holder:
+            holder[name] = own
+        else:
+            setattr(holder, name, own)
+    return bool(names)
+
+
 def _same_part(x: Any, strides: Sequence[int], view: Any) -> Any:
     """The part of a view that `x` shows of its copy, whose strides are these; None where no strides say it (columns of
     the data, flattened)."""
@@ -222,6 +284,11 @@ def _same_part(x: Any, strides: Sequence[int], view: Any) -> Any:
 
 def _is_part(x: Any) -> bool:
     return x.part is not None and (x.part.__class__ is not Layout or x.leaf is not None)
+
+
+def _held(value: Any) -> tuple[Any, ...]:
+    """What a list or dictionary holds, and how many hold it."""
+    return getrefcount(value), [*map(id, value)], [*map(id, value.values())] if value.__class__ is dict else ()
 
 
 def _asks_how_it_lies(ran: Iterable[CodeType]) -> bool:
