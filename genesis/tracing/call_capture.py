@@ -19,6 +19,7 @@ from genesis.tracing.find_slots import find_slots, results_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
 from genesis.tracing.reached import is_always_reached
+from genesis.tracing.records import record_fields, written_to
 from genesis.tracing.replay import make_replay
 from genesis.tracing.replay_base import Replay
 from genesis.tracing.results import Result
@@ -63,6 +64,8 @@ class CallCapture:
         self._numbers, self._gradients_move = numbers, gradients_move
         entered = self.entered = Entered(*roots)
         entered.look_up(known)
+        self._records = [(x, fields) for x in _containers((*args, *kwargs.values()))
+                         if (fields := record_fields(x)) is not None]
         self._before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
         with suppress(Exception):  # a failed value raises when it is read, as without a capture
@@ -172,6 +175,7 @@ class CallCapture:
             raise Unsettled("it reads a tensor that was not computed yet")
         key_now, tensors_now = signature(self.args, self.kwargs)
         if without_copies(self._key) != key_now or not all(map(is_, self.tensors, tensors_now)):
+            written_to.update(type(x) for x, fields in self._records if _differs(fields, record_fields(x) or {}))
             raise Unsettled("it changes an argument, or a mode that it runs in")
         numbers = () if self.effects.repeats_own_code else self._numbers
         gradients = list(self.effects.entry_grads.values()) if self._gradients_move else []
@@ -238,6 +242,7 @@ def _end_step(effects: Session) -> None:
 
 def _containers(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, (list, dict, tuple)):
+        fields = value if isinstance(value, (list, dict, tuple)) else record_fields(value)
+        if fields is not None:
             yield value
-            yield from _containers(value.values() if isinstance(value, dict) else value)
+            yield from _containers(fields.values() if isinstance(fields, dict) else fields)

@@ -15,6 +15,7 @@ from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
 from genesis.ir.node import Node
 from genesis.tracing.checks import same
+from genesis.tracing.records import record_fields, with_fields
 from genesis.tracing.snapshot import MISSING, SIMPLE, NotReplayable, attributes, set_by_the_user
 
 
@@ -33,16 +34,13 @@ class _Out:
 
 @dataclass(frozen=True)
 class _Record:
-    """The class of a returned dataclass."""
+    """The class of a returned record."""
 
     kind: type
 
     def of(self, values: dict[str, Any]) -> Any:
         """An instance with these attributes."""
-        made: Any = object.__new__(self.kind)
-        for name, value in values.items():
-            object.__setattr__(made, name, value)
-        return made
+        return with_fields(self.kind, values)
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Result:
         if type(value) is dict and all(isinstance(k, (str, int, tuple)) for k in value):
             self._at[id(value)] = -1
             return (dict, {k: self._describe(x) for k, x in value.items()})
-        if is_dataclass(value) and not isinstance(value, type):
+        if (is_dataclass(value) and not isinstance(value, type)) or record_fields(value) is not None:
             if self._knows(value) or id(value) in self._at:
                 raise NotReplayable(f"it returns a {type(value).__name__} that others hold, too")
             self._at[id(value)] = -1

@@ -18,6 +18,7 @@ from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
+from genesis.tracing.records import is_of_attributes, record_fields
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user
 from genesis.tracing.tracer import is_library_module
 
@@ -88,7 +89,14 @@ def describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
             describe(item, key, tensors)
         if value.__class__ not in _PLAIN:
             _describe_class(value, key, tensors)
-    elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
+    elif callable(value) or isinstance(value, (Tree, enum.Enum)) or type(value).__module__.startswith("genesis."):
+        key.append(Held(value))
+    elif (fields := record_fields(value)) is not None:
+        key.append(Held(type(value)))
+        for name, item in fields.items():
+            key.append(name)
+            describe(item, key, tensors)
+    elif is_of_attributes(value):
         key.append(Held(value))
     else:
         raise NotReplayable(f"an argument is a {type(value).__name__}, which cannot be compared")

@@ -19,6 +19,7 @@ from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import row_major
 from genesis.tracing.erased_signature import Erased
+from genesis.tracing.records import record_fields, with_fields
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user
 
 
@@ -128,6 +129,10 @@ class StandIns:
             if type(value) is not dict:
                 raise NotReplayable(f"an argument is a {type(value).__name__}")
             return dict(pairs)
+        fields = record_fields(value)
+        if fields is not None:
+            made = {name: self.of(x) for name, x in fields.items()}
+            return value if all(made[name] is x for name, x in fields.items()) else with_fields(type(value), made)
         return value
 
     def _tensor(self, x: Any) -> Any:
