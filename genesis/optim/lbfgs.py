@@ -117,11 +117,15 @@ class LBFGS(Optimizer):
             calls = 0
             if group["line_search_fn"] is not None:
                 start = [p.clone() for p in self._params]
+                asked: dict[int, tuple[Tensor, list[float]]] = {}  # with its gradient, whose `id` is the key
 
-                def at(t: float, start: list[Tensor] = start, d: Tensor = direction) -> tuple[float, Tensor, float]:
+                def at(t: float, start: list[Tensor] = start, d: Tensor = direction, before: Tensor = before,
+                       asked: dict[int, tuple[Tensor, list[float]]] = asked) -> tuple[float, Tensor, float]:
                     self._move(t, d)
                     found, gradient = evaluate(), self._gradient()
-                    loss, slope = computed(found, gradient.dot(d))
+                    loss, slope, *numbers = computed(found, gradient.dot(d), _largest(gradient),
+                                                     *_Pair.of(gradient - before, d * t).products)
+                    asked[id(gradient)] = gradient, numbers  # what is asked where this is the length that is taken
                     for p, x in zip(self._params, start, strict=True):
                         p.copy_(x)
                     return loss, gradient, slope
@@ -130,7 +134,8 @@ class LBFGS(Optimizer):
                 self._move(length, direction)
                 memory["t"] = length
                 pair = _Pair.since(memory, gradient)
-                steepest, *products = computed(_largest(gradient), *pair.products)
+                _, numbers = asked.get(id(gradient)) or (gradient, computed(_largest(gradient), *pair.products))
+                steepest, *products = numbers
             else:
                 self._move(length, direction)
                 if iterations != group["max_iter"]:
@@ -204,7 +209,11 @@ class _Pair(NamedTuple):
     @classmethod
     def since(cls, memory: dict[str, Any], gradient: Tensor) -> _Pair:
         """The pair of the move that the state tells of, and the gradient behind it."""
-        change, moved = gradient - memory["prev_flat_grad"], memory["d"] * memory["t"]
+        return cls.of(gradient - memory["prev_flat_grad"], memory["d"] * memory["t"])
+
+    @classmethod
+    def of(cls, change: Tensor, moved: Tensor) -> _Pair:
+        """The pair of these vectors."""
         return cls(change, moved, (change.dot(moved), change.dot(change)))
 
 

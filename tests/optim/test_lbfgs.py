@@ -93,6 +93,27 @@ def test_an_iteration_reads_what_it_looks_at_together() -> None:
     assert calls == 10 and engine_state.ran - before <= 2 * calls + 2
 
 
+def test_a_line_search_runs_a_program_for_each_evaluation_and_one_for_each_direction() -> None:
+    """What is asked of the length that is taken was computed with its loss."""
+    w = genesis.tensor([0.3, -0.1, 2.0], dtype=genesis.float64, requires_grad=True)
+    optimizer = genesis.optim.LBFGS([w], line_search_fn="strong_wolfe", max_iter=4, tolerance_change=0)
+    calls = 0
+
+    def closure() -> Any:
+        nonlocal calls
+        calls += 1
+        optimizer.zero_grad()
+        loss = (w ** 4 - 3 * w).sum()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    before, calls = engine_state.ran, 0
+    iterations = optimizer.state[w]["n_iter"]
+    optimizer.step(closure)
+    iterations = optimizer.state[w]["n_iter"] - iterations
+    assert iterations == 4 and engine_state.ran - before <= calls + iterations + 2
+
+
 def test_a_history_that_grows_is_gone_through_by_programs_that_come_again(
         plans: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind two pieces and a rest of each length nothing is compiled any more; the losses are torch's."""
