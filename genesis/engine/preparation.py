@@ -173,7 +173,8 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     tensor that the program computes anyway is kept, and so is a gradient. One without gradients
     that needs some of a large program's values is computed now. Another one that needs
     content about to be overwritten is computed now, or stays computable from copies of that
-    content, whichever takes fewer bytes.
+    content, whichever takes fewer bytes; a step by hand overwrites all leaves one by one, so
+    all are counted at once.
     """
     kept: list[Storage] = []
     rest: list[Storage] = []
@@ -197,9 +198,15 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     reached = walk_since([content[s] for s in dependent], oldest)
     found = {id(node.buffer) for node in reached}
     needed = [s for s in updates if id(s.cell) in found]
-    if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
+    to_copy = max(sum(s.type.nbytes for s in needed), _trained_bytes(reached))
+    if to_copy < sum(s.type.nbytes for s in dependent):
         return kept + small, needed
     return kept + dependent, []
+
+
+def _trained_bytes(nodes: Iterable[Node]) -> int:
+    """The bytes of the leaves that want gradients and are read by these nodes."""
+    return sum(x.type.nbytes for x in {x for node in nodes for x in node.inputs if x.op is control.watch})
 
 
 def _carried(computed_here: dict[Node, None], rest: list[Storage], content: dict[Storage, Node]) -> set[Storage]:
@@ -252,8 +259,10 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
             stack.extend(node.inputs)
         elif id(node.buffer) in overwritten:
             found[overwritten[id(node.buffer)]] = None
-    released = released_nodes()  # with all that their gradients would go through, as logits
-    unreleased = [node for node in roots if node not in released] if released else roots
+    gone = set(state.live_released())
+    unreleased = [node for node in roots if node not in gone]
+    released = released_nodes() if unreleased else set()  # with all that their gradients would go through, as logits
+    unreleased = [node for node in unreleased if node not in released]
     return list(found | dict.fromkeys(leaves_to_copy(unreleased, overwritten, kept, released, oldest)))
 
 

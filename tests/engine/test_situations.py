@@ -218,3 +218,35 @@ def test_values_that_a_read_saves_are_saved_again(prepared: list[int]) -> None:
         losses.append([*found, *seen.tolist()])
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert len([n for n in prepared if n]) <= 8
+
+
+def test_logits_that_outlive_a_step_by_hand_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are larger than each leaf, and smaller than all that the step overwrites one by one: copies of these would
+    take more, and each flush would go through all that they are computed from."""
+    asked: list[tuple[int, int]] = []
+    plain = preparation._still_needed
+
+    def noted(computed_here: Any, updates: Any, rest_of: Any, content: Any) -> Any:
+        kept, copied = plain(computed_here, updates, rest_of, content)
+        asked.append((len(rest_of), len(copied)))
+        return kept, copied
+    monkeypatch.setattr(preparation, "_still_needed", noted)
+    results = []
+    for lib in (torch, genesis):
+        values = torch.linspace(-1, 1, 900).view(30, 30).tolist()
+        leaves = [lib.tensor(values, requires_grad=True) for _ in range(6)]
+        genesis.eval(*[w for w in leaves if lib is genesis])
+        x = lib.ones(60, 30)
+        logits = x
+        for w in leaves:
+            logits = (logits @ w).tanh()
+        loss = (logits * logits).sum()
+        loss.backward()
+        with lib.no_grad():
+            for w in leaves:
+                w.add_(w.grad, alpha=-1e-3 * max(1.0, w.norm().item()))
+        results.append([loss.item(), logits.tolist(), [w.tolist() for w in leaves]])
+    assert asked and not any(copied for _, copied in asked)
+    assert sum(alive for alive, _ in asked[2:]) == 0, asked
+    torch.testing.assert_close(*[torch.tensor(found[1]) for found in results])
+    torch.testing.assert_close(*[torch.tensor(found[2]) for found in results])
