@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -181,6 +183,24 @@ def trials(program: str, kind: str, files: tuple[str, ...]) -> list[Verdict]:
         turns = turns_of(places)
         return [running.trial(unit, kind, at, KeyboardInterrupt, places[at], turns[at])
                 for at in chosen(places) if places[at].file.endswith(files)]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("program", [*ON_GPU, "compiled state"])
+def test_signals_on_a_gpu(program: str) -> None:
+    check(count_signals(program, "h200", 100), False)
+
+
+def test_a_signal_inside_of_the_pretended_gpu_is_met_behind_it() -> None:
+    """Half a kernel of Triton's interpreter leaves that switched on."""
+    done: list[int] = []
+
+    def launch() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(len(done))
+    with pytest.raises(KeyboardInterrupt):
+        signals._undisturbed(launch)()
+    assert done == [0] and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_fault_that_is_inconsistent_is_found() -> None:
