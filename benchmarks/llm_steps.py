@@ -92,9 +92,7 @@ def genesis_side(row: str, tiny: bool) -> tuple[Any, Callable[[], Any], int]:
         decoder = Decoder(model, batch, length, Sampling(temperature=0), cache=cache)
 
         def read() -> Any:
-            cache.seen = 0
-            if cache.filled is not None:
-                cache.filled.zero_()
+            cache.clear()
             with genesis.no_grad():
                 return decoder.prefill(ids).tokens.tolist()
         return genesis, read, bytes_of(model) + cache.nbytes

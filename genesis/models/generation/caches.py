@@ -91,7 +91,8 @@ class KVCache(SettledCache):
         layers: one for each of the model's.
         seen: how many slots are filled; a number of the program's.
         reading: how many more there are with those of a read that has begun and is not settled.
-        filled: (1,) `seen` in the device's memory, which a step reads and a plan does not depend on.
+        filled: (1,) `seen` in the device's memory, which a step reads and a plan does not depend on. The first tokens
+            set it: before them it is anything.
         padding: (B,) how many slots of each row come before its text, or None.
         slots: (T,) those of the tokens that are being read, for the layers; None where none are.
         first: there were no tokens before those that were reserved last. They look at themselves only, not at all of
@@ -108,17 +109,6 @@ class KVCache(SettledCache):
         self.padding: Tensor | None = None
         self.layers = []
 
-    def begin(self, device: Any) -> None:
-        """Have its counter in memory: what fills it is then no part of the program that reads the first of a text,
-        which is the same as that of later ones."""
-        self._restore()
-        genesis.eval(self._count(device))
-
-    def _count(self, device: Any) -> Tensor:
-        if self.filled is None:
-            self.filled = genesis.zeros(1, dtype=genesis.int64, device=device)
-        return self.filled
-
     def reserve(self, queries: int, device: Any, count: int | None = None) -> int:
         """Begin to read tokens, of which the first so many count; all by default. Returns how many there are with them.
 
@@ -126,7 +116,8 @@ class KVCache(SettledCache):
             ValueError: there is no room for them, or what an interrupted read has left is not to be told.
         """
         self._restore()
-        self._count(device)
+        if self.filled is None:  # from the host: what fills it is no part of the program that reads a text's beginning
+            self.filled = genesis.tensor([0], dtype=genesis.int64, device=device)
         self.check(queries)
         self.first = not self.seen
         self.reading = queries if count is None else count
@@ -142,8 +133,12 @@ class KVCache(SettledCache):
         """
         assert self.filled is not None
         new = genesis.arange(queries, device=self.filled.device)
-        self.slots = new if self.first else self.filled + new
-        self.filled.add_(queries if count is None else count)
+        if self.first:  # whatever was read into it before
+            self.slots = new
+            self.filled.fill_(queries) if count is None else self.filled.copy_(count)
+        else:
+            self.slots = self.filled + new
+            self.filled.add_(queries if count is None else count)
         return self.slots
 
     def leave(self) -> None:
@@ -154,6 +149,23 @@ class KVCache(SettledCache):
         """The tokens that were reserved are read, or recorded: they are seen."""
         self.seen, self.reading = self.seen + self.reading, 0
 
+    def clear(self) -> None:
+        """Hold no token, for another text; the memory stays, and captures that know it.
+
+        >>> from genesis.models import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=1, num_attention_heads=2))
+        >>> cache = cache_for(model, batch=1, capacity=16)
+        >>> first = model.generate([[1, 2, 3]], 4, temperature=0, cache=cache)
+        >>> cache.clear()
+        >>> bool((model.generate([[1, 2, 3]], 4, temperature=0, cache=cache) == first).all())
+        True
+        """
+        self.seen = self.reading = 0
+        self.slots = self.padding = None
+        for layer in self.layers:
+            layer.restore(0)
+
     def _restore(self) -> None:
         """Be as before a read that was not settled."""
         if not self.reading:
@@ -161,7 +173,7 @@ class KVCache(SettledCache):
         self.slots = None
         for layer in self.layers:
             layer.restore(self.seen)
-        if self.filled is not None:
+        if self.filled is not None and self.seen:
             self.filled.copy_(genesis.tensor([self.seen], dtype=genesis.int64, device=self.filled.device))
         self.reading = 0
 
@@ -369,7 +381,9 @@ class _GrowingLayer(LayerKeys):
         return from_first_slot(tokens, seen, seen)
 
     def restore(self, seen: int) -> None:
-        if self.keys is not None and self.values is not None:
+        if not seen:
+            self.keys = self.values = None
+        elif self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys[:, :, :seen], self.values[:, :, :seen]
 
 

@@ -184,7 +184,6 @@ class Decoder:
         """
         if self._last is None or self._last[0] != real:
             self._last = real, genesis.tensor([real - 1], dtype=genesis.int64, device=self.device)
-        self.cache.begin(self.device)
         by_length = self.model.model.reserve(tokens, self.cache, real) is not None
         logits = self._reader(tokens.shape[1], later)(tokens, whole if by_length else None, self._last[1])
         genesis.eval(logits, *self.cache.tensors())

@@ -81,6 +81,24 @@ def test_a_read_leaves_its_keys_and_values_alone(model: LlamaForCausalLM) -> Non
         assert genesis.explain(decoder._next).captures == 1
 
 
+@pytest.mark.parametrize("kind", ["static", "growing", "window"])
+def test_a_cache_that_is_cleared_takes_another_text(kind: str) -> None:
+    """Whatever was read into it, padding too; the same memory, so that what knows it is not captured again."""
+    genesis.manual_seed(0)
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4 if kind == "window" else None)).eval()
+    cache = {"static": StaticCache(model.spec, 2, 24), "growing": GrowingCache(model.spec),
+             "window": SlidingWindowCache(model.spec, 2, 24)}[kind]
+    texts: list[list[list[int]]] = [[[1, 2, 3], [4]], [[5, 6], [7, 8]], [[9], [1, 2, 3, 4, 5]]]
+    alone = [generate(model, text, 6, temperature=0).tolist() for text in texts]
+    held = [id(tensor) for tensor in cache.tensors()]
+    for text, wanted in zip(texts, alone, strict=True):
+        assert generate(model, text, 6, temperature=0, cache=cache).tolist() == wanted
+        assert cache.seen == max(map(len, text)) + 5 and cache.filled is not None and cache.filled.item() == cache.seen
+        cache.clear()
+        assert (cache.seen, cache.padding) == (0, None)
+    assert [id(tensor) for tensor in cache.tensors()] == held
+
+
 def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
     prompt = genesis.tensor([list(range(1, 30))])
     found = []
@@ -565,7 +583,6 @@ def test_another_number_of_tokens_that_a_cache_takes_is_no_other_program(model: 
             new, before = cache_for(model, 1, 300), len(plans)
             with engine.observe(plans.append):
                 new.take(old, first)
-                new.begin(None)
                 genesis.eval(*new.tensors())
     assert before > 0 and len(plans) == before, plans[before:]
 
