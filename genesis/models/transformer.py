@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -33,8 +32,9 @@ class Cache(Protocol):
     def __getitem__(self, layer: int) -> LayerCache: ...
 
 
-class SettledCache(ABC):
-    """A `Cache` in which tokens count once they are read, and not all that are read need count.
+class SettledCache:
+    """A `Cache` in which tokens count once they are read, and not all that are read need count. (No abstract class: of
+    those a capture asks whether any has been registered since.)
 
     Attributes:
         padding: see `Cache`.
@@ -44,25 +44,25 @@ class SettledCache(ABC):
     padding: Tensor | None
     first: bool
 
-    @abstractmethod
     def reserve(self, queries: int, device: object, count: int | None = None) -> int:
         """Begin to read tokens, of which the first so many count; returns how many there are with them."""
+        raise NotImplementedError
 
-    @abstractmethod
     def advance(self, queries: int, count: Tensor | None = None) -> Tensor:
         """The places of the tokens that were reserved, (T,); the same count is (1,) int64 here."""
+        raise NotImplementedError
 
-    @abstractmethod
     def leave(self) -> None:
         """All layers have the tokens: what they were written by may go. A part of the program, as `advance` is."""
+        raise NotImplementedError
 
-    @abstractmethod
     def settle(self) -> None:
         """The tokens count. The host's alone."""
+        raise NotImplementedError
 
-    @abstractmethod
     def __getitem__(self, layer: int) -> Any:
         """A layer's `LayerCache`."""
+        raise NotImplementedError
 
 
 class Transformer(nn.Module):
