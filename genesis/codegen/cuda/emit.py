@@ -116,7 +116,7 @@ _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "attention_backward": emit_attention_backward,
     "convolution": emit_convolution,
     "scan": emit_scan,
-    "scatter": lambda group, gpu: emit_scatter(group),
+    "scatter": emit_scatter,
     "segment": lambda group, gpu: emit_segment(group),
     "sort": lambda group, gpu: emit_sort(group),
     "long_sort": lambda group, gpu: emit_long_sort(group),

@@ -119,7 +119,7 @@ def _one_row(node: Node) -> bool:
 
 LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
-    "lines_summed": lambda node: sums_fit(*_lines_of(node)[1:], node.dtype) and not faster_by_block(*_lines_of(node)),
+    "lines_summed": lambda node: sums_fit(*_lines_of(node), node.dtype) and not faster_by_block(*_lines_of(node)),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not rather_by_lines(*node.inputs[:2]),
     "index_add": lambda node: few_rows(node, ADDED_ANEW) and _beside(node) and not _in_lines(node),

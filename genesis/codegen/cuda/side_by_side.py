@@ -37,7 +37,7 @@ def emit_side_by_side(group: Group, gpu: GpuModel, settled: Container[Node] = fr
         if member.kind == "loop":
             parts.append(early_parts(member, gpu, settled))
         else:
-            part, helpers = _of_template(emit_scatter(member))
+            part, helpers = _of_template(emit_scatter(member, gpu))
             warps = part.source.num_warps
             parts.append(part)
     return put_beside(parts, f"{parts[0].source.name}_beside_{len(parts) - 1}_more", helpers, warps)

@@ -5,7 +5,7 @@ Everything is in lines: base is (lines, rows), index and source (lines, position
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op
@@ -17,7 +17,7 @@ from genesis.ir.ops.row_number import in_range
 from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
 from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_segments
 from genesis.ir.sym_int import hint, most
-from genesis.ir.types import TensorType, float32, int16, int32
+from genesis.ir.types import DType, TensorType, float32, int16, int32
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -40,6 +40,28 @@ LEAST_TAKEN: Final = 512
 
 MOST_TAKEN: Final = 2048
 """Maximum positions that several warps take at once, in some 1.4 µs (reckoned) if four of them seldom meet in a sum."""
+
+ALL_AT_ONCE: Final = 12 << 10
+"""Maximum positions of a line of floats that a program takes all at once, 12 a thread: of 16 some would not stay in
+registers (`codegen/cuda/templates/scaled_lines.py`)."""
+
+SUMS_AT_ONCE: Final = 16384
+"""Sums of lines that a program has room for."""
+
+COLUMNS: Final = (32, 16, 8, 4)
+"""Columns that a program may add up all at once: four 64-bit indices are a sector of memory."""
+
+FEW_SUMS: Final = 8192
+"""Sums, and positions, of a program's columns up to which it has more than four of them: two are on a multiprocessor
+then."""
+
+FEWEST_PROGRAMS: Final = 100
+"""Programs from which on columns are added up where they lie. Fewer columns are moved to where lines are, which are cut
+into parts."""
+
+MOST_LOOKS: Final = 4
+"""Maximum programs that look at a column's positions, each for its share of the sums; to move columns takes as long as
+reading them some four times."""
 
 MOST_SUMS: Final = 1 << 17
 """Maximum sums of a line that is added up in shared memory: up to eight programs have room for them."""
@@ -77,6 +99,33 @@ def taken_at_once(rows: int, count: int) -> int:
         return LEAST_TAKEN
     taken = min(1 << max(count - 1, 1).bit_length(), 1 << max(2 * rows - 1, 1).bit_length(), MOST_TAKEN)
     return taken if count > SEVERAL_WARPS and taken >= LEAST_TAKEN else 0
+
+
+def scales_sums(dtype: DType) -> bool:
+    """Whether sums of this dtype, which are made in float32, may be made of whole numbers."""
+    return dtype.kind == "float" and dtype.itemsize <= 4
+
+
+def all_at_once(rows: int, count: int, dtype: DType) -> bool:
+    """Whether the positions of a line are so few that one program adds them all at once."""
+    return scales_sums(dtype) and taken_at_once(rows, count) > 0 and most(count) <= ALL_AT_ONCE
+
+
+def columns_at_once(outer: int, rows: int, count: int, inner: int, dtype: DType) -> int:
+    """How many columns of (outer, rows or positions, inner) a program adds up all at once, where they lie; 0 where they
+    are to be moved to lines.
+
+    >>> [columns_at_once(*sizes, float32) for sizes in ((9, 1024, 256, 1000), (1, 4768, 1024, 512), (1, 9000, 9000, 9))]
+    [8, 4, 0]
+    """
+    several = next((x for x in COLUMNS if max(most(rows), most(count)) * x <= FEW_SUMS and x < 2 * hint(inner)),
+                   COLUMNS[-1])
+    while several > COLUMNS[-1] and hint(outer) * hint(inner) < FEWEST_PROGRAMS * several:
+        several //= 2
+    looks = -(-most(rows) * several // SUMS_AT_ONCE)
+    programs = hint(outer) * hint(inner) // several * looks
+    fits = most(count) * several <= ALL_AT_ONCE and looks <= MOST_LOOKS and programs >= FEWEST_PROGRAMS
+    return several if scales_sums(dtype) and fits else 0
 
 
 def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
@@ -178,9 +227,6 @@ lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose
                                       for n, rows, count, *inner in ((3, 5, 9), (2, 40, 70), (1, 1, 3), (2, 5, 9, 3))),
                                     kinds=NUMERIC, scale=8), reference=_reference_columns)
 
-SUMS_AT_ONCE: Final = 16384
-"""Sums of a line that a program has room for."""
-
 PROGRAMS: Final = 128
 """Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
 longer (H200: 100,000 positions 11.9 µs in 112 programs, 15.3 in 154, 16.5 in the 91 that a class of up to 131,072 has
@@ -188,6 +234,9 @@ of 120)."""
 
 TURN_US: Final = 1.7
 """Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
+
+POSITION_US: Final = 0.4e-3
+"""Microseconds of a position where all of a line are taken at once (reckoned: 70 instructions for 32 of them)."""
 
 MOST_PARTS: Final = 24
 """Maximum parts of a line, whose sums one expression adds up."""
@@ -199,19 +248,25 @@ SUM_US: Final = 8 / 4e6
 """Microseconds to write a partial sum and to read it: four bytes each, at 4 TB/s, as they stay in the cache."""
 
 
-def parts_of_lines(lines: int, rows: int, count: int) -> int:
+def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
     """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
 
-    >>> parts_of_lines(1, 100_000, 100_000), parts_of_lines(16, 16_500, 16_500), parts_of_lines(3000, 1100, 1100)
-    (17, 3, 1)
+    Args:
+        scaled: whether those of a part may be taken all at once (`scales_sums`).
+
+    >>> parts_of_lines(1, 100_000, 100_000, True), parts_of_lines(1, 100_000, 100_000, False)
+    (13, 17)
+    >>> parts_of_lines(16, 16_500, 16_500, True), parts_of_lines(3000, 1100, 1100, True)
+    (3, 1)
     """
     programs, taken = lines * -(-rows // SUMS_AT_ONCE), taken_at_once(rows, count)
-    whole = -(-count // taken) if taken else 1
-    best, least = 1, whole * TURN_US
-    for turns in range(1, whole):
-        parts = -(-count // (turns * taken))
-        us = turns * TURN_US + parts * lines * rows * SUM_US + LAUNCH_US
-        if programs * parts <= PROGRAMS and parts <= MOST_PARTS and us < least:
+    best, least = 1, inf
+    for parts in range(1, max(min(PROGRAMS // programs, MOST_PARTS), 1) + 1 if taken else 2):
+        length = -(-count // parts)
+        us = length * POSITION_US if scaled and length <= ALL_AT_ONCE else -(-length // max(taken, 1)) * TURN_US
+        if parts > 1:
+            us += parts * lines * rows * SUM_US + LAUNCH_US
+        if us < least:
             best, least = parts, us
     return best
 
@@ -221,7 +276,8 @@ def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
     if base.type.ndim != 2 or base.type.dtype.kind != "float":
         return lines_summed(base, index, source)
     (lines, rows), count = base.type.shape, index.type.shape[1]
-    parts = parts_of_lines(hint(lines), hint(rows), hint(count)) if most(rows) <= MOST_SUMS else 1
+    scaled = scales_sums(base.type.dtype)
+    parts = parts_of_lines(hint(lines), hint(rows), hint(count), scaled) if most(rows) <= MOST_SUMS else 1
     if parts == 1:
         return lines_summed(base, index, source)
     total = base.type.dtype if base.type.dtype.itemsize >= 4 else float32

@@ -14,7 +14,7 @@ import numpy as np
 
 _SIZE: Final = re.compile(r"words\[(\d+)\]")
 
-_DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64,
+_DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64, "u32": np.uint32,
                   "b16": np.int16, "u16": np.uint16, "b32": np.int32}
 
 
@@ -79,6 +79,11 @@ class SharedWords:
             self._at(kind, place)  # all are read
             self._plus(kind, place, value, wanted)
             return np.where(wanted != 0, value.dtype.type(0), value)
+        if what in ("raised", "counted"):
+            place, value, wanted = np.broadcast_arrays(*values)
+            at, words = self._at(kind, place[wanted != 0]), self._words(kind)
+            (np.maximum if what == "raised" else np.add).at(words, at, value[wanted != 0].astype(words.dtype))
+            return np.zeros(place.shape, np.int32)
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
 

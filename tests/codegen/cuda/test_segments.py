@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import group_sums, line_sums, long_sort, row_sums
+from genesis.codegen.cuda.templates import group_sums, line_sums, long_sort, row_sums, scaled_lines
 from genesis.codegen.cuda.templates import long_lines as several_warps
 from genesis.config import config
 from genesis.engine.backends import backend_named
@@ -158,7 +158,7 @@ def test_elements_of_long_lines_are_rows_that_blocks_add(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("shape", "axis", "where", "kernels"), [
-    ((16_500, 16), 0, (16_500, 16), 3), ((45_587,), 0, (8192,), 2), ((128, 8192), 1, (128, 8192), 1),
+    ((16_500, 16), 0, (16_500, 16), 3), ((45_587,), 0, (8192,), 1), ((128, 8192), 1, (128, 8192), 1),
     ((88, 42_240), 1, (88, 42_240), 1), ((1024, 300), 1, (1024, 300), 1), ((2, 60_000), 1, (2, 60_000), 2),
     ((99_991,), 0, (99_991,), 2)])
 def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: tuple[int, ...], kernels: int) -> None:
@@ -166,8 +166,9 @@ def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: t
     assert len(scheduled("scatter_add", shape, axis, where, "float32").groups) == kernels
 
 
-def test_all_parts_of_a_line_are_loaded_at_once() -> None:
+def test_all_parts_of_a_line_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 18 operands four elements a thread left room for six in 32 registers: 6.2 µs (H200)."""
+    monkeypatch.setattr(long_lines, "POSITION_US", 1e-3)
     *_, added = (emit(group) for group in scheduled("scatter_add", (100_000,), 0, (100_000,), "float32").groups)
     assert added.source.count("tl.load") > 16 and added.constexprs["XBLOCK"] == 32 * added.num_warps
 
@@ -323,7 +324,8 @@ LONG = [(2, 400, 900), (1, 300, 2500), (3, 5000, 385), (1, 3000, 4096), (1, 512,
 def test_the_warps_of_a_program_add_in_the_order_of_the_positions(
         monkeypatch: pytest.MonkeyPatch, line: tuple[int, int, int], dtype: str, share: bool) -> None:
     """Of those that meet in one sum, or in a slot of several, the first adds: the host's own loop gives the same bits.
-    Also where each of several programs has a share of a line's sums."""
+    Also where each of several programs has a share of a line's sums. (Floats of few positions are whole numbers.)"""
+    monkeypatch.setattr(long_lines, "ALL_AT_ONCE", 0)
     lines, rows, count = line
     if share:
         monkeypatch.setattr(several_warps, "SUMS_BYTES", max(rows // 3, 4) * (8 if dtype == "float64" else 4))
@@ -367,9 +369,10 @@ def test_two_programs_of_a_multiprocessor_have_different_shares_of_their_lines(l
 @pytest.mark.parametrize(("line", "dtype"), [
     ((2, 257, 900), "float32"), ((1, 5000, 2500), "float64"), ((2, 600, 1300), "int8"), ((9, 74, 74), "float32"),
     ((3, 3, 300), "float16")])
-def test_positions_that_mostly_meet_in_one_sum_are_added_at_once(line: tuple[int, int, int], dtype: str,
-                                                                 most: str) -> None:
+def test_positions_that_mostly_meet_in_one_sum_are_added_at_once(
+        monkeypatch: pytest.MonkeyPatch, line: tuple[int, int, int], dtype: str, most: str) -> None:
     """One after another they took a turn of a whole program each: 42,240 of a line 53 ms, for torch's 0.25 (H200)."""
+    monkeypatch.setattr(long_lines, "ALL_AT_ONCE", 0)
     lines, rows, count = line
     kind, generator = getattr(torch, dtype), torch.Generator().manual_seed(0)
     base, index, added = (an_input(0, (lines, rows), dtype_named(dtype)), an_input(1, (lines, count), int64),
@@ -458,7 +461,7 @@ def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, ca
 @pytest.mark.parametrize("share", [False, True])
 def test_shares_of_lines_take_what_is_theirs(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
     if share:
-        monkeypatch.setattr(several_warps, "SUMS_BYTES", 64 * 4)
+        monkeypatch.setattr(scaled_lines, "SUMS_AT_ONCE", 64)
     schedule = scheduled("scatter_add", (3, 300), 1, (3, 500), "float32")
     kernel, = (emit(group) for group in schedule.groups)
     assert kernel.name == "lines_summed" and kernel.grid[0] == (15 if share else 3)
@@ -480,10 +483,13 @@ def test_columns_of_any_size_compile_and_are_checked_there(monkeypatch: pytest.M
 
 
 def test_columns_with_many_sums_are_moved_to_where_lines_are() -> None:
-    """A warp would have few of them side by side: short pieces of rows are slower than two transposes (H200)."""
-    assert names(scheduled("scatter_add", (40, 64), 0, (50, 64), "float32")) == ["lines_summed"]
-    found = names(scheduled("scatter_add", (2368, 1283), 0, (2048, 1283), "float16"))
-    assert found.count("lines_summed") == 1 and len(found) > 1 and "lines_added" not in found
+    """A warp would have few of them side by side: short pieces of rows are slower than two transposes (H200). Programs
+    of several warps take those of floats that are many."""
+    for shape, count, dtype in (((40, 64), 50, "float32"), ((2368, 1283), 2048, "float16")):
+        assert names(scheduled("scatter_add", shape, 0, (count, shape[1]), dtype)) == ["lines_summed"]
+    for shape, count, dtype in (((2368, 1283), 2048, "float64"), ((9000, 30), 9000, "float32")):
+        found = names(scheduled("scatter_add", shape, 0, (count, shape[1]), dtype))
+        assert found.count("lines_summed") == 1 and len(found) > 1 and "lines_added" not in found
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -524,10 +530,10 @@ def test_numbers_outside_stay_outside_where_they_are_narrowed(monkeypatch: pytes
     (2400, "float32", False), (2400, "bfloat16", True), (2400, "float16", False), (2401, "float32", True)])
 def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, count: int, dtype: str,
                                               constant: bool) -> None:
-    monkeypatch.setattr(long_lines, "TURN_US", 30)
+    monkeypatch.setattr(long_lines, "POSITION_US", 0.03)
     monkeypatch.setattr(long_lines, "PROGRAMS", 12)
     schedule = scheduled("scatter_add", (3, 270), 1, (3, count), dtype, constant)
-    assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(9, 270)]
+    assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(12, 270)]
     base, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs) if i != 1)
     data = [some(base), torch.randint(0, 270, (3, count), generator=torch.Generator().manual_seed(0)), some(source)]
     onto = torch.zeros_like(data[0]) if constant else data[0]
@@ -544,7 +550,7 @@ def test_an_index_that_is_cut_into_parts_is_checked(monkeypatch: pytest.MonkeyPa
     ahead."""
     from genesis.codegen.cuda.templates import scatter
     monkeypatch.setattr(scatter, "SHORT", 0)
-    monkeypatch.setattr(long_lines, "TURN_US", 30)
+    monkeypatch.setattr(long_lines, "POSITION_US", 0.03)
     monkeypatch.setattr(long_lines, "PROGRAMS", 4)
     base, index, source = an_input(0, (274,)), an_input(1, (2401,), int64), an_input(2, (2401,))
     schedule = run_passes(Graph((base, index, source), (
@@ -555,7 +561,7 @@ def test_an_index_that_is_cut_into_parts_is_checked(monkeypatch: pytest.MonkeyPa
     assert kernel.source.count("= g_in_range(") == 0 and kernel.source.count("g_in_range(strange") == 1
     where = torch.randint(-274, 274, (2401,), generator=torch.Generator().manual_seed(0))
     where[35] = wrong
-    word, found = torch.zeros(1, dtype=torch.int64), torch.full((3, 274), float("nan"))
+    word, found = torch.zeros(1, dtype=torch.int64), torch.full((4, 274), float("nan"))
     data = {index: where, source: some(source), group.outputs[0]: found, literal(0): word,
             next(x for x in kernel.args if isinstance(x, Node) and x.op is report):
             torch.tensor([word.data_ptr(), 1000])}
@@ -567,8 +573,10 @@ def test_an_index_that_is_cut_into_parts_is_checked(monkeypatch: pytest.MonkeyPa
 
 
 def test_lines_are_cut_into_parts_that_are_alike() -> None:
-    assert parts_of_lines(1, 100_000, 100_000) == 17 and parts_of_lines(2, 60_000, 60_000) > 4
-    assert parts_of_lines(88, 42_240, 42_240) == parts_of_lines(3000, 1100, 16_384) == parts_of_lines(1, 50, 2000) == 1
+    for scaled in (False, True):
+        assert parts_of_lines(1, 100_000, 100_000, scaled) > 8 and parts_of_lines(2, 60_000, 60_000, scaled) > 4
+        assert {parts_of_lines(*line, scaled) for line in ((88, 42_240, 42_240), (3000, 1100, 16_384),
+                                                          (1, 50, 2000))} == {1}
     with Trace(A=90_000, B=2) as trace:
         count, lines = trace.symbol("A"), trace.symbol("B")
         index, source = an_input(0, (lines, count), int64), an_input(1, (lines, count))

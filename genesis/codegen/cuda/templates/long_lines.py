@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
-from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
 from genesis.codegen.cuda.templates.operands import input_of
+from genesis.codegen.cuda.templates.scaled_lines import ScaledLines
 from genesis.codegen.cuda.templates.shared_words import (
     MANY_TURNS,
     REGISTER_LETTERS,
@@ -33,7 +34,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import MOST_TAKEN, taken_at_once
+from genesis.ir.ops.line_sums import MOST_TAKEN, all_at_once, columns_at_once, taken_at_once
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
@@ -97,10 +98,24 @@ def _share(rows: int, size: int) -> int:
     return padded if shares == 1 else padded_sums(-(-padded // shares))
 
 
-def sums_fit(rows: int, count: int, inner: int, dtype: DType) -> bool:
+def _by_warps(rows: int, count: int, inner: int, size: int) -> bool:
+    """Are columns added up by warps by themselves, enough of them side by side?"""
+    lanes = lanes_of(rows, count, inner, size)
+    return 32 // lanes >= FEWEST_COLUMNS and most(count) <= MOST_TURNS * lanes * LOADS
+
+
+def _columns(outer: int, rows: int, count: int, inner: int, dtype: DType) -> int:
+    """How many columns a program adds up all at once; 0 where warps by themselves do, or they are moved to lines."""
+    if inner.__class__ is int and inner == 1 or _by_warps(rows, count, inner, sum_kind(dtype)[2]):
+        return 0
+    return columns_at_once(outer, rows, count, inner, dtype)
+
+
+def sums_fit(outer: int, rows: int, count: int, inner: int, dtype: DType) -> bool:
     """Do the sums of a line of so many rows fit a few programs, and so many positions their patience?
 
     Args:
+        outer: lines, or sets of columns.
         inner: columns beside each other.
     """
     if (dtype.itemsize == 8 and dtype.kind != "float") or most(count) > FARTHEST:
@@ -108,17 +123,19 @@ def sums_fit(rows: int, count: int, inner: int, dtype: DType) -> bool:
     size = sum_kind(dtype)[2]
     if inner.__class__ is int and inner == 1 and taken_at_once(rows, count):
         return most(rows) <= MOST_SHARES * _share(rows, size)
-    if not (inner.__class__ is int and inner == 1):
-        lanes = lanes_of(rows, count, inner, size)
-        if 32 // lanes < FEWEST_COLUMNS or most(count) > MOST_TURNS * lanes * LOADS:
-            return False
+    if not (inner.__class__ is int and inner == 1) and not _by_warps(rows, count, inner, size):
+        return columns_at_once(outer, rows, count, inner, dtype) > 0
     return most(rows) <= MOST_SHARES * share_of(rows, count, inner, size)
 
 
-def emit_line_sums(group: Group, node: Node) -> KernelSource:
+def emit_line_sums(group: Group, node: Node, gpu: GpuModel) -> KernelSource:
     """The kernel of a group with a lines_summed."""
-    several = node.type.ndim == 2 and taken_at_once(node.shape[1], node.inputs[1].shape[1])
-    return (_LongLines if several else LineSums)(group, node).source()
+    sizes = node.shape[1], node.inputs[1].shape[1]
+    if node.type.ndim == 2 and all_at_once(*sizes, node.dtype):
+        return ScaledLines(group, node, 1, gpu.block_shared_memory).source()
+    if node.type.ndim == 3 and (several := _columns(node.shape[0], *sizes, node.shape[2], node.dtype)):
+        return ScaledLines(group, node, several, gpu.block_shared_memory).source()
+    return (_LongLines if node.type.ndim == 2 and taken_at_once(*sizes) else LineSums)(group, node).source()
 
 
 class _LongLines(LineSums):

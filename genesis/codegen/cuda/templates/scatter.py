@@ -19,6 +19,7 @@ from typing import Final
 
 from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
 from genesis.codegen.cuda.expressions import literal
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
@@ -46,9 +47,11 @@ ACROSS: Final = 1024
 """Elements that a program has where it takes short rows across the outer sizes."""
 
 
-def emit_scatter(group: Group) -> KernelSource:
+def emit_scatter(group: Group, gpu: GpuModel) -> KernelSource:
     """The kernel of a scatter group."""
-    node = next(n for n in group.nodes if n.op.name in _EMITTERS)
+    node = next(n for n in group.nodes if n.op.name in _EMITTERS or n.op.name == "lines_summed")
+    if node.op.name == "lines_summed":
+        return emit_line_sums(group, node, gpu)
     return _EMITTERS[node.op.name](group, node)
 
 
@@ -186,6 +189,6 @@ def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], c
 
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
-             "lines_summed": emit_line_sums, "rows_summed": emit_row_sums,
+             "rows_summed": emit_row_sums,
              "group_sums": emit_group_sums, "group_parts": emit_group_parts,
              "words_by_block": emit_block_words, "block_sums": emit_block_sums}

@@ -137,6 +137,29 @@ def g_get_{kind}(place):
 '''
 
 
+def raised_helper() -> str:
+    """`g_raised(place, value, wanted)`: shared words become the largest of what they are and of the values, which are
+    not negative. One that is as large already is left alone: of many that meet in a word the first few wait."""
+    says = "Make shared words the largest of what they are and of the values for them."
+    return _writer("g_raised(place, value, wanted)", says, "raised u32", """
+        .reg .pred %wanted;
+        .reg .b32 %there;
+        setp.ne.b32 %wanted, $3, 0;
+        @%wanted ld.shared.u32 %there, [$1];
+        setp.lt.and.u32 %wanted, %there, $2, %wanted;
+        @%wanted red.shared.max.u32 [$1], $2;""", "r,r,r", "place, value, wanted.to(tl.int32)")
+
+
+def counted_helper() -> str:
+    """`g_counted(place, value, wanted)`: add whole numbers to shared words, whoever else does: the same in any
+    order."""
+    says = "Add whole numbers to shared words, of which several threads may have one."
+    return _writer("g_counted(place, value, wanted)", says, "counted s32", """
+        .reg .pred %wanted;
+        setp.ne.b32 %wanted, $3, 0;
+        @%wanted red.shared.add.u32 [$1], $2;""", "r,r,r", "place, value, wanted.to(tl.int32)")
+
+
 def plus_helper(kind: str, vector: int = 1) -> str:
     """`g_plus_{kind}(place, value, wanted)`: add to shared words, each of which one thread alone has an element for.
 

@@ -1,0 +1,246 @@
+"""scatter_add and index_add along lines of floats: all positions of a line at once, in whole numbers of a scale.
+
+Floats added atomically give other bits each time; whole numbers do not, and shared memory adds them by itself. So the
+positions of a line, up to 16 for each thread of a program, are added in three steps, with a barrier between:
+
+1. each sum's largest exponent among its positions (`red.max`);
+2. each position as a whole number of the sum's scale, 2^-33 of what is above its largest: in two words of 16 and 17
+   bits, of which 16,384 fit in 32 bits (`red.add`);
+3. each sum's words as one float64, which has all their bits, rounded once to float32, and added to the base.
+
+A sum is off by half a unit of float32 and by 2^-33 of its largest position for each of them: less than float32 sums in
+any order may be. Every bit is the same in each run, and in whatever order positions come. Infinities and NaNs have the
+largest exponent: their sums count them in the lower word instead, and are told by these counts.
+
+Where many positions meet in a sum they take turns of a clock or two each, not of a barrier (`long_lines.py`, which has
+integers, float64 and longer lines).
+
+Lines with more sums than a program has room for are shared out: each program looks at all positions of its line.
+Lines may be columns, of which a program has some neighbours: a position's are pieces of a row of memory, and sums are
+read and written so, too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from genesis.codegen.cuda.block_sizes import power_of_two, room_for
+from genesis.codegen.cuda.expressions import literal
+from genesis.codegen.cuda.lowerings import triton_type
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.line_sums import LineSums, padded_sums
+from genesis.codegen.cuda.templates.operands import input_of
+from genesis.codegen.cuda.templates.shared_words import (
+    counted_helper,
+    get_helper,
+    put_helper,
+    raised_helper,
+    words_helper,
+)
+from genesis.ir.node import Node
+from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE
+from genesis.passes.groups import Group
+
+SUM_BYTES: Final = 12
+"""Bytes of shared memory for a sum: its exponent, and the upper and the lower word."""
+
+TRITONS_BYTES: Final = 1024
+"""Bytes of shared memory that are left to Triton."""
+
+HIGH_BITS: Final = 16
+"""Bits of a position's upper word beside its sign; rounded, `ALL_AT_ONCE` of them are less than 2^31."""
+
+LOW_BITS: Final = 17
+"""Bits of the lower word: half of 2^17, either way, for each of `ALL_AT_ONCE` positions."""
+
+INFINITE: Final = 255
+"""The exponent of infinities and NaNs."""
+
+MINUS: Final = 1 << 15
+"""What the lower word counts for a negative infinity; a positive one counts 1, a NaN both."""
+
+EACH: Final = 8
+"""Positions of a thread, if there are no more than 8192 of a line: what it waits for together."""
+
+SUMS_OF_A_WARP: Final = 1024
+"""Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
+
+MOST_WARPS: Final = 32
+
+REGISTERS: Final = 64
+"""Maximum registers of a thread: those of 32 warps are a multiprocessor's."""
+
+DECLARED: Final = 40 << 10
+"""Bytes of shared memory up to which a kernel declares its words; what Triton wants beside has to fit, too."""
+
+ENDED_TOGETHER: Final = 4
+"""Sums of a thread whose bases wait together."""
+
+HALF: Final = "12582912.0"
+"""1.5 · 2^23: a smaller float added to it is rounded to a whole number, which is in the lowest bits."""
+
+HALF_BITS: Final = 0x4B400000
+
+
+def share_of_line(rows: int, columns: int, room: int) -> int:
+    """Sums of each of so many lines that a program has, of so many bytes of shared memory: as many as others, if they
+    are shared out.
+
+    >>> share_of_line(5000, 1, 227 << 10), share_of_line(100_000, 1, 227 << 10), share_of_line(100_000, 1, 99 << 10)
+    (5024, 14304, 7712)
+    """
+    padded = padded_sums(rows)
+    most_sums = min(SUMS_AT_ONCE, (room - TRITONS_BYTES) // SUM_BYTES) // columns // 32 * 32
+    shares = -(-padded // most_sums)
+    return padded if shares == 1 else padded_sums(-(-padded // shares))
+
+
+class ScaledLines(LineSums):
+    """One kernel, whose programs have a line each, some columns, or a share of their sums.
+
+    Args:
+        beside: columns of a program, a power of two; 1 for a line.
+        room: bytes of shared memory that a program may have.
+
+    Attributes:
+        warps, lanes: of a program, and its threads: a round has a position of a line for each.
+        sums: of a program.
+    """
+
+    def __init__(self, group: Group, node: Node, beside: int, room: int):
+        super().__init__(group, node)
+        self.beside, self.lines, self.turns = beside, 1, 1
+        count = power_of_two(self.rows.length) * beside
+        if room_for(self.rows.length) * beside > ALL_AT_ONCE:
+            raise ValueError(f"{room_for(self.rows.length)} positions of {beside} lines are not added at once")
+        self.share = share_of_line(self.length, beside, room)
+        self.sums = self.share * beside
+        threads = max(count // EACH, power_of_two(self.sums) // SUMS_OF_A_WARP * 32, 64)
+        self.warps = min(threads // 32, MOST_WARPS)
+        self.lanes = 32 * self.warps
+        self.shares = 1 if room_for(self.length) <= self.share else -(-self.length // self.share)
+        self.rounds = -(-room_for(self.rows.length) * beside // self.lanes)
+        self.loops, self.blocks = False, -(-self.rows.rows // beside)
+
+    def source(self) -> KernelSource:
+        """The finished kernel."""
+        line = "tl.program_id(0)" if self.whole else f"tl.program_id(0) // {self.shares}"
+        nbytes = SUM_BYTES * self.sums
+        beside = nbytes > DECLARED
+        # What lies behind Triton's shared memory is found by its name, which is known where Triton has some: a minimum.
+        zero = "tl.min(thread, 1, keep_dims=True)" if beside else "0"
+        words = 3 * self.sums
+        row_0 = "0" if self.whole else "row_0"
+        text = ["words = g_words()", "thread = tl.arange(0, RBLOCK)[None, :]",
+                *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
+                f"own = {self.length}" if self.whole else f"own = tl.minimum({self.length} - row_0, {self.share})",
+                *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
+                *self.positions(line),
+                f"zero = thread * 0 + {zero}",
+                f"for first in tl.range(0, {words}, RBLOCK):",
+                f"    g_put_s32(words + 4 * (first + thread), zero, first + thread < {words})",
+                *self.places(row_0),
+                "tl.debug_barrier()",
+                *(f"g_raised(place_{k}, power_{k}, mine_{k})" for k in range(self.rounds)),
+                "tl.debug_barrier()",
+                *(line for k in range(self.rounds) for line in self.counted(k)),
+                "tl.debug_barrier()",
+                *self.sums_ended(row_0)]
+        if self.check:
+            size, negative, report = self.check
+            text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
+        helpers = "\n".join((words_helper(-(-nbytes // 16) * 16, beside=beside), put_helper("s32"), get_helper("s32"),
+                             raised_helper(), counted_helper()))
+        inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
+        return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
+                                {"XBLOCK": 1, "RBLOCK": self.lanes}, self.blocks * self.shares, self.warps, helpers,
+                                inputs=inputs, shared=-(-nbytes // 16) * 16 if beside else 0, registers=REGISTERS)
+
+    def positions(self, line: str) -> list[str]:
+        """Each thread's positions: to_row, added and here of each round, all of them on their way at once."""
+        if self.beside == 1:
+            return [*self.of(0, self.rows.x_lines(line)), *self.loaded("0")]
+        integer, of = self.rows.integer, self.beside
+        inner, corner = self.inner, f"{self.length} * {self.inner}"
+        found = [f"column = thread % {of}", f"x_0 = ({line}){integer} * {of} + column", "x_mask_0 = x_0 < x_size",
+                 f"corner = x_0 // {inner} * ({corner}) + x_0 % {inner}"]
+        for k in range(self.rounds):
+            lines = [f"r = {k * (self.lanes // of)} + (thread // {of}){integer}", f"r_mask = r < {self.rows.size}",
+                     *self.operands, f"to_row = {self.rows.names[0]}",
+                     f"added = ({self.rows.names[1]}).to({triton_type(self.total)})", "here = x_mask & r_mask"]
+            mine = {text.partition(" = ")[0] for text in lines if re.match(r"\w+ = ", text)}
+            found += self.of(0, self.of(f"0_{k}", lines, sorted(mine)))
+        return found
+
+    def places(self, row_0: str) -> list[str]:
+        """Of each round: which elements are the program's, where their sums' words are, and their exponents.
+
+        Zeros are left out, and numbers below float32's normal range have the least exponent."""
+        found = []
+        for k in range(self.rounds):
+            row, here = f"to_row_0_{k}", f"here_0_{k}"
+            found += [
+                *self.wrapped(row),
+                *([f"outside = {here} & ((wanted < 0) | (wanted >= {self.length}))",
+                   f"strange = tl.where(outside, {row}.to(tl.int64), strange)"] if self.check else []),
+                *([] if self.whole else [f"wanted = wanted - {row_0}"]),
+                f"bits_{k} = added_0_{k}.to(tl.int32, bitcast=True)",
+                f"mine_{k} = {here} & (wanted >= 0) & (wanted < own) & (bits_{k} * 2 != 0)",
+                f"place_{k} = words + tl.where(mine_{k}, wanted, 0).to(tl.int32) * {4 * self.beside}"
+                + (" + column * 4" if self.beside > 1 else ""),
+                f"power_{k} = tl.maximum((bits_{k} >> 23) & 255, 1)"]
+        return found
+
+    def counted(self, k: int) -> list[str]:
+        """A round's elements as whole numbers, added to the words of their sums.
+
+        The scale's power of two is out of float32's range for small exponents: it is multiplied by in two steps, of
+        which the first may lose what is far below the scale.
+        """
+        return [
+            f"top = g_get_s32(place_{k})",
+            f"scale = {126 + HIGH_BITS} - top",
+            "half = scale >> 1",
+            f"scaled = added_0_{k} * ((half + 127) << 23).to(tl.float32, bitcast=True)",
+            "scaled = scaled * ((scale - half + 127) << 23).to(tl.float32, bitcast=True)",
+            f"near = scaled + {HALF}",
+            f"rest = (scaled - (near - {HALF})) * {float(1 << LOW_BITS)} + {HALF}",
+            f"infinite = top == {INFINITE}",
+            f"magnitude = bits_{k} & 0x7FFFFFFF",
+            f"sign = tl.where(bits_{k} < 0, {MINUS}, 1)",
+            f"code = tl.where(magnitude > 0x7F800000, {MINUS + 1}, tl.where(magnitude == 0x7F800000, sign, 0))",
+            f"high = tl.where(infinite, 0, near.to(tl.int32, bitcast=True) - {HALF_BITS})",
+            f"low = tl.where(infinite, code, rest.to(tl.int32, bitcast=True) - {HALF_BITS})",
+            f"g_counted(place_{k} + {4 * self.sums}, high, mine_{k} & (high != 0))",
+            f"g_counted(place_{k} + {8 * self.sums}, low, mine_{k} & (low != 0))"]
+
+    def sums_ended(self, row_0: str) -> list[str]:
+        """Each sum as a float, added to the base, goes to memory."""
+        total, stored = triton_type(self.total), triton_type(self.node.dtype)
+        base = literal(self.base["value"], self.total) if self.constant else ""
+        each, lines = range(min(-(-self.sums // self.lanes), ENDED_TOGETHER)), []
+        several = self.beside > 1
+        for j in each:
+            row = f"(sum_{j} // {self.beside})" if several else f"sum_{j}"
+            lines += [f"sum_{j} = first + {j * self.lanes} + thread",
+                      f"there_{j} = x_mask_0 & ({row} < own)",
+                      f"at_{j} = corner + ({row_0} + {row}) * {self.inner}" if several else
+                      f"at_{j} = x_0 * {self.length} + ({row_0} + {row})"]
+            if not self.constant:
+                lines.append(f"base_{j} = tl.load(base + at_{j}, mask=there_{j}, other=0).to({total})")
+        for j in each:
+            lines += [f"word = words + 4 * tl.where(there_{j}, sum_{j}, 0)",
+                      "top = g_get_s32(word)",
+                      f"high = g_get_s32(word + {4 * self.sums})",
+                      f"low = g_get_s32(word + {8 * self.sums})",
+                      f"power = (top.to(tl.int64) + {1023 - 126 - HIGH_BITS - LOW_BITS}) << 52",
+                      f"exact = high.to(tl.float64) * {float(1 << LOW_BITS)} + low.to(tl.float64)",
+                      "found = (exact * power.to(tl.float64, bitcast=True)).to(tl.float32)",
+                      f"endless = tl.where(low & {MINUS - 1} == 0, -float('inf'), "
+                      f"tl.where(low >> {MINUS.bit_length() - 1} == 0, float('inf'), float('nan')))",
+                      f"found = tl.where(top == {INFINITE}, endless, found)",
+                      f"begun = {f'thread * 0 + ({base})' if self.constant else f'base_{j}'}",
+                      "found = tl.where(top == 0, begun, begun + found)",  # -0.0 stays, where nothing is added
+                      f"tl.store(out + at_{j}, found.to({stored}), mask=there_{j})"]
+        return [f"for first in tl.range(0, {self.sums}, {len(each) * self.lanes}):", *(f"    {x}" for x in lines)]
