@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import MODELS
+from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates import scaled_lines
+from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph
 from genesis.ir.ops import leaves
@@ -20,6 +24,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.codegen.cuda.test_machine_code import remarks
 from tests.sweeping import sweep_but
 
 DIGITS = {"float32": 24, "bfloat16": 8, "float16": 11}
@@ -142,12 +147,35 @@ def test_shares_of_a_line_have_its_sums(monkeypatch: pytest.MonkeyPatch) -> None
     check(found, base, index, added, False)
 
 
-@pytest.mark.parametrize("architecture", [90, 120])
-@pytest.mark.parametrize(("rows", "count", "dtype"), [
-    (300, 500, "float16"), (14_000, 12_288, "float32"), (9000, 5000, "bfloat16"), (100_000, 8000, "float32")])
-def test_scaled_lines_compile(rows: int, count: int, dtype: str, architecture: int) -> None:
-    kernel, = (emit(group) for group in line_sums(3, rows, count, dtype).groups)
-    assert compile_cubin(kernel, architecture)
+def kernel_of(shape: tuple[int, ...], count: int, dtype: str) -> KernelSource:
+    """What adds up positions of lines, or of columns."""
+    places, kind = (shape[0], count, *shape[2:]), dtype_named(dtype)
+    base, index, added = an_input(0, shape, kind), an_input(1, places, int64), an_input(2, places, kind)
+    graph = Graph((base, index, added), (lines_summed(base, index, added),))
+    return emit(run_passes(graph, backend_named("h200"))[1].groups[0])
+
+
+KERNELS = [((3, 300), 500, "float16"), ((3, 14_000), ALL_AT_ONCE, "float32"), ((3, 9000), 5000, "bfloat16"),
+           ((13, 100_000), 8000, "float32"), ((9, 1024, 1000), 256, "bfloat16"), ((1, 4768, 512), 3000, "float32")]
+"""(the base's shape, positions, dtype)."""
+
+
+@pytest.mark.parametrize(("shape", "count", "dtype"), KERNELS)
+def test_all_positions_of_a_thread_stay_in_registers(shape: tuple[int, ...], count: int, dtype: str,
+                                                     tmp_path: Path) -> None:
+    """1024 threads have 64 registers each."""
+    kernel = kernel_of(shape, count, dtype)
+    assert "g_raised" in kernel.source and compile_cubin(kernel, 120)
+    said = remarks(compiled_by_triton(kernel.key_parts(), 90).asm["ptx"], tmp_path)
+    assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
+
+
+@pytest.mark.parametrize("gpu", list(MODELS))
+def test_sums_of_a_program_fit_any_gpu(gpu: str) -> None:
+    for rows in (300, 8000, 14_000, 100_000, 131_072):
+        found = line_sums(1, rows, 4000)
+        kernel = emit(found.groups[0], MODELS[gpu])
+        assert kernel.shared + scaled_lines.TRITONS_BYTES <= MODELS[gpu].block_shared_memory
 
 
 COLUMNS = [(2, 300, 70, 37), (1, 2000, 900, 9), (5, 500, 300, 3), (1, 40, 1100, 20)]

@@ -106,7 +106,7 @@ def _by_warps(rows: int, count: int, inner: int, size: int) -> bool:
 
 def _columns(outer: int, rows: int, count: int, inner: int, dtype: DType) -> int:
     """How many columns a program adds up all at once; 0 where warps by themselves do, or they are moved to lines."""
-    if inner.__class__ is int and inner == 1 or _by_warps(rows, count, inner, sum_kind(dtype)[2]):
+    if (inner.__class__ is int and inner == 1) or _by_warps(rows, count, inner, sum_kind(dtype)[2]):
         return 0
     return columns_at_once(outer, rows, count, inner, dtype)
 

@@ -67,6 +67,7 @@ SUMS_OF_A_WARP: Final = 1024
 """Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
 
 MOST_WARPS: Final = 32
+"""Maximum warps of a program: a launch may have no more."""
 
 REGISTERS: Final = 64
 """Maximum registers of a thread: those of 32 warps are a multiprocessor's."""
@@ -81,6 +82,7 @@ HALF: Final = "12582912.0"
 """1.5 · 2^23: a smaller float added to it is rounded to a whole number, which is in the lowest bits."""
 
 HALF_BITS: Final = 0x4B400000
+"""The bits of `HALF`."""
 
 
 def share_of_line(rows: int, columns: int, room: int) -> int:
@@ -174,7 +176,7 @@ class ScaledLines(LineSums):
         return found
 
     def places(self, row_0: str) -> list[str]:
-        """Of each round: which elements are the program's, where their sums' words are, and their exponents.
+        """Each round tells which elements are the program's, where their sums' words are, and their exponents.
 
         Zeros are left out, and numbers below float32's normal range have the least exponent."""
         found = []
