@@ -163,7 +163,8 @@ def _thread(thread: int, operands: Sequence[int], code: Sequence[Instruction], l
         elif name in ("red", "atom"):
             where, added = place(given[-2], 4), value(given[-1]) & MASK
             before = int.from_bytes(shared[where], "little")
-            after = {"min": min(before, added), "max": max(before, added), "or": before | added, "add": before + added & MASK}[kinds[1]]
+            after = {"min": min(before, added), "max": max(before, added), "or": before | added,
+                     "add": before + added & MASK}[kinds[1]]
             shared[where] = after.to_bytes(4, "little")
             if name == "atom":
                 registers[given[0]] = before
