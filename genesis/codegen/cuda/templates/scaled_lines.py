@@ -39,7 +39,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE
+from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE, SUMS_OF_COLUMNS
 from genesis.passes.groups import Group
 
 SUM_BYTES: Final = 12
@@ -93,7 +93,7 @@ def share_of_line(rows: int, columns: int, room: int) -> int:
     (5024, 14304, 7712)
     """
     padded = padded_sums(rows)
-    most_sums = min(SUMS_AT_ONCE, (room - TRITONS_BYTES) // SUM_BYTES) // columns // 32 * 32
+    most_sums = min(SUMS_AT_ONCE if columns == 1 else SUMS_OF_COLUMNS, (room - TRITONS_BYTES) // SUM_BYTES) // columns // 32 * 32
     shares = -(-padded // most_sums)
     return padded if shares == 1 else padded_sums(-(-padded // shares))
 
