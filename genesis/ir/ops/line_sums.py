@@ -62,6 +62,10 @@ FEWEST_PROGRAMS: Final = 100
 """Programs from which on columns are added up where they lie. Fewer columns are moved to where lines are, which are cut
 into parts."""
 
+FEW_POSITIONS: Final = 4096
+"""Positions of a program's columns up to which they are added up where they lie by however few programs: they take less
+time than a launch."""
+
 MOST_LOOKS: Final = 4
 """Maximum programs that look at a column's positions, each for its share of the sums; to move columns takes as long as
 reading them some four times."""
@@ -129,7 +133,8 @@ def columns_at_once(outer: int, rows: int, count: int, inner: int, dtype: DType)
         several //= 2
     looks = -(-most(rows) * several // SUMS_OF_COLUMNS)
     programs = hint(outer) * hint(inner) // several * looks
-    fits = most(count) * several <= ALL_AT_ONCE and looks <= MOST_LOOKS and programs >= FEWEST_PROGRAMS
+    few = most(count) * several <= FEW_POSITIONS
+    fits = looks <= MOST_LOOKS and (few or (programs >= FEWEST_PROGRAMS and most(count) * several <= ALL_AT_ONCE))
     return several if scales_sums(dtype) and fits else 0
 
 
@@ -263,9 +268,9 @@ def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
         scaled: whether those of a part may be taken all at once (`scales_sums`).
 
     >>> parts_of_lines(1, 100_000, 100_000, True), parts_of_lines(1, 100_000, 100_000, False)
-    (13, 17)
+    (14, 17)
     >>> parts_of_lines(16, 16_500, 16_500, True), parts_of_lines(3000, 1100, 1100, True)
-    (3, 1)
+    (4, 1)
     """
     programs, taken = lines * -(-rows // SUMS_AT_ONCE), taken_at_once(rows, count)
     best, least = 1, inf

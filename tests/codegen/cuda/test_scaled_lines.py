@@ -212,6 +212,7 @@ def test_few_columns_are_added_up_in_parts_where_they_lie(monkeypatch: pytest.Mo
                                                           count: int, dtype: str) -> None:
     """Nothing is moved to lines: a launch for the parts, and one that adds them up."""
     monkeypatch.setattr(line_sums_of_ops, "FEWEST_PROGRAMS", 6)
+    monkeypatch.setattr(line_sums_of_ops, "FEW_POSITIONS", 800)
     monkeypatch.setattr(line_sums_of_ops, "ALL_AT_ONCE", 800)
     monkeypatch.setattr(long_lines, "FEWEST_COLUMNS", 99)
     outer, rows, inner = shape

@@ -90,7 +90,7 @@ def share_of_line(rows: int, columns: int, room: int) -> int:
     are shared out.
 
     >>> share_of_line(5000, 1, 227 << 10), share_of_line(100_000, 1, 227 << 10), share_of_line(100_000, 1, 99 << 10)
-    (5024, 14304, 7712)
+    (5024, 14304, 8352)
     """
     padded = padded_sums(rows)
     most_sums = min(SUMS_AT_ONCE if columns == 1 else SUMS_OF_COLUMNS, (room - TRITONS_BYTES) // SUM_BYTES) // columns // 32 * 32
