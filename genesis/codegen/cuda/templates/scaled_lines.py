@@ -93,7 +93,8 @@ def share_of_line(rows: int, columns: int, room: int) -> int:
     (5024, 14304, 8352)
     """
     padded = padded_sums(rows)
-    most_sums = min(SUMS_AT_ONCE if columns == 1 else SUMS_OF_COLUMNS, (room - TRITONS_BYTES) // SUM_BYTES) // columns // 32 * 32
+    most_sums = min(SUMS_AT_ONCE if columns == 1 else SUMS_OF_COLUMNS, (room - TRITONS_BYTES) // SUM_BYTES)
+    most_sums = most_sums // columns // 32 * 32
     shares = -(-padded // most_sums)
     return padded if shares == 1 else padded_sums(-(-padded // shares))
 
