@@ -41,8 +41,8 @@ LEAST_TAKEN: Final = 512
 MOST_TAKEN: Final = 2048
 """Maximum positions that several warps take at once, in some 1.4 µs (reckoned) if four of them seldom meet in a sum."""
 
-ALL_AT_ONCE: Final = 12 << 10
-"""Maximum positions of a line of floats that a program takes all at once, 12 a thread: of 16 some would not stay in
+ALL_AT_ONCE: Final = 10 << 10
+"""Maximum positions of a line of floats that a program takes all at once, 10 a thread: of 12 some would not stay in
 registers (`codegen/cuda/templates/scaled_lines.py`)."""
 
 SUMS_AT_ONCE: Final = 16384

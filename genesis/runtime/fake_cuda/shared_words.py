@@ -59,7 +59,7 @@ class SharedWords:
             self._bytes = np.full(int(found.group(1)), 0xFF, np.uint8)
             return np.zeros(1, np.int32)
         if what == "get":
-            read = self._get(kind, *values)
+            read = self._get(kind, *values)  # where it is wanted, if it says so
             return read.astype(np.int32) if kind == "u16" else read
         if what == "ranked":
             return self._ranked(values[0], values[1])
@@ -79,13 +79,26 @@ class SharedWords:
             self._at(kind, place)  # all are read
             self._plus(kind, place, value, wanted)
             return np.where(wanted != 0, value.dtype.type(0), value)
+        if what == "emptied":
+            begin, nbytes = int(np.unique(self._at("s32", values[0])).item()) * 4, int(kind)
+            self._bytes[begin:begin + nbytes] = 0
+            return np.zeros(values[1].shape, np.int32)
         if what in ("raised", "counted"):
-            place, value, wanted = np.broadcast_arrays(*values)
-            at, words = self._at(kind, place[wanted != 0]), self._words(kind)
-            (np.maximum if what == "raised" else np.add).at(words, at, value[wanted != 0].astype(words.dtype))
-            return np.zeros(place.shape, np.int32)
+            return self._changed(what, kind, *np.broadcast_arrays(*values))
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
+
+    def _changed(self, what: str, kind: str, place: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Largest values, and who found 0; or totals."""
+        at, words, first = self._at(kind, place[wanted != 0]), self._words(kind), np.zeros(place.shape, np.int32)
+        if what == "counted":
+            np.add.at(words, at, value[wanted != 0].astype(words.dtype))
+            return first
+        empty, places = words[at] == 0, np.flatnonzero(wanted != 0)
+        _, those = np.unique(at[empty], return_index=True)
+        first.reshape(-1)[places[empty][those]] = 1
+        np.maximum.at(words, at, value[wanted != 0].astype(words.dtype))
+        return first
 
     def _words(self, kind: str) -> np.ndarray:
         dtype = _DTYPES[kind]

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from genesis.codegen.cuda.templates.long_lines import MANY_IN_ONE, buckets_of, least_first_helper, words_of
-from genesis.codegen.cuda.templates.shared_words import MANY_TURNS, added_helper, counted_helper, raised_helper
+from genesis.codegen.cuda.templates.shared_words import (
+    MANY_TURNS,
+    added_helper,
+    counted_helper,
+    emptied_helper,
+    raised_helper,
+)
 from tests.codegen.cuda.run_assembly import run_assembly
 from tests.sweeping import by_default, each_value
 
@@ -148,16 +154,29 @@ def test_few_that_meet_are_added_in_the_order_of_their_lanes() -> None:
 
 
 @pytest.mark.parametrize("below", [1, 4, 300])
-def test_words_that_all_threads_change_are_the_same_in_any_order(below: int) -> None:
-    """Largest values and totals, negative ones too; elements that are not wanted change nothing."""
+@pytest.mark.parametrize("start", [0, 7])
+def test_words_that_all_threads_change_are_the_same_in_any_order(below: int, start: int) -> None:
+    """Largest values and totals, negative ones too; elements that are not wanted change nothing. One element of each
+    word is told that it found 0."""
     random, threads = np.random.default_rng(below), 128
     places, wanted = random.integers(0, below, threads), random.random(threads) < 0.8
-    values, totals = random.integers(0, 255, threads), random.integers(-2**30, 2**30, threads)
-    for helper, given, start, add in ((raised_helper, values, 7, np.maximum), (counted_helper, totals, -9, np.add)):
+    values, totals = random.integers(1, 255, threads), random.integers(-2**30, 2**30, threads)
+    for helper, given, add in ((raised_helper, values, np.maximum), (counted_helper, totals, np.add)):
         want = np.full(below, start, np.int32)
         add.at(want, places[wanted], given[wanted].astype(np.int32))
         for seed in range(3):
             shared = bytearray(b"\xee" * SUMS_AT + np.full(below, start, np.int32).tobytes())
-            run_assembly(helper(), [[int(x) for x in SUMS_AT + 4 * places], bits_of(given.astype(np.int32)),
-                                    [int(x) for x in wanted]], threads, shared, seed)
+            found = run_assembly(helper(), [[int(x) for x in SUMS_AT + 4 * places], bits_of(given.astype(np.int32)),
+                                            [int(x) for x in wanted]], threads, shared, seed)
             assert bytes(shared[SUMS_AT:]) == want.tobytes() and set(shared[:SUMS_AT]) == {0xEE}
+            first = places[np.array(found) != 0]
+            if helper is raised_helper:
+                assert sorted(first) == (sorted(set(places[wanted])) if start == 0 else [])
+
+
+@pytest.mark.parametrize("nbytes", [16, 1008, 1024, 5 * 1024 + 32])
+def test_words_are_emptied_and_no_others(nbytes: int) -> None:
+    shared = bytearray(b"\xee" * (SUMS_AT + nbytes + 64))
+    run_assembly(emptied_helper(nbytes, 64), [[SUMS_AT] * 64, list(range(64))], 64, shared)
+    assert not any(shared[SUMS_AT:SUMS_AT + nbytes])
+    assert set(shared[:SUMS_AT]) == set(shared[SUMS_AT + nbytes:]) == {0xEE}

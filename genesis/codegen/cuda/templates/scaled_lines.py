@@ -1,12 +1,14 @@
 """scatter_add and index_add along lines of floats: all positions of a line at once, in whole numbers of a scale.
 
 Floats added atomically give other bits each time; whole numbers do not, and shared memory adds them by itself. So the
-positions of a line, up to 16 for each thread of a program, are added in three steps, with a barrier between:
+positions of a line, up to ten for each thread of a program, are added in three steps, with a barrier between:
 
-1. each sum's largest exponent among its positions (`red.max`);
+1. each sum's largest exponent among its positions (`atom.max`);
 2. each position as a whole number of the sum's scale, 2^-33 of what is above its largest: in two words of 16 and 17
    bits, of which 16,384 fit in 32 bits (`red.add`);
-3. each sum's words as one float64, which has all their bits, rounded once to float32, and added to the base.
+3. each sum's words as one float64, which has all their bits, rounded once to float32, by the thread that came first.
+
+Then sums are added to the base, whose first elements are on their way meanwhile.
 
 A sum is off by half a unit of float32 and by 2^-33 of its largest position for each of them: less than float32 sums in
 any order may be. Every bit is the same in each run, and in whatever order positions come. Infinities and NaNs have the
@@ -33,13 +35,15 @@ from genesis.codegen.cuda.templates.line_sums import LineSums, padded_sums
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.shared_words import (
     counted_helper,
-    get_helper,
+    emptied_helper,
+    got_helper,
     put_helper,
     raised_helper,
     words_helper,
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE, SUMS_OF_COLUMNS
+from genesis.ir.sym_int import hint
 from genesis.passes.groups import Group
 
 SUM_BYTES: Final = 12
@@ -63,8 +67,14 @@ MINUS: Final = 1 << 15
 EACH: Final = 8
 """Positions of a thread, if there are no more than 8192 of a line: what it waits for together."""
 
-SUMS_OF_A_WARP: Final = 1024
+SUMS_OF_A_WARP: Final = 512
 """Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
+
+BUSY: Final = 128
+"""Programs that keep a GPU busy: about as many as it has multiprocessors."""
+
+LEAST_SHARE: Final = 1024
+"""Minimum sums of a program that has a share of a line's because there are few programs."""
 
 MOST_WARPS: Final = 32
 """Maximum warps of a program: a launch may have no more."""
@@ -85,17 +95,19 @@ HALF_BITS: Final = 0x4B400000
 """The bits of `HALF`."""
 
 
-def share_of_line(rows: int, columns: int, room: int) -> int:
+def share_of_line(rows: int, columns: int, programs: int, room: int) -> int:
     """Sums of each of so many lines that a program has, of so many bytes of shared memory: as many as others, if they
-    are shared out.
+    are shared out. Of few `programs` each has a smaller share, so that a GPU is busy.
 
-    >>> share_of_line(5000, 1, 227 << 10), share_of_line(100_000, 1, 227 << 10), share_of_line(100_000, 1, 99 << 10)
-    (5024, 14304, 8352)
+    >>> share_of_line(5000, 1, 300, 227 << 10), share_of_line(100_000, 1, 13, 227 << 10)
+    (5024, 11136)
+    >>> share_of_line(100_000, 1, 300, 99 << 10), share_of_line(45_587, 1, 1, 227 << 10)
+    (8352, 1024)
     """
     padded = padded_sums(rows)
     most_sums = min(SUMS_AT_ONCE if columns == 1 else SUMS_OF_COLUMNS, (room - TRITONS_BYTES) // SUM_BYTES)
     most_sums = most_sums // columns // 32 * 32
-    shares = -(-padded // most_sums)
+    shares = max(-(-padded // most_sums), min(BUSY // max(programs, 1), -(-hint(rows) * columns // LEAST_SHARE)), 1)
     return padded if shares == 1 else padded_sums(-(-padded // shares))
 
 
@@ -117,7 +129,7 @@ class ScaledLines(LineSums):
         count = power_of_two(self.rows.length) * beside
         if room_for(self.rows.length) * beside > ALL_AT_ONCE:
             raise ValueError(f"{room_for(self.rows.length)} positions of {beside} lines are not added at once")
-        self.share = share_of_line(self.length, beside, room)
+        self.share = share_of_line(self.length, beside, hint(self.rows.rows) // beside, room)
         self.sums = self.share * beside
         threads = max(count // EACH, power_of_two(self.sums) // SUMS_OF_A_WARP * 32, 64)
         self.warps = min(threads // 32, MOST_WARPS)
@@ -129,36 +141,39 @@ class ScaledLines(LineSums):
     def source(self) -> KernelSource:
         """The finished kernel."""
         line = "tl.program_id(0)" if self.whole else f"tl.program_id(0) // {self.shares}"
-        nbytes = SUM_BYTES * self.sums
+        nbytes = SUM_BYTES * self.sums  # a multiple of 16: sums are one of 32
         beside = nbytes > DECLARED
         # What lies behind Triton's shared memory is found by its name, which is known where Triton has some: a minimum.
         zero = "tl.min(thread, 1, keep_dims=True)" if beside else "0"
-        words = 3 * self.sums
         row_0 = "0" if self.whole else "row_0"
+        many = self.rounds > EACH  # there is no room in registers for bases before
         text = ["words = g_words()", "thread = tl.arange(0, RBLOCK)[None, :]",
                 *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
                 f"own = {self.length}" if self.whole else f"own = tl.minimum({self.length} - row_0, {self.share})",
                 *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
                 *self.positions(line),
-                f"zero = thread * 0 + {zero}",
-                f"for first in tl.range(0, {words}, RBLOCK):",
-                f"    g_put_s32(words + 4 * (first + thread), zero, first + thread < {words})",
+                f"g_emptied(words + {zero}, thread)",
                 *self.places(row_0),
                 "tl.debug_barrier()",
-                *(f"g_raised(place_{k}, power_{k}, mine_{k})" for k in range(self.rounds)),
+                *(f"first_{k} = g_raised(place_{k}, power_{k}, mine_{k})" for k in range(self.rounds)),
                 "tl.debug_barrier()",
                 *(line for k in range(self.rounds) for line in self.counted(k)),
+                *([] if many else self.bases("0", row_0)),
+                "tl.debug_barrier()",
+                *(line for k in range(self.rounds) for line in self.made(k)),
+                *(self.bases("0", row_0) if many else []),
                 "tl.debug_barrier()",
                 *self.sums_ended(row_0)]
         if self.check:
             size, negative, report = self.check
             text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
-        helpers = "\n".join((words_helper(-(-nbytes // 16) * 16, beside=beside), put_helper("s32"), get_helper("s32"),
-                             raised_helper(), counted_helper()))
+        helpers = "\n".join((words_helper(nbytes, beside=beside), emptied_helper(nbytes, self.lanes),
+                             got_helper("s32"), got_helper("f32"), put_helper("f32"), raised_helper(),
+                             counted_helper()))
         inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
         return self.rows.source("lines_summed", text, {"out": self.group.outputs[0]},
                                 {"XBLOCK": 1, "RBLOCK": self.lanes}, self.blocks * self.shares, self.warps, helpers,
-                                inputs=inputs, shared=-(-nbytes // 16) * 16 if beside else 0, registers=REGISTERS)
+                                inputs=inputs, shared=nbytes if beside else 0, registers=REGISTERS)
 
     def positions(self, line: str) -> list[str]:
         """Each thread's positions: to_row, added and here of each round, all of them on their way at once."""
@@ -202,7 +217,7 @@ class ScaledLines(LineSums):
         which the first may lose what is far below the scale.
         """
         return [
-            f"top = g_get_s32(place_{k})",
+            f"top = g_got_s32(place_{k}, mine_{k})",
             f"scale = {126 + HIGH_BITS} - top",
             "half = scale >> 1",
             f"scaled = added_0_{k} * ((half + 127) << 23).to(tl.float32, bitcast=True)",
@@ -218,32 +233,46 @@ class ScaledLines(LineSums):
             f"g_counted(place_{k} + {4 * self.sums}, high, mine_{k} & (high != 0))",
             f"g_counted(place_{k} + {8 * self.sums}, low, mine_{k} & (low != 0))"]
 
-    def sums_ended(self, row_0: str) -> list[str]:
-        """Each sum as a float, added to the base, goes to memory."""
-        total, stored = triton_type(self.total), triton_type(self.node.dtype)
-        base = literal(self.base["value"], self.total) if self.constant else ""
-        each, lines = range(min(-(-self.sums // self.lanes), ENDED_TOGETHER)), []
-        several = self.beside > 1
-        for j in each:
+    def made(self, k: int) -> list[str]:
+        """The sums to which a round's elements came first, as floats in the place of their lower words."""
+        return [f"top = g_got_s32(place_{k}, first_{k})",
+                f"high = g_got_s32(place_{k} + {4 * self.sums}, first_{k})",
+                f"low = g_got_s32(place_{k} + {8 * self.sums}, first_{k})",
+                f"power = (top.to(tl.int64) + {1023 - 126 - HIGH_BITS - LOW_BITS}) << 52",
+                f"exact = high.to(tl.float64) * {float(1 << LOW_BITS)} + low.to(tl.float64)",
+                "found = (exact * power.to(tl.float64, bitcast=True)).to(tl.float32)",
+                f"endless = tl.where(low & {MINUS - 1} == 0, -float('inf'), "
+                f"tl.where(low >> {MINUS.bit_length() - 1} == 0, float('inf'), float('nan')))",
+                f"g_put_f32(place_{k} + {8 * self.sums}, tl.where(top == {INFINITE}, endless, found), first_{k})"]
+
+    @property
+    def together(self) -> range:
+        """Numbers of a thread's sums that are ended together."""
+        return range(min(-(-self.sums // self.lanes), ENDED_TOGETHER))
+
+    def bases(self, first: str, row_0: str) -> list[str]:
+        """The next sums that a thread ends: where they go, whether they are there, and what they begin as."""
+        several, lines = self.beside > 1, []
+        for j in self.together:
             row = f"(sum_{j} // {self.beside})" if several else f"sum_{j}"
-            lines += [f"sum_{j} = first + {j * self.lanes} + thread",
+            lines += [f"sum_{j} = {first} + {j * self.lanes} + thread",
                       f"there_{j} = x_mask_0 & ({row} < own)",
                       f"at_{j} = corner + ({row_0} + {row}) * {self.inner}" if several else
-                      f"at_{j} = x_0 * {self.length} + ({row_0} + {row})"]
-            if not self.constant:
-                lines.append(f"base_{j} = tl.load(base + at_{j}, mask=there_{j}, other=0).to({total})")
-        for j in each:
-            lines += [f"word = words + 4 * tl.where(there_{j}, sum_{j}, 0)",
-                      "top = g_get_s32(word)",
-                      f"high = g_get_s32(word + {4 * self.sums})",
-                      f"low = g_get_s32(word + {8 * self.sums})",
-                      f"power = (top.to(tl.int64) + {1023 - 126 - HIGH_BITS - LOW_BITS}) << 52",
-                      f"exact = high.to(tl.float64) * {float(1 << LOW_BITS)} + low.to(tl.float64)",
-                      "found = (exact * power.to(tl.float64, bitcast=True)).to(tl.float32)",
-                      f"endless = tl.where(low & {MINUS - 1} == 0, -float('inf'), "
-                      f"tl.where(low >> {MINUS.bit_length() - 1} == 0, float('inf'), float('nan')))",
-                      f"found = tl.where(top == {INFINITE}, endless, found)",
-                      f"begun = {f'thread * 0 + ({base})' if self.constant else f'base_{j}'}",
-                      "found = tl.where(top == 0, begun, begun + found)",  # -0.0 stays, where nothing is added
-                      f"tl.store(out + at_{j}, found.to({stored}), mask=there_{j})"]
-        return [f"for first in tl.range(0, {self.sums}, {len(each) * self.lanes}):", *(f"    {x}" for x in lines)]
+                      f"at_{j} = x_0 * {self.length} + ({row_0} + {row})",
+                      *([] if self.constant else [f"base_{j} = tl.load(base + at_{j}, mask=there_{j}, other=0)"])]
+        return lines
+
+    def sums_ended(self, row_0: str) -> list[str]:
+        """Each sum, added to the base, goes to memory; the next ones' bases are on their way meanwhile."""
+        total, stored = triton_type(self.total), triton_type(self.node.dtype)
+        base = literal(self.base["value"], self.total) if self.constant else ""
+        names = ("sum", "there", "at", *(() if self.constant else ("base",)))
+        lines = [f"{name}_{j}_now = {name}_{j}" for j in self.together for name in names]
+        step = len(self.together) * self.lanes
+        lines += self.bases(f"first + {step}", row_0)
+        for j in self.together:
+            lines += [f"found = g_got_f32(words + {8 * self.sums} + 4 * sum_{j}_now, there_{j}_now)",
+                      f"begun = thread * 0 + ({base})" if self.constant else f"begun = base_{j}_now.to({total})",
+                      "found = tl.where(found == 0, begun, begun + found)",  # -0.0 stays, where nothing is added
+                      f"tl.store(out + at_{j}_now, found.to({stored}), mask=there_{j}_now)"]
+        return [f"for first in tl.range(0, {self.sums}, {step}):", *(f"    {x}" for x in lines)]

@@ -137,17 +137,60 @@ def g_get_{kind}(place):
 '''
 
 
+def got_helper(kind: str) -> str:
+    """`g_got_{kind}(place, wanted)`: read shared words of this PTX type where it is wanted, and 0 elsewhere."""
+    zero = {"f32": "0f00000000", "f64": "0d0000000000000000"}.get(kind, "0")
+    return f'''
+@triton.jit
+def g_got_{kind}(place, wanted):
+    """Read values from shared memory, which whoever wrote them has made seen, or 0."""
+    return tl.inline_asm_elementwise("""{{ // shared get {kind}
+        .reg .pred %wanted;
+        setp.ne.b32 %wanted, $2, 0;
+        mov.{kind} $0, {zero};
+        @%wanted ld.shared.{kind} $0, [$1];
+        }}""", "=&{REGISTER_LETTERS[kind]},r,r", [place, wanted.to(tl.int32)], dtype={_TRITON[kind]}, is_pure=False,
+        pack=1)
+'''
+
+
+def emptied_helper(nbytes: int, threads: int) -> str:
+    """`g_emptied(words, thread)`: so many bytes of shared memory from a place on are 0, 16 at a time by each of the
+    program's threads. A multiple of 16."""
+    lines = [".reg .pred %some;",
+             ".reg .b32 %at, %zero;",
+             "mad.lo.s32 %at, $2, 16, $1;",
+             "mov.b32 %zero, 0;",
+             *(line for k in range(-(-nbytes // (16 * threads))) for line in (
+                 *([f"setp.lt.s32 %some, $2, {nbytes // 16 - k * threads};"] if (k + 1) * 16 * threads > nbytes else []),
+                 f"{'@%some ' if (k + 1) * 16 * threads > nbytes else ''}st.shared.v4.b32 [%at+{k * 16 * threads}], "
+                 "{%zero, %zero, %zero, %zero};"))]
+    return _writer("g_emptied(words, thread)", "Make shared words 0.", f"emptied {nbytes}", assembly(lines), "r,r",
+                   "words, thread")
+
+
 def raised_helper() -> str:
     """`g_raised(place, value, wanted)`: shared words become the largest of what they are and of the values, which are
-    not negative. One that is as large already is left alone: of many that meet in a word the first few wait."""
-    says = "Make shared words the largest of what they are and of the values for them."
-    return _writer("g_raised(place, value, wanted)", says, "raised u32", """
+    above 0; tells whether an element is the one that found its word 0.
+
+    A word that is as large already is left alone: of many that meet in one the first few wait."""
+    return '''
+@triton.jit
+def g_raised(place, value, wanted):
+    """Make shared words the largest of what they are and of the values for them; 1 for who found 0."""
+    return tl.inline_asm_elementwise("""{ // shared raised u32
         .reg .pred %wanted;
         .reg .b32 %there;
         setp.ne.b32 %wanted, $3, 0;
+        mov.b32 %there, 1;
         @%wanted ld.shared.u32 %there, [$1];
         setp.lt.and.u32 %wanted, %there, $2, %wanted;
-        @%wanted red.shared.max.u32 [$1], $2;""", "r,r,r", "place, value, wanted.to(tl.int32)")
+        @%wanted atom.shared.max.u32 %there, [$1], $2;
+        setp.eq.and.u32 %wanted, %there, 0, %wanted;
+        selp.b32 %there, 1, 0, %wanted;
+        mov.b32 $0, %there;
+        }""", "=&r,r,r,r", [place, value, wanted.to(tl.int32)], dtype=tl.int32, is_pure=False, pack=1)
+'''
 
 
 def counted_helper() -> str:
