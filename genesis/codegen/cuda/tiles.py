@@ -22,7 +22,6 @@ from genesis.codegen.cuda.block_sizes import (
     about,
     between,
     block_of,
-    enough_programs,
     power_of_two,
     reach_of,
     room_for,
@@ -37,10 +36,6 @@ from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
-
-INDEXED_ROWS: Final = 4
-"""Rows that a program reads at one index: with one each element's index goes through shared memory (index_select along
-rows of bf16[13, 120, 8192] 23.3 µs where torch.compile takes 15.8; H200)."""
 
 SHORTEST_ROW: Final = 16
 """Minimum elements of a row that gets lanes of its own."""
@@ -150,20 +145,11 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
-        if columns and not kernel.folds and _has_an_index_of_all_rows(in_rows) and (
-                about(kernel.x_size) >= 2 * INDEXED_ROWS * r_block * enough_programs(gpu)):
-            elements = max(elements, INDEXED_ROWS * r_block)
         blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
         blocks = blocks if not kernel.folds else windows(blocks, kernel)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
     tiled = build(group, space)
     return None if tiled.folds and not _along_rows(tiled) else (tiled, blocks)
-
-
-def _has_an_index_of_all_rows(kernel: Kernel) -> bool:
-    """Whether all rows are read at the same places, which are data: their index is loaded, checked and laid out anew
-    through shared memory once for a program's rows."""
-    return any(isinstance(s, Index) and s.out.vars == "r" for s in kernel.statements)
 
 
 def _reads_anywhere(kernel: Kernel) -> bool:

@@ -1042,12 +1042,3 @@ def test_elements_of_short_lines_are_a_thread_each(shape: tuple[int, ...]) -> No
     """Of eight a thread each load of a warp was of as many sectors as lanes: 13.6 µs for 14 MB (H200)."""
     kernel, = (emit(group) for group in scheduled("scatter_add", shape, 2, shape, "bfloat16").groups)
     assert kernel.name == "scatter_add" and kernel.constexprs["BLOCK"] == 32 * kernel.num_warps
-
-
-@pytest.mark.parametrize(("outer", "rows"), [(1560, 4), (120, 1)])
-def test_rows_that_are_read_at_one_index_share_it(outer: int, rows: int) -> None:
-    """Where there are enough of them: each element's index went through shared memory (23 µs for 16, H200)."""
-    x, index = an_input(0, (outer, 8192), dtype_named("bfloat16")), an_input(1, (2048,), int64)
-    found = indexing.take(x, checked(index, 8192), axis=1)
-    kernel, = (emit(group) for group in run_passes(Graph((x, index), (found,)), backend_named("h200"))[1].groups)
-    assert kernel.constexprs == {"XBLOCK": rows, "RBLOCK": 1024}
