@@ -48,27 +48,19 @@ registers (`codegen/cuda/templates/scaled_lines.py`)."""
 SUMS_AT_ONCE: Final = 16384
 """Sums of a line that a program has room for."""
 
-SUMS_OF_COLUMNS: Final = 18 << 10
-"""Sums of columns that a program has room for, twelve bytes each."""
-
-COLUMNS: Final = (32, 16, 8, 4)
-"""Columns that a program may add up all at once: four 64-bit indices are a sector of memory."""
+COLUMNS: Final = (32, 16, 8)
+"""Columns that a program may add up all at once. With four, pieces of 8 to 32 bytes, f16[2368, 1283] took 53 µs, as
+moved, and bf16[7507, 88] in parts 35 for 20 (H200)."""
 
 FEW_SUMS: Final = 8192
-"""Sums, and positions, of a program's columns up to which it has more than four of them: two are on a multiprocessor
-then."""
+"""Maximum sums, and positions, of a program's columns: two are on a multiprocessor then."""
 
 FEWEST_PROGRAMS: Final = 100
-"""Programs from which on columns are added up where they lie. Fewer columns are moved to where lines are, which are cut
-into parts."""
+"""Programs from which on columns are added up where they lie. Fewer columns are moved to where lines are."""
 
 FEW_POSITIONS: Final = 4096
 """Positions of a program's columns up to which they are added up where they lie by however few programs: they take less
 time than a launch."""
-
-MOST_LOOKS: Final = 4
-"""Maximum programs that look at a column's positions, each for its share of the sums; to move columns takes as long as
-reading them some four times."""
 
 MOST_SUMS: Final = 1 << 17
 """Maximum sums of a line that is added up in shared memory: up to eight programs have room for them."""
@@ -122,20 +114,16 @@ def columns_at_once(outer: int, rows: int, count: int, inner: int, dtype: DType)
     """How many columns of (outer, rows or positions, inner) a program adds up all at once, where they lie; 0 where they
     are to be moved to lines.
 
-    >>> [columns_at_once(*sizes, float32) for sizes in ((9, 1024, 256, 1000), (1, 4768, 1024, 512), (1, 9000, 9000, 9))]
-    [8, 4, 0]
+    >>> [columns_at_once(*sizes, float32) for sizes in ((9, 1024, 256, 1000), (1, 4768, 1024, 512), (1, 900, 900, 9))]
+    [8, 0, 0]
     """
-    if hint(outer) * hint(inner) < COLUMNS[-1]:
+    if not scales_sums(dtype) or hint(outer) * hint(inner) < COLUMNS[-1]:
         return 0
-    several = next((x for x in COLUMNS if max(most(rows), most(count)) * x <= FEW_SUMS and x < 2 * hint(inner)),
-                   COLUMNS[-1])
+    several = next((x for x in COLUMNS if max(most(rows), most(count)) * x <= FEW_SUMS and x < 2 * hint(inner)), 0)
     while several > COLUMNS[-1] and hint(outer) * hint(inner) < FEWEST_PROGRAMS * several:
         several //= 2
-    looks = -(-most(rows) * several // SUMS_OF_COLUMNS)
-    programs = hint(outer) * hint(inner) // several * looks
     few = most(count) * several <= FEW_POSITIONS
-    fits = looks <= MOST_LOOKS and (few or (programs >= FEWEST_PROGRAMS and most(count) * several <= ALL_AT_ONCE))
-    return several if scales_sums(dtype) and fits else 0
+    return several if several and (few or hint(outer) * hint(inner) >= FEWEST_PROGRAMS * several) else 0
 
 
 def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
@@ -248,9 +236,6 @@ TURN_US: Final = 1.7
 POSITION_US: Final = 0.4e-3
 """Microseconds of a position where all of a line are taken at once (reckoned: 70 instructions for 32 of them)."""
 
-MOST_COLUMNS: Final = 1 << 10
-"""Maximum columns, those of all parts, that are added up in parts: of more the parts' sums are many bytes."""
-
 MOST_PARTS: Final = 24
 """Maximum parts of a line, whose sums one expression adds up."""
 
@@ -284,48 +269,30 @@ def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
     return best
 
 
-def parts_of_columns(outer: int, rows: int, count: int, inner: int, dtype: DType) -> int:
-    """In how many parts the positions of columns are added up where they lie: the fewest that a program takes at once,
-    and that keep a GPU busy; 1 where they are to be moved to lines, or need no parts.
-
-    >>> parts_of_columns(1, 16_500, 16_500, 16, float32), parts_of_columns(9, 1024, 256, 1000, float32)
-    (7, 1)
-    """
-    if not columns_at_once(outer, rows, count, inner, dtype):
-        for parts in range(2, MOST_PARTS + 1):
-            if columns_at_once(outer * parts, rows, -(-count // parts), inner, dtype):
-                return parts if outer * parts * inner <= MOST_COLUMNS else 1
-    return 1
-
-
 def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
-    """`lines_summed`; of few long lines or columns the parts of each are lines, and their sums are added up in
-    order."""
-    if base.type.dtype.kind != "float":
+    """`lines_summed`; of few long lines the parts of each are lines, and their sums are added up in order."""
+    if base.type.ndim != 2 or base.type.dtype.kind != "float":
         return lines_summed(base, index, source)
-    (lines, rows, *inner), count, dtype = base.type.shape, index.type.shape[1], base.type.dtype
-    if inner:
-        parts = parts_of_columns(hint(lines), most(rows), most(count), hint(inner[0]), dtype)
-    else:
-        scaled = scales_sums(dtype)
-        parts = parts_of_lines(hint(lines), hint(rows), hint(count), scaled) if most(rows) <= MOST_SUMS else 1
+    (lines, rows), count = base.type.shape, index.type.shape[1]
+    scaled = scales_sums(base.type.dtype)
+    parts = parts_of_lines(hint(lines), hint(rows), hint(count), scaled) if most(rows) <= MOST_SUMS else 1
     if parts == 1:
         return lines_summed(base, index, source)
-    total = dtype if dtype.itemsize >= 4 else float32
+    total = base.type.dtype if base.type.dtype.itemsize >= 4 else float32
     source, length = cast(source, dtype=total), -(-count // parts)
     if count % parts:  # the last parts have positions more that add nothing
-        more = (0, length * parts - count, *(0 for _ in inner))
-        index, source = _filled(index, more), pad(source, low=(0,) * len(more), high=more, value=0)
-    index, source = (reshape(x, shape=(lines * parts, length, *inner)) for x in (index, source))
-    found = lines_summed(full((lines * parts, rows, *inner), 0, total, base.type.device), index, source)
-    found = reshape(found, shape=(lines, parts, rows, *inner))
+        more = (0, length * parts - count)
+        index, source = _filled(index, more), pad(source, low=(0, 0), high=more, value=0)
+    index, source = (reshape(x, shape=(lines * parts, length)) for x in (index, source))
+    found = lines_summed(full((lines * parts, rows), 0, total, base.type.device), index, source)
+    found = reshape(found, shape=(lines, parts, rows))
     summed = cast(base, dtype=total)
     for part in range(parts):
-        summed = summed + reshape(take_range(found, 1, part, part + 1), shape=(lines, rows, *inner))
-    return cast(summed, dtype=dtype)
+        summed = summed + reshape(take_range(found, 1, part, part + 1), shape=(lines, rows))
+    return cast(summed, dtype=base.type.dtype)
 
 
-def _filled(index: Node, more: tuple[int, ...]) -> Node:
+def _filled(index: Node, more: tuple[int, int]) -> Node:
     """An index with so many positions more, at which 0 is added. Its check stays the last of what makes it: who adds
     takes that out of the loop, and so does not wait for what is loaded ahead."""
     moves, checked = [], index
@@ -333,8 +300,8 @@ def _filled(index: Node, more: tuple[int, ...]) -> Node:
         moves.append(checked)
         checked = checked.inputs[0]
     if checked.op is not in_range:
-        return pad(index, low=(0,) * len(more), high=more, value=-1)
+        return pad(index, low=(0, 0), high=more, value=-1)
     found = checked.inputs[0]
     for move in reversed(moves):
         found = move.op(found, **move.attributes)
-    return in_range(pad(found, low=(0,) * len(more), high=more, value=0), **checked.attributes)
+    return in_range(pad(found, low=(0, 0), high=more, value=0), **checked.attributes)

@@ -42,7 +42,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE, SUMS_OF_COLUMNS
+from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE
 from genesis.ir.sym_int import hint
 from genesis.passes.groups import Group
 
@@ -105,7 +105,7 @@ def share_of_line(rows: int, columns: int, programs: int, room: int) -> int:
     (8352, 1024)
     """
     padded = padded_sums(rows)
-    most_sums = min(SUMS_AT_ONCE if columns == 1 else SUMS_OF_COLUMNS, (room - TRITONS_BYTES) // SUM_BYTES)
+    most_sums = min(SUMS_AT_ONCE, (room - TRITONS_BYTES) // SUM_BYTES)
     most_sums = most_sums // columns // 32 * 32
     shares = max(-(-padded // most_sums), min(BUSY // max(programs, 1), -(-hint(rows) * columns // LEAST_SHARE)), 1)
     return padded if shares == 1 else padded_sums(-(-padded // shares))

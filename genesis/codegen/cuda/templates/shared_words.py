@@ -157,14 +157,15 @@ def g_got_{kind}(place, wanted):
 def emptied_helper(nbytes: int, threads: int) -> str:
     """`g_emptied(words, thread)`: so many bytes of shared memory from a place on are 0, 16 at a time by each of the
     program's threads. A multiple of 16."""
+    step = 16 * threads
+    whole, left = divmod(nbytes, step)
+    store = "st.shared.v4.b32 [%at+{}], {{%zero, %zero, %zero, %zero}};".format
     lines = [".reg .pred %some;",
              ".reg .b32 %at, %zero;",
              "mad.lo.s32 %at, $2, 16, $1;",
              "mov.b32 %zero, 0;",
-             *(line for k in range(-(-nbytes // (16 * threads))) for line in (
-                 *([f"setp.lt.s32 %some, $2, {nbytes // 16 - k * threads};"] if (k + 1) * 16 * threads > nbytes else []),
-                 f"{'@%some ' if (k + 1) * 16 * threads > nbytes else ''}st.shared.v4.b32 [%at+{k * 16 * threads}], "
-                 "{%zero, %zero, %zero, %zero};"))]
+             *(store(k * step) for k in range(whole)),
+             *([f"setp.lt.s32 %some, $2, {left // 16};", f"@%some {store(whole * step)}"] if left else [])]
     return _writer("g_emptied(words, thread)", "Make shared words 0.", f"emptied {nbytes}", assembly(lines), "r,r",
                    "words, thread")
 
