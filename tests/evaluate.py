@@ -12,7 +12,7 @@ import torch
 from genesis.codegen.cpu.lowerings import fold_numbers, lowering_for, torch_dtype
 from genesis.ir import Node
 from genesis.ir.graph import topological
-from genesis.ir.types import float32, float64, tensor_type
+from genesis.ir.types import float32, float64, int64, tensor_type
 from genesis.runtime.cpu.number_tensors import operand_tensor
 
 
@@ -81,8 +81,9 @@ def _check_direct(lowering: Any, node: Node, operands: list[Any], expected: torc
     computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
         (x.type.dtype for x in node.inputs if not x.type.weak), None)
     types = [x.type for x in node.inputs]
-    for i in lowering.as_tensors if computed_in in (float32, float64) else ():
-        if not isinstance(operands[i], torch.Tensor):
+    for i in lowering.as_tensors if computed_in in (float32, float64) else (
+            lowering.integers_as_tensors if computed_in is int64 else ()):
+        if not isinstance(operands[i], torch.Tensor) and (computed_in is not int64 or type(operands[i]) is int):
             operands, types[i] = operands.copy(), tensor_type((), computed_in)
             operands[i] = operand_tensor(operands[i], torch_dtype(computed_in))
             out = torch.empty_like(expected)

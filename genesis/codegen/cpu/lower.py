@@ -16,7 +16,7 @@ from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
 from genesis.ir.source import Source, TextSource
-from genesis.ir.types import float32, float64, tensor_type
+from genesis.ir.types import float32, float64, int64, tensor_type
 from genesis.passes.graph.memory_order import in_order
 from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
@@ -208,13 +208,17 @@ class _Lowerer:
 
     def _numbers_as_tensors(self, node: Node, operands: Sequence[Node], row: Lowering) -> dict[int, int]:
         """Position → register of the numbers among the operands that the call takes as tensors."""
-        places = [i for i in row.as_tensors
+        places = [i for i in row.integers_as_tensors or row.as_tensors
                   if operands[i].type.weak and operands[i].op in (leaves.const, leaves.scalar)]
         if not places:
             return {}
         computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
             x.type.dtype for x in operands if not x.type.weak)
-        if computed_in not in (float32, float64):
+        if computed_in is int64:  # a comparison's number may be a fraction
+            places = [i for i in places if i in row.integers_as_tensors and operands[i].type.dtype is int64]
+        elif computed_in in (float32, float64):
+            places = [i for i in places if i in row.as_tensors]
+        else:
             return {}
         found = {}
         for i in places:

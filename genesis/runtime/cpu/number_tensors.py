@@ -41,8 +41,8 @@ def _operand_tensor(value: float, dtype: torch.dtype, sign: float) -> torch.Tens
 
 
 def operand_tensor(value: bool | int | float, dtype: torch.dtype) -> torch.Tensor:
-    """`number_tensor` of float32 or float64, for ops that round a number as their result: one beyond the range is
-    infinite, where `number_tensor` raises.
+    """`number_tensor` of float32, float64 or int64, for ops that round a number as their result: a float beyond the
+    range is infinite, where `number_tensor` raises.
 
     >>> operand_tensor(-1e39, torch.float32)
     tensor(-inf)

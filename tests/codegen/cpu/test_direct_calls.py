@@ -57,13 +57,60 @@ def test_a_number_as_a_tensor_gives_the_same_bits(name: str, position: int, dtyp
 
 def test_narrow_numbers_are_not_rounded_first() -> None:
     """torch computes bfloat16 + 0.1 with 0.1 in float32: no tensor of bfloat16 holds that."""
-    for dtype in (genesis.float16, genesis.bfloat16, genesis.int64):
+    for dtype in (genesis.float16, genesis.bfloat16, genesis.int32):
         x = genesis.ones(4, dtype=dtype)
         genesis.eval(x, x + 3, x * 2)
         plan = last_plan()
         assert plan is not None and not any(isinstance(r, NumberTensor) for r in plan.plan.registers)
     x = genesis.full((64,), 1.0, dtype=genesis.bfloat16)
     assert (x + 0.001953).tolist() == (torch.ones(64, dtype=torch.bfloat16) + 0.001953).tolist()
+
+
+@pytest.mark.parametrize(("name", "position"), [(name, position) for name, row in LOWERINGS.items()
+                                                for position in row.integers_as_tensors if name not in ("gcd", "lcm")])
+def test_an_integer_as_a_tensor_gives_the_same_integers(name: str, position: int) -> None:
+    row, x = LOWERINGS[name], torch.tensor([0, 1, -1, 5, -7, 2**62, -2**63, 2**63 - 1])
+    compared = name in ("eq", "ne", "lt", "le", "gt", "ge")
+    for value in (1, 2, -3, 5, 0, 2**53 + 1, 2**63 - 1):
+        if value == 0 and name in ("div", "floor_divide", "fmod", "remainder"):
+            continue  # an error both times
+        if name.endswith("_shift") and not 0 <= value < 64:
+            continue
+        found = []
+        for number in (value, operand_tensor(value, torch.int64)):
+            operands: list[Any] = [x, x.flip(0)]
+            operands[position] = number
+            out = torch.empty(x.shape, dtype=torch.bool if compared or "logical" in name else (
+                torch.float32 if name in ("div", "atan2") else torch.int64))
+            try:
+                row.function((out,), *operands)
+            except RuntimeError as error:
+                found.append(str(error))
+            else:
+                found.append(out.tolist())
+        assert found[0] == found[1], value
+
+
+def test_integers_of_a_plan_are_tensors_and_fractions_are_not() -> None:
+    """A comparison of integers with a fraction computes in float32."""
+    x = genesis.arange(6)
+    genesis.eval(x)
+    for turn in range(5):
+        one, other, half, same = (x + turn) // 2, x % 3, x > 2.5, x == turn
+        genesis.eval(one, other, half, same)
+        assert one.tolist() == [(i + turn) // 2 for i in range(6)] and other.tolist() == [i % 3 for i in range(6)]
+        assert half.tolist() == [i > 2.5 for i in range(6)] and same.tolist() == [i == turn for i in range(6)]
+    compiled = last_plan()
+    assert compiled is not None
+    numbers = [r.dtype for r in compiled.plan.registers if isinstance(r, NumberTensor)]
+    assert numbers.count(genesis.int64) == 4 and numbers.count(genesis.float32) == 1, "2.5 is compared as a fraction"
+
+
+def test_a_division_by_an_integer_that_is_0_raises() -> None:
+    x = genesis.arange(3)
+    for divide in (lambda: x // 0, lambda: x % 0):
+        with pytest.raises(RuntimeError, match=r"ZeroDivisionError"):
+            divide().tolist()
 
 
 def test_another_number_gives_another_result() -> None:

@@ -39,7 +39,8 @@ def _binary(call: Callable, as_tensors: tuple[int, ...] = (0, 1)) -> Lowering:
 
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
         return [partial(call, a, b, out=outs[0])]
-    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), as_tensors=as_tensors)
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), as_tensors=as_tensors,
+                    integers_as_tensors=as_tensors)
 
 
 def _tensor_first(call: Callable) -> Lowering:
@@ -50,7 +51,8 @@ def _tensor_first(call: Callable) -> Lowering:
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
         return [partial(call, a if isinstance(a, Tensor) else number_tensor(a, b.dtype), b, out=outs[0])]
     return Lowering(run, in_place=(0, 1), allocates=True, late=late if call in _NEVER_FAIL else None,
-                    direct=Direct(call), direct_for=_first_is_tensor, as_tensors=(1,) if call in _COMPARISONS else ())
+                    direct=Direct(call), direct_for=_first_is_tensor, as_tensors=(1,) if call in _COMPARISONS else (),
+                    integers_as_tensors=(1,))
 
 
 def _tensors(call: Callable) -> Lowering:

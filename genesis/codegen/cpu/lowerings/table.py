@@ -48,6 +48,7 @@ class Lowering:
         direct_for: (operand types, attributes) → whether that is so for them. None: always.
         as_tensors: positions where a number may come as a tensor without dimensions, of the dtype in which the op
             computes, with the same bits; for float32 and float64 alone: narrower dtypes would round the number.
+        integers_as_tensors: positions where an integer may, for int64 alone.
         refuses_far: a number that the dtype does not hold is an error: only literals may come as tensors.
         late_reads: `late` looks at its operands' elements: none of them is made by another call of that kind.
     """
@@ -63,6 +64,7 @@ class Lowering:
     direct: Direct | None = None
     direct_for: Supports | None = None
     as_tensors: tuple[int, ...] = ()
+    integers_as_tensors: tuple[int, ...] = ()
     refuses_far: bool = False
 
 
