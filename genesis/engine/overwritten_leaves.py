@@ -115,13 +115,13 @@ def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None], oldest:
     return found
 
 
-def released_nodes() -> set[Node]:
-    """The nodes of graphs that backwards have let go of."""
+def released_nodes(oldest: int = 0) -> set[Node]:
+    """The nodes of graphs that backwards have let go of, but for those older than the node with this number."""
     seen: set[Node] = set()
     stack = state.live_released()
     while stack:
         node = stack.pop()
-        if node not in seen and node.needs_grad:
+        if node.number >= oldest and node not in seen and node.needs_grad:
             seen.add(node)
             stack.extend(control.gradient_inputs(node))
     return seen

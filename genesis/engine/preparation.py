@@ -261,7 +261,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
             found[overwritten[id(node.buffer)]] = None
     gone = set(state.live_released())
     unreleased = [node for node in roots if node not in gone]
-    released = released_nodes() if unreleased else set()  # with all that their gradients would go through, as logits
+    released = released_nodes(oldest) if unreleased else set()  # with all that their gradients would go through
     unreleased = [node for node in unreleased if node not in released]
     return list(found | dict.fromkeys(leaves_to_copy(unreleased, overwritten, kept, released, oldest)))
 
