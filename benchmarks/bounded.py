@@ -27,6 +27,7 @@ from typing import Any, Final
 import further_loops  # noqa: F401  (these put their loops into the table)
 import later_loops  # noqa: F401
 import mixed_loops  # noqa: F401
+import newest_loops  # noqa: F401
 import record
 import strangers_loops  # noqa: F401
 import unnamed_loops  # noqa: F401

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import further_loops  # noqa: F401  (these put their loops into the table)
 import later_loops
 import mixed_loops  # noqa: F401
+import newest_loops  # noqa: F401
 import strangers_loops  # noqa: F401
 import unnamed_loops  # noqa: F401
 from endless_loops import LOOPS
