@@ -97,6 +97,7 @@ class KVCache(SettledCache):
         slots: (T,) those of the tokens that are being read, for the layers; None where none are.
         first: there were no tokens before those that were reserved last. They look at themselves only, not at all of
             the capacity.
+        decoder: what reads into it, whose captured step the next call of `generate` replays.
     """
 
     layers: list[LayerKeys]
@@ -104,10 +105,15 @@ class KVCache(SettledCache):
     def __init__(self) -> None:
         self.seen = self.reading = 0
         self.first = False
+        self.decoder: Any = None
         self.slots: Tensor | None = None
         self.filled: Tensor | None = None
         self.padding: Tensor | None = None
         self.layers = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: not what reads into this one, which knows the model."""
+        return {**self.__dict__, "decoder": None}
 
     def reserve(self, queries: int, device: Any, count: int | None = None) -> int:
         """Begin to read tokens, of which the first so many count; all by default. Returns how many there are with them.

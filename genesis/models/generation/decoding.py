@@ -95,7 +95,7 @@ class Decoder:
 
     def __init__(self, model: Any, batch: int, capacity: int, sampling: Sampling, seed: int | None = None,
                  cache: KVCache | None = None):
-        self.model, self.sampling = model, sampling
+        self.model, self.sampling, self.batch = model, sampling, batch
         self.device = next(model.parameters()).device
         genesis.eval(*model.parameters(), *model.buffers())  # what fills them is no part of the first prompt's program
         if cache is not None:
@@ -105,14 +105,44 @@ class Decoder:
         self.occurred: Tensor | None = None
         if sampling.repetition_penalty != 1:
             self.occurred = genesis.zeros(batch, model.spec.vocab_size, dtype=genesis.bool, device=self.device)
-        self.generator = None
-        if not sampling.greedy:
-            self.generator = genesis.Generator(device=self.device)
-            self.generator.seed() if seed is None else self.generator.manual_seed(seed)
-            _seed_alike(self.generator, model.tp_mesh)
+        self.generator = None if sampling.greedy else genesis.Generator(device=self.device)
         self._read_before: set[tuple[int, bool]] = set()
         self._captured: set[tuple[int, bool]] = set()
         self._last: tuple[int, Tensor] | None = None  # how many tokens of the last chunk count, and which is the last
+        self._seed(seed)
+
+    @classmethod
+    def of(cls, model: Any, batch: int, capacity: int, sampling: Sampling, seed: int | None = None,
+           cache: KVCache | None = None) -> Decoder:
+        """A decoder; for a cache that had one for this model and sampling that one, whose step is captured already."""
+        kept = None if cache is None else cache.decoder
+        if isinstance(kept, Decoder) and kept._serves(model, batch, sampling):
+            kept._begin(seed)
+            return kept
+        made = cls(model, batch, capacity, sampling, seed, cache)
+        if cache is not None:
+            cache.decoder = made
+        return made
+
+    def _serves(self, model: Any, batch: int, sampling: Sampling) -> bool:
+        return self.model is model and (self.batch, self.sampling) == (batch, sampling) and (
+            self.device == next(model.parameters()).device)
+
+    def _begin(self, seed: int | None) -> None:
+        """Be as a new decoder is, but for its step: of prompts a program for each length would be kept."""
+        genesis.eval(*self.model.parameters(), *self.model.buffers())
+        self.cache.require(self.model, self.batch)
+        genesis.eval(*self.cache.tensors())
+        if self.occurred is not None:
+            self.occurred.zero_()
+        self._read_before, self._captured = set(), set()
+        self.__dict__.pop("_following", None)
+        self._seed(seed)
+
+    def _seed(self, seed: int | None) -> None:
+        if self.generator is not None:
+            self.generator.seed() if seed is None else self.generator.manual_seed(seed)
+            _seed_alike(self.generator, self.model.tp_mesh)
 
     @cached_property
     def _next(self) -> Callable[[Tensor, int | None], Step]:
@@ -396,7 +426,7 @@ def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, see
         for module in sharded:  # what their forwards would gather: a step calls the modules inside
             module.unshard()
         with genesis.no_grad():
-            decoder = Decoder(model, ids.shape[0], ids.shape[1] + max_new_tokens, sampling, seed, cache)
+            decoder = Decoder.of(model, ids.shape[0], ids.shape[1] + max_new_tokens, sampling, seed, cache)
             step = decoder.prefill(ids, padding)
         yield step
         for _ in range(max_new_tokens - 1):

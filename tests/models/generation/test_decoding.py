@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -97,6 +98,33 @@ def test_a_cache_that_is_cleared_takes_another_text(kind: str) -> None:
         cache.clear()
         assert (cache.seen, cache.padding) == (0, None)
     assert [id(tensor) for tensor in cache.tensors()] == held
+
+
+@pytest.mark.parametrize("sampling", [
+    {"temperature": 0}, {"seed": 3}, {"temperature": 0, "repetition_penalty": 9.0}], ids=["greedy", "drawn", "penalty"])
+def test_the_next_call_with_a_cache_replays_the_step_of_the_one_before(model: LlamaForCausalLM,
+                                                                       sampling: dict[str, Any]) -> None:
+    """Behind its tokens, and for another text; with other options it is another step."""
+    cache = cache_for(model, 2, 64)
+    for first in (1, 2, 3):
+        prompts = [[first, 2, 3], [4, first, 7]]
+        wanted = generate(model, prompts, 6, **sampling).tolist()
+        assert generate(model, prompts, 6, cache=cache, **sampling).tolist() == wanted
+        generate(model, [row[-1:] for row in wanted], 4, cache=cache, **sampling)
+        cache.clear()
+    step = cache.decoder._next
+    assert genesis.explain(step).captures == 1
+    generate(model, prompts, 3, temperature=0.5, cache=cache)
+    assert cache.decoder._next is not step
+
+
+def test_a_copy_of_a_cache_has_no_copy_of_the_model(model: LlamaForCausalLM) -> None:
+    cache = cache_for(model, 1, 64)
+    last = generate(model, [[1, 2, 3]], 4, temperature=0, cache=cache)[:, -1:]
+    copied = deepcopy(cache)
+    assert copied.decoder is None and cache.decoder is not None
+    found = [generate(model, last, 6, temperature=0, cache=held).tolist() for held in (copied, cache)]
+    assert found[0] == found[1] and copied.decoder is not cache.decoder
 
 
 def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
