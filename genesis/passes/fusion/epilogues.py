@@ -9,6 +9,7 @@ bias's gradient): another kernel adds up what the tiles give.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
@@ -44,12 +45,25 @@ H200's do 4096 operations a cycle, its lanes 128)."""
 MOST_WEIGHT_OF_DEEP = 64
 """Maximum weighted ops of an epilogue beside sums however long these take: compile time grows with each."""
 
-MOST_STORED = 2
-"""Maximum values of the product's size that an epilogue stores: a gelu and what its gradient reads (H200, a step
-of GPT-2 16 × 1024 32.25 ms with the gelu in a kernel of its own, 31.86 with both stored by the product's)."""
+FEW_STORED = 2
+"""Values of the product's size that an epilogue may store whatever its sums take: a gelu and what its gradient reads
+(H200, a step of GPT-2 16 × 1024 32.25 ms with the gelu in a kernel of its own, 31.86 with both stored by the
+product's)."""
+
+MOST_STORED = 3
+"""Maximum values of the product's size that an epilogue stores: the gradients of a gate and of what it opens, and the
+opened value again, which a weight's gradient reads."""
 
 MOST_READS = 1
 """Maximum values of the product's size that an epilogue reads while registers hold the tile."""
+
+MOST_READS_BESIDE = 2
+"""Likewise, where one tile's epilogue waits for them while another tile has the tensor cores: a gate and its factor. A
+thread has 32 registers for each at a time."""
+
+DEPTH_PER_VALUE = 190
+"""Elements of the inner dimension that take as long on the tensor cores as memory takes to read or write a 16-bit value
+for each sum: 2 bytes at 3.5 TB/s and 2 operations at 0.66 PFLOP/s (an H200's rates, `codegen/cuda/gpu_model.py`)."""
 
 
 def merge_epilogues(fuser: _Fuser) -> None:
@@ -88,17 +102,32 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
         raise Refused("a row is written into memory by a kernel that reads none of it")
     if second.updates:
         raise Refused("updates of memory run together, in one launch for all tensors")
-    beside = beside and sum(x.type.numel == second.size for x in _stored(fuser, first, second)) <= MOST_STORED
+    stored = [x for x in _stored(fuser, first, second) if x.type.numel == second.size]
+    beside = beside and len(stored) <= MOST_STORED
     deep = min(hint(product.inputs[0].shape[-1]) // DEPTH_PER_WEIGHT, MOST_WEIGHT_OF_DEEP)
     if first.weight + second.weight > (max(MOST_WEIGHT_BESIDE, deep) if beside else MOST_WEIGHT):
         raise Refused(f"the product's tile would wait for {first.weight + second.weight} weighted ops")
     known = {*first.levels, *second.levels}
     read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
-    if sum(2 * hint(x.type.numel) >= hint(second.size) for x in read) > MOST_READS:
+    reads = sum(_about_as_large(x, product) for x in read)
+    if reads > (MOST_READS_BESIDE if beside else MOST_READS):
         raise Refused("the product's tile would be held while several other values are loaded")
+    if (reads > MOST_READS or len(stored) > FEW_STORED) and not _moved_beside(fuser, product, (*known,), stored):
+        raise Refused("memory takes longer to move what the product's tiles would read and store than their sums take")
     at = coordinates(((second.size, "x"),)).element
     if any(x in known and e != at for node in second.levels for x, e in fuser.one_loop.reads_at(node, at)):
         raise Refused("it reads other elements of the product than it computes")
+
+
+def _moved_beside(fuser: _Fuser, product: Node, nodes: Sequence[Node], stored: Sequence[Node]) -> bool:
+    """Whether what nodes on a product's elements read and store is moved in the time that its sums take."""
+    read = dict.fromkeys(x for node in nodes if node is not product for x in fuser.values.reads[node] if x not in nodes)
+    nbytes = sum(x.dtype.itemsize for x in (*stored, *(x for x in read if _about_as_large(x, product))))
+    return 2 * hint(product.inputs[0].shape[-1]) >= DEPTH_PER_VALUE * nbytes
+
+
+def _about_as_large(x: Node, product: Node) -> bool:
+    return 2 * hint(x.type.numel) >= hint(product.type.numel)
 
 
 def _sums_tiles(product: Node, second: Cluster) -> bool:

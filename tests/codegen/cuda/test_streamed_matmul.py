@@ -268,6 +268,52 @@ def test_a_gelu_s_gradient_and_its_sums_spill_no_registers(only_form: Callable[[
     assert stack_bytes(compiled["cubin"]) == 0 and compiled["shared_bytes"] <= H200.block_shared_memory
 
 
+def gated(rows: int, depth: int, columns: int,
+          opening: Callable[[Node], Node] = p.sigmoid) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """What a gate's gradient is, its factor's, and the gated value again, of the product that is the gradient of that."""
+    dy, w, gate, factor = inputs((rows, depth), (depth, columns), (rows, columns), (rows, columns), dtype=bfloat16)
+    s = opening(gate)
+    opened, dx = gate * s, matmul(dy, w)
+    return (dy, w, gate, factor), (dx * factor * (s * (1.0 + gate * (1.0 - s))), dx * opened, opened * factor)
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["interpreted", "threads"])
+def test_a_gate_s_gradients_are_made_of_the_product_s_tiles(only_form: Callable[[Form], None], threads: bool) -> None:
+    """Two values are read for each element, and three stored, an odd number of pieces through two blocks in turn. In
+    threads there is no assembly, and another function opens the gate."""
+    only_form(FORMS["turns"])
+    operands, outputs = gated(264, 960, 400, (lambda x: x * 0.25 + 0.5) if threads else p.sigmoid)
+    graph = decomposed(Graph(operands, outputs))
+    group, = fuse(graph, gpu=SMALL).groups
+    kernel = emit(group, SMALL)
+    assert [x for x in kernel.signature if x.startswith("out")] == ["out0_map", "out1_map", "out2_map"]
+    data = [some(x) for x in operands]
+    memory = {x: data[x["index"]].contiguous() for x in graph.nodes if x.op.name == "input"}
+    memory |= {x: empty(x) for x in group.outputs}
+    if threads:
+        run_gluon(kernel, memory, 5, launches=2)
+    else:
+        run_source(kernel, memory)
+    dy, w, gate, factor = (value.double() for value in data)
+    s, dx = gate * 0.25 + 0.5 if threads else gate.sigmoid(), dy @ w
+    wanted = (dx * factor * s * (1 + gate * (1 - s)), dx * gate * s, gate * s * factor)
+    for node, want in zip(graph.roots, wanted, strict=True):
+        torch.testing.assert_close(_memory(node, memory).reshape(want.shape).double(), want, rtol=0.01, atol=1e-3)
+
+
+def test_what_memory_moves_for_longer_than_the_sums_take_is_no_part_of_a_product_s_kernel() -> None:
+    operands, outputs = gated(264, 512, 400)
+    found = fuse(decomposed(Graph(operands, outputs)), gpu=SMALL)
+    assert len(found.groups) == 2 and any("memory takes longer" in missed.why for missed in found.missed)
+
+
+def test_a_gate_s_gradients_spill_next_to_no_registers() -> None:
+    """Seven of 240, once a tile: those of its loop's bounds."""
+    group, = fuse(decomposed(Graph(*gated(8192, 2048, 8192))), gpu=H200).groups
+    kernel = emit(group)
+    assert kernel.constexprs["J"] == 128 and stack_bytes(compile_cubin(kernel)) <= 32
+
+
 @pytest.fixture
 def streamed_by_threads(only_form: Callable[[Form], None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Runs a product and its square, whose results go through the same blocks of shared memory, in Gluon."""

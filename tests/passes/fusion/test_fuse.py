@@ -358,17 +358,21 @@ def _joined_through_a_third(members, reads, a, b) -> bool:
 
 def test_a_long_epilogue_where_tiles_are_stored_beside_sums() -> None:
     """A gelu is part of the product's kernel on a GPU that computes it while the next tile is summed up, with one more
-    value that the gradient reads, but not with two."""
-    x, w, bias = inputs((16384, 768), (768, 3072), (3072,), dtype=bfloat16)
-    linear = matmul(x, w) + movement.expand(bias, shape=(16384, 3072))
-    gelu = p.gelu(linear, approximate="tanh")
-    alone, both, three, read = (decomposed(Graph((x, w, bias), outputs)) for outputs in (
-        (gelu,), (linear, gelu), (linear, gelu, gelu * gelu), (gelu, r.sum(linear * linear, axes=(0,)))))
-    for graph in (alone, both):
-        assert len(fuse(graph, gpu=H200).groups) == 1
-        assert len(fuse(graph, gpu=MODELS["a100"]).groups) == len(fuse(graph).groups) == 2
-    assert len(fuse(three, gpu=H200).groups) == len(fuse(three).groups) == 2
-    assert len(fuse(read, gpu=H200).groups) == len(fuse(read).groups)
+    value that the gradient reads; with two where the sums take longer than memory, and not with three."""
+    def grouped(*wanted: str, depth: int = 768) -> list[int]:
+        x, w, bias = inputs((16384, depth), (depth, 3072), (3072,), dtype=bfloat16)
+        linear = matmul(x, w) + movement.expand(bias, shape=(16384, 3072))
+        gelu = p.gelu(linear, approximate="tanh")
+        made = {"linear": linear, "gelu": gelu, "square": gelu * gelu, "fourth": gelu * gelu * gelu * gelu,
+                "sums": r.sum(linear * linear, axes=(0,))}
+        graph = decomposed(Graph((x, w, bias), tuple(made[name] for name in wanted)))
+        return [len(fuse(graph, gpu=gpu).groups) for gpu in (H200, MODELS["a100"], None)]
+
+    assert grouped("gelu") == grouped("linear", "gelu") == grouped("linear", "gelu", depth=128) == [1, 2, 2]
+    assert grouped("linear", "gelu", "square") == [1, 2, 2]
+    assert grouped("linear", "gelu", "square", depth=512) == grouped("linear", "gelu", "square", "fourth") == [2, 2, 2]
+    on_an_h200, *_, on_any = grouped("gelu", "sums")
+    assert on_an_h200 == on_any
 
 
 def test_sums_of_unlike_values_that_one_kernel_puts_together_are_one_kernel() -> None:
