@@ -38,8 +38,8 @@ class Group:
     Attributes:
         kind: "loop" (pointwise ops and reductions over one iteration space), "matmul", "attention",
             "attention_backward", "scan", "scatter", "foreach" (one pointwise program over many tensors), "norm_parts"
-            (what many tensors add to a norm), "side_by_side" (small loops in one launch), "joined" (a concatenation
-            whose parts were written where it lies: no kernel); on the CPU "call" (one op or composite) and "view"
+            (what many tensors add to a norm), "sums_of_columns" (those of many matrices), "side_by_side" (small loops in
+            one launch), "joined" (a concatenation whose parts were written where it lies: no kernel); on the CPU "call" (one op or composite) and "view"
             (movement that moves nothing).
         nodes: what it computes, operands before users. Leaves (`const`, `iota`, `scalar`) and
             movement nodes that feed it are among them.

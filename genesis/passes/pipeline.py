@@ -12,6 +12,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.passes.fusion.shadow_weights import shadow_weights
 from genesis.passes.fusion.side_by_side import side_by_side
+from genesis.passes.fusion.sums_together import sums_together
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.add_into import add_into
 from genesis.passes.graph.align_operands import align_operands
@@ -207,7 +208,7 @@ def _remat(schedule: Schedule, target: Target) -> Schedule:
 
 def _side_by_side(schedule: Schedule, target: Target) -> Schedule:
     assert target.gpu is not None
-    return side_by_side(schedule, target.gpu)
+    return sums_together(side_by_side(schedule, target.gpu))
 
 
 def _reduce_early(schedule: Schedule, target: Target) -> Schedule:

@@ -11,7 +11,7 @@ from genesis.codegen.cuda.concatenations import emit_concatenation
 from genesis.codegen.cuda.early_loads import emit_early_loop, settled_inputs
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
-from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
+from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts, emit_sums_of_columns
 from genesis.codegen.cuda.side_by_side import emit_side_by_side
 from genesis.codegen.cuda.source import (
     Exchange,
@@ -49,7 +49,7 @@ def emit(group: Group, gpu: GpuModel = H200, settled: Container[Node] = frozense
         settled: the program's inputs that nothing in it writes: a kernel may read them before it waits.
     """
     early = settled_inputs(group, settled)
-    found = None if group.kind in ("foreach", "norm_parts") else _structure(group, gpu, early)
+    found = None if group.kind in ("foreach", "norm_parts", "sums_of_columns") else _structure(group, gpu, early)
     if found is None:
         return emit_anew(group, gpu, early)
     key, nodes = found
@@ -110,6 +110,7 @@ _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "loop": lambda group, gpu: emit_concatenation(group, gpu) or emit_loop(group, gpu=gpu),
     "foreach": lambda group, gpu: emit_foreach(group),
     "norm_parts": lambda group, gpu: emit_norm_parts(group),
+    "sums_of_columns": lambda group, gpu: emit_sums_of_columns(group),
     "side_by_side": emit_side_by_side,
     "matmul": lambda group, gpu: (emit_ragged if any(x.op in RAGGED for x in group.nodes) else emit_matmul)(group, gpu),
     "attention": emit_attention,

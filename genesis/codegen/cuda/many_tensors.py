@@ -1,7 +1,9 @@
-"""One launch over many tensors: pointwise programs of equal structure (foreach), and parts of the norm of all of them.
+"""One launch over many tensors: pointwise programs of equal structure (foreach), parts of the norm of all of them, and
+the sums of their columns.
 
 A program has a chunk of one tensor. A table says which: for each program its member and the first element of its
-chunk; then for each member its size and the addresses of its tensors.
+chunk; then for each member its size and the addresses of its tensors. Of a matrix it has some columns, and a member is
+told by its rows, its columns, how its sums are rounded, and two addresses.
 """
 
 from __future__ import annotations
@@ -15,12 +17,22 @@ from genesis.codegen.cuda.build_kernel import build, build_operands
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.kernel_ir import Argument, Kernel
 from genesis.codegen.cuda.loops import module, needs_int64
-from genesis.codegen.cuda.lowerings import POINTER, REDUCE_COMBINE, REDUCE_FINISH, REDUCE_IDENTITY, held, triton_type
+from genesis.codegen.cuda.lowerings import (
+    POINTER,
+    REDUCE_COMBINE,
+    REDUCE_FINISH,
+    REDUCE_IDENTITY,
+    convert,
+    held,
+    triton_type,
+)
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.source import KernelSource, TensorTable
 from genesis.ir.node import Node
 from genesis.ir.ops.norm_parts import norm_parts, reduction_for, term
 from genesis.ir.size_divisors import gcd
+from genesis.ir.types import DType, float32
+from genesis.passes.fusion.sums_together import column_sums
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
@@ -30,6 +42,11 @@ CHUNK = 8192
 WIDEST = 16
 """A size that so many elements divide is loaded as widely as the GPU can: the kernel is told, as it reads sizes from a
 table. Where it is not, each element under a mask is a load of its own."""
+
+
+COLUMNS, ROWS = 32, 128
+"""Columns of a matrix per program that sums them up, and rows at a time: a thread has eight loads of 16 bytes under
+way, and neighbours read 128 bytes of a row."""
 
 
 def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
@@ -53,6 +70,49 @@ def emit_norm_parts(group: Group) -> KernelSource:
              *walk.loop([*walk.body.lines(), f"total = {REDUCE_COMBINE[how].format('total', new)}"]),
              f"tl.store(parts + program + tl.arange(0, 1), {REDUCE_FINISH[how].format('total', 0)})"]
     return walk.source("norm_parts", lines, {"parts": group.outputs[0]})
+
+
+def emit_sums_of_columns(group: Group) -> KernelSource:
+    """One launch for the sums of many matrices' columns."""
+    sums = [x for member in group.members for x in column_sums(member) or ()]
+    ways = list(dict.fromkeys(x.dtypes for x in sums))
+    starts = [(number, start) for number, x in enumerate(sums) for start in range(0, x.result.type.numel, COLUMNS)]
+    entries: list[Node | int] = [x for start in starts for x in start]
+    for x in sums:
+        entries += [*x.parts.shape, ways.index(x.dtypes), x.parts, x.result]
+    width = reduce(gcd, (x.result.type.numel for x in sums), WIDEST)
+    lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
+             f"start = tl.multiple_of(tl.load(table + 2 * program + 1), {gcd(COLUMNS, WIDEST)})",
+             "row = table + 2 * programs + member * 5",
+             f"rows, columns = tl.load(row).to(tl.int32), tl.multiple_of(tl.load(row + 1).to(tl.int32), {width})",
+             *(f"{name} = tl.multiple_of(tl.load(row + {at}).to(tl.pointer_type(tl.float32)), 16)"
+               for name, at in (("parts", 3), ("sums", 4))),
+             "x = start.to(tl.int32) + tl.arange(0, XBLOCK)", "x_mask = x < columns",
+             "total = tl.zeros([RBLOCK, XBLOCK], tl.float32)",
+             "for first in range(0, rows, RBLOCK):",
+             "    r = first + tl.arange(0, RBLOCK)",
+             "    total += tl.load(parts + r[:, None] * columns + x[None, :], "
+             "mask=(r < rows)[:, None] & x_mask[None, :], other=0.0)",
+             "found = tl.sum(total, 0)", *_rounded_in(ways), "tl.store(sums + x, result, mask=x_mask)"]
+    signature = {"table": "*i64", "programs": "i32", "XBLOCK": "constexpr", "RBLOCK": "constexpr"}
+    name = "sums_of_columns"
+    return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": COLUMNS, "RBLOCK": ROWS},
+                        (TensorTable(tuple(entries)), len(starts)), ("table",), (len(starts), 1, 1), 4,
+                        label=f"{name} ×{len(sums)}")
+
+
+def _rounded_in(ways: Sequence[tuple[DType, ...]]) -> list[str]:
+    """The lines that round `found` in one of some ways, by a member's number, to `result`."""
+    values = []
+    for way in ways:
+        value = "found"
+        for source, target in zip((float32, *way), way, strict=False):
+            value = convert(value, source, target)
+        values.append(value)
+    if len(values) == 1:
+        return [f"result = {values[0]}"]
+    return ["way = tl.load(row + 2)", f"result = {values[0]}",
+            *(f"result = tl.where(way == {number}, {value}, result)" for number, value in enumerate(values) if number)]
 
 
 def _term_kernel(x: Node, node: Node) -> tuple[Kernel, str]:
