@@ -38,9 +38,9 @@ class Group:
     Attributes:
         kind: "loop" (pointwise ops and reductions over one iteration space), "matmul", "attention",
             "attention_backward", "scan", "scatter", "foreach" (one pointwise program over many tensors), "norm_parts"
-            (what many tensors add to a norm), "sums_of_columns" (those of many matrices), "side_by_side" (small loops in
-            one launch), "joined" (a concatenation whose parts were written where it lies: no kernel); on the CPU "call" (one op or composite) and "view"
-            (movement that moves nothing).
+            (what many tensors add to a norm), "sums_of_columns" (of many matrices), "side_by_side" (small loops in one
+            launch), "joined" (a concatenation whose parts were written where it lies: no kernel); on the CPU "call"
+            (one op or composite) and "view" (movement that moves nothing).
         nodes: what it computes, operands before users. Leaves (`const`, `iota`, `scalar`) and
             movement nodes that feed it are among them.
         inputs: values it reads from memory, row-major and contiguous; no leaves but `input`.
