@@ -270,7 +270,7 @@ def test_a_gelu_s_gradient_and_its_sums_spill_no_registers(only_form: Callable[[
 
 def gated(rows: int, depth: int, columns: int,
           opening: Callable[[Node], Node] = p.sigmoid) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """What a gate's gradient is, its factor's, and the gated value again, of the product that is that one's gradient."""
+    """A gate's gradient, its factor's, and the gated value again, of the product that is the gradient of that."""
     dy, w, gate, factor = inputs((rows, depth), (depth, columns), (rows, columns), (rows, columns), dtype=bfloat16)
     s = opening(gate)
     opened, dx = gate * s, matmul(dy, w)
