@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[Size, ...]
 
-PRODUCTS: Final = ("matmul", "matmul_split_k", "ragged_matmul", "ragged_matmul_sums", "linear", "convolution",
-                   "convolution_input", "convolution_weight",
+PRODUCTS: Final = ("matmul", "matmul_split_k", "matmul_sum", "ragged_matmul", "ragged_matmul_sums", "linear",
+                   "convolution", "convolution_input", "convolution_weight",
                    "sdpa", "flash_attention", "flash_attention_dq", "flash_attention_dkv", "linear_cross_entropy")
 """Names of the ops that are computed as products of matrices."""
 
@@ -65,6 +65,10 @@ def _parts_of_matmul(node: Node, shapes: list[Shape], out: Shape) -> Size:
     return 2 * prod(batch) * rows * inner * columns
 
 
+def _sum_of_matmuls(node: Node, shapes: list[Shape], out: Shape) -> Size:
+    return 2 * prod(out) * sum((shape[-1] for shape in shapes[::2]), 0)
+
+
 def _ragged(node: Node, shapes: list[Shape], out: Shape) -> Size:
     return 2 * prod(shapes[0]) * out[-1]
 
@@ -86,7 +90,7 @@ def _attention_backward(products: int) -> Callable[[Node, list[Shape], Shape], S
 
 
 _OF_PRODUCTS: Final[dict[str, Callable[[Node, list[Shape], Shape], Size]]] = {
-    "matmul": _matmul, "linear": _matmul, "matmul_split_k": _parts_of_matmul,
+    "matmul": _matmul, "linear": _matmul, "matmul_split_k": _parts_of_matmul, "matmul_sum": _sum_of_matmuls,
     "ragged_matmul": _ragged, "ragged_matmul_sums": _ragged,
     "sdpa": _attention, "flash_attention": _attention,
     "flash_attention_dq": _attention_backward(3), "flash_attention_dkv": _attention_backward(4),

@@ -40,6 +40,7 @@ from genesis.passes.graph.split_attention import split_attention
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
+from genesis.passes.graph.sum_products import sum_products
 from genesis.passes.graph.thin_products import thin_products
 from genesis.passes.graph.turn_operands import turn_operands
 from genesis.passes.graph.turn_products import turn_products
@@ -282,6 +283,8 @@ PASSES: tuple[Pass, ...] = (
          on_graph(turn_operands), optional=True),
     Pass("align_operands", "operands_aligned", "with rows of large products' operands in whole vectors",
          _for_gpu(align_operands), optional=True),
+    Pass("sum_products", "products_summed", "with sums of products as one product of several pairs",
+         _for_gpu(sum_products), optional=True),
     Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),
     Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
          optional=True),

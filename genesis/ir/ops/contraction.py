@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from genesis.ir.errors import Misfit
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.movement import concat, permute, reshape, slice
-from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.pointwise import add, cast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
 from genesis.ir.ops.splits import accumulated, split_start
@@ -84,6 +85,31 @@ matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("spl
                                    case(reals().of(2, 9), reals().of(9, 4), splits=4, multiple=4),
                                    case(reals().of(2, 3, 9), reals().of(2, 9, 4), splits=2, multiple=4), scale=4),
                      reference=_split_k_reference)
+
+
+def _matmul_sum_type(*pairs: TensorType) -> TensorType:
+    if len(pairs) < 4 or len(pairs) % 2:
+        raise RuntimeError(f"a sum of products takes two pairs of matrices and more, not {len(pairs)} operands")
+    products = [_matmul_type(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
+    if any(x != products[0] for x in products):
+        raise RuntimeError(f"products of shapes {', '.join(str(x.shape) for x in products)} cannot be added up")
+    return products[0]
+
+
+def _matmul_sum(*pairs: Node) -> Node:
+    dtype = accumulated("sum", pairs[0].dtype)
+    products = [matmul(cast(a, dtype=dtype), cast(b, dtype=dtype)) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
+    return cast(functools.reduce(add, products), dtype=pairs[0].dtype)
+
+
+matmul_sum: Op = Op("matmul_sum", "contract", _matmul_sum_type, opaque=Opaque("matmul", views=tuple(range(16))),
+                    decompose=_matmul_sum, differentiable=False, ulp=4,
+                    doc="The sum of matrix products: operands are pairs, a @ b + c @ d + …, all of one type. Sums of "
+                        "16-bit operands are float32 and are rounded once.",
+                    samples=cases(case(reals().of(3, 4), reals().of(4, 5), reals().of(3, 2), reals().of(2, 5)),
+                                  case(reals().of(2, 3), reals().of(3, 2), reals().of(2, 1), reals().of(1, 2),
+                                       reals().of(2, 4), reals().of(4, 2)), scale=4),
+                    reference=lambda *pairs: functools.reduce(np.add, map(np.matmul, pairs[::2], pairs[1::2])))
 
 
 def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:

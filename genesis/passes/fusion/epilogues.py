@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from genesis.passes.fusion.cluster import Cluster
     from genesis.passes.fusion.fuse import _Fuser
 
-PRODUCTS = (contraction.matmul, ragged.ragged_matmul, ragged.ragged_matmul_sums)
+PRODUCTS = (contraction.matmul, contraction.matmul_sum, ragged.ragged_matmul, ragged.ragged_matmul_sums)
 """Ops whose kernels may have an epilogue."""
+
+MATRICES = (contraction.matmul, contraction.matmul_sum)
+"""Those of them that may be streamed."""
 
 DTYPES = (float32, float16, bfloat16)
 """Dtypes of products that have an epilogue: those whose tiles are float32 sums."""
@@ -91,7 +94,7 @@ def merge_epilogues(fuser: _Fuser) -> None:
 
 def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> None:
     """Raise Refused if a product's kernel cannot compute a loop that reads it, or had better not."""
-    beside = fuser.gpu is not None and product.op is contraction.matmul and fuser.gpu.stores_beside_sums(product)
+    beside = fuser.gpu is not None and product.op in MATRICES and fuser.gpu.stores_beside_sums(product)
     if second.has_inlined or second.size != product.type.numel:
         raise Refused("a product's tile knows neither whole rows nor other elements")
     if second.space is not None and not (beside and _sums_tiles(product, second)):

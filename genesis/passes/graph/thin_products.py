@@ -171,10 +171,10 @@ def _sums_joined(graph: Graph) -> Graph:
     sums: dict[Node, tuple[list[Node], list[Node]]] = {}
     for node in graph.nodes:
         if node.op is add and node not in inside and node.type.dtype in (float16, bfloat16):
-            terms = _terms(node, inside)
-            products = [(x, _product_of(x).inputs[0].type.shape[1]) for x in terms if _is_thin_term(x, node, users)]
+            terms = terms_of(node, inside)
+            products = [(x, product_of(x).inputs[0].type.shape[1]) for x in terms if _is_thin_term(x, node, users)]
             for group in _of_at_most(products)[:1]:
-                found = sorted(map(_product_of, group), key=lambda x: at[x.inputs[0]])
+                found = sorted(map(product_of, group), key=lambda x: at[x.inputs[0]])
                 lying = beside.get(frozenset(x.inputs[0] for x in found), ())  # as another product reads them together
                 if len(lying) == len(found):
                     found.sort(key=lambda x: lying.index(x.inputs[0]))
@@ -195,7 +195,7 @@ def _sums_joined(graph: Graph) -> Graph:
     return substitute(graph, replaced)
 
 
-def _terms(node: Node, inside: set[Node]) -> list[Node]:
+def terms_of(node: Node, inside: set[Node]) -> list[Node]:
     """What a sum of sums adds up, from left to right."""
     found, stack = [], [node]
     while stack:
@@ -207,12 +207,12 @@ def _terms(node: Node, inside: set[Node]) -> list[Node]:
     return found
 
 
-def _product_of(term: Node) -> Node:
+def product_of(term: Node) -> Node:
     return term.inputs[0] if term.op is reshape else term
 
 
 def _is_thin_term(term: Node, whole: Node, users: Counter[Node]) -> bool:
     """Is it a product over few terms that nothing else reads, of the sum's size?"""
-    product = _product_of(term)
+    product = product_of(term)
     return (_is_product(product) and users[term] == users[product] == 1 and term.type == whole.type
             and _is_thin(product.inputs[0].type.shape[1]) and hint(product.type.numel) >= FEWEST_ELEMENTS)

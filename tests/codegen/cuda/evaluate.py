@@ -83,7 +83,7 @@ def _value(node: Node, args: list[Any]) -> torch.Tensor:
     if name == "matmul":
         x, y = (v.double() if v.is_floating_point() else v for v in args)
         return torch.matmul(x, y).to(torch_dtype(node.dtype))
-    if name == "matmul_split_k":
+    if name in ("matmul_split_k", "matmul_sum"):
         exact = node.op.reference(*(v.double().numpy() for v in args), **a)
         return torch.from_numpy(exact).to(torch_dtype(node.dtype))
     return _INDEX[name](a["axis"], *args)

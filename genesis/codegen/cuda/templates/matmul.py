@@ -7,6 +7,7 @@ C; programs that share rows of A run close together, so that these stay in the L
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -38,13 +39,14 @@ from genesis.codegen.cuda.templates.streamed_matmul import (
     Operand,
     descriptor,
     mapped,
+    names_of,
     plain_module,
     worth_it,
 )
 from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
-from genesis.ir.ops.contraction import matmul, matmul_split_k
+from genesis.ir.ops.contraction import matmul, matmul_split_k, matmul_sum
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.size_divisors import divided_by, gcd, is_multiple
 from genesis.ir.sym_int import Size
@@ -57,7 +59,7 @@ from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
 from genesis.passes.product_times import TILE_ROWS
 
-PRODUCTS: Final = (matmul, matmul_split_k)
+PRODUCTS: Final = (matmul, matmul_split_k, matmul_sum)
 
 PLAIN: Final = Tile(32, 32, 8, 4, 1)
 """Tile for dtypes without a dot instruction: the products are formed and summed, a slice of k at a time. A thread has
@@ -67,45 +69,56 @@ PLAIN: Final = Tile(32, 32, 8, 4, 1)
 def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     """The kernel of a matmul group."""
     node = next(n for n in group.nodes if n.op in PRODUCTS)
-    a, b = (operand_view(x, group.inputs) for x in node.inputs)
+    views = [operand_view(x, group.inputs) for x in node.inputs]
+    pairs = list(zip(views[::2], views[1::2], strict=True))
+    a, b = pairs[0]
     (*batches, rows, depth), columns = node.inputs[0].shape, node.shape[-1]
     dtype = node.inputs[0].dtype
     splits = node["splits"] if node.op is matmul_split_k else 1
     batch = prod(batches) * splits
     dots = dtype in (float16, bfloat16, float32)
-    few = few_vectors(rows, columns) if dots and splits == 1 else None
+    few = few_vectors(rows, columns) if dots and splits == len(pairs) == 1 else None
     sizes = {"rows": rows, "columns": columns, "depth": depth}
-    ahead, fma = loaded_ahead(a, b, dtype, sizes), False
-    index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel,
+    ahead, fma = loaded_ahead(a, b, dtype, sizes) if len(pairs) == 1 else "", False
+    index64 = any_needs_int64(*(x.base.type.numel for x in views), node.type.numel,
                               *(stored_as(x).type.numel for x in group.inputs),  # an epilogue reads parts of them
                               *(x.whole.type.numel for x in group.slices))
     if few is not None:
         tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
     elif dots:
         ops = sum(x.op.kind == "pointwise" for x in group.nodes)
-        product = Product(dtype, batch, rows, columns, depth, _layout(a) + _layout(b), ops, splits, bool(ahead))
-        taken = _taken(group, a, b, product, gpu)
+        depths = [x.shape[-1] for x in node.inputs[::2]]
+        product = Product(dtype, batch, rows, columns, sum(depths), _layout(a) + _layout(b), ops, splits, bool(ahead))
+        taken = _taken(group, pairs, depths, product, gpu)
         if isinstance(taken, Form):
-            return _streamed(group, node, a, b, gpu, index64, product, taken)
+            return _streamed(group, node, pairs, depths, gpu, index64, product, taken)
         tile, fma = fitted(taken, product, gpu), product.dot == "ieee"
         if any(x.op is reduce_splits for x in group.nodes):  # the sums of tiles of so many rows
             tile = with_room(replace(tile, i=TILE_ROWS), dtype, gpu)
     else:
         tile = shrunk(PLAIN, rows, columns, depth, 1)
-    starts = {name: start_of([add(add(x.batch, x.row), x.column)], x.base.dtype) for name, x in (("a", a), ("b", b))}
-    a, b = (replace(x, batch=offset(x.batch, -starts[name])) for name, x in (("a", a), ("b", b)))
-    blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
+    names = [name for pair in names_of(pairs) for name in pair]
+    starts = {name: start_of([add(add(x.batch, x.row), x.column)], x.base.dtype)
+              for name, x in zip(names, views, strict=True)}
+    views = [replace(x, batch=offset(x.batch, -starts[name])) for name, x in zip(names, views, strict=True)]
+    a, b = views[:2]
+    sizes |= {f"depth{number}": x.shape[-1] for number, x in enumerate(node.inputs[::2]) if number}
+    blocks = {name: (size, {"rows": tile.i, "columns": tile.j}.get(name, tile.k)) for name, size in sizes.items()}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
     place = [*factor_lines(a, b, sizes), *_place_of_tile(index64)]
     bounds = _split_bounds(node, splits, depth)
-    sums = (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
-            else few_product(a, b, few, ragged, index64))
+    if len(pairs) > 1:
+        sums = _lines_of_pairs(list(zip(views[::2], views[1::2], strict=True)), dtype, ragged, index64)
+    else:
+        sums = (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
+                else few_product(a, b, few, ragged, index64))
     lines = ["batch = part"] if splits > 1 and batches else []
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
-    memory = {"a": input_of(a.base, group), "b": input_of(b.base, group), **dict(zip(["out"], stored, strict=False))}
+    memory = {**{name: input_of(x.base, group) for name, x in zip(names, views, strict=True)},
+              **dict(zip(["out"], stored, strict=False))}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
         more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), index64, gluon=fma)
@@ -119,7 +132,8 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     if more:
         constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
     signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
-    kind = "matmul_split_k" if splits > 1 else "batched_matmul" if batch > 1 else "matmul"
+    kind = ("matmul_split_k" if splits > 1 else "batched_matmul" if batch > 1 else
+            "matmul" if len(pairs) == 1 else "matmul_sum")
     name = kind + epilogue_name(group, node)
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
     plain = module(name, signature, [*place, *_rows_and_columns(index64), *bounds, *sums, *lines])
@@ -134,14 +148,29 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         eights=tuple(multiples_of_8(sizes)))
 
 
-def _taken(group: Group, a: OperandView, b: OperandView, product: Product, gpu: GpuModel) -> Form | Tile:
+def _taken(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[Size], product: Product,
+           gpu: GpuModel) -> Form | Tile:
     """The form that it is streamed in, or the tile that it is read by."""
     worth = product.splits == 1 and worth_it(product.dtype, product.batch, product.rows, product.columns,
                                              product.depth, gpu)
     forms = streamed_forms(product, gpu) if worth else []
-    if forms and _mapped(group, a, b, product, forms[0].value) is None:
+    if forms and _mapped(group, pairs, depths, product, forms[0].value) is None:
         forms = []
     return choose_product(product, forms, gpu)
+
+
+def _lines_of_pairs(pairs: Sequence[tuple[OperandView, OperandView]], dtype: DType, ragged: set[str],
+                    index64: bool) -> list[str]:
+    """The lines that leave the sum of all pairs' products in `total`."""
+    found = []
+    for number, (a, b) in enumerate(pairs):
+        depth = f"depth{number or ''}"
+        own = (ragged - {"depth"}) | ({"depth"} if depth in ragged else set())
+        lines = product_lines(a, b, dtype, own, True, index64)
+        lines = [re.sub(r"\b([ab])((?:_start|_tile)?)\b", rf"\g<1>{number or ''}\g<2>", line) for line in lines
+                 if not number or not line.startswith("total = ")]
+        found += [f"first, last = 0, {depth}", *lines]
+    return found
 
 
 def _layout(view: OperandView) -> str:
@@ -149,24 +178,27 @@ def _layout(view: OperandView) -> str:
     return "n" if stride_of(view.column) == 1 else "t" if stride_of(view.row) == 1 else "s"
 
 
-def _mapped(group: Group, a: OperandView, b: OperandView, product: Product,
-            form: Form) -> tuple[Operand, Operand] | None:
-    """The operands as the copy engine reads them, None where it cannot: that is the same for all forms."""
-    tile = form.tile
-    left = mapped(a, input_of(a.base, group), product.rows, product.depth, (tile.i, tile.k))
-    right = mapped(b, input_of(b.base, group), product.depth, product.columns, (tile.k, tile.j))
-    if left is None or right is None or (product.dot == "tf32" and (left.turned or not right.turned)):
-        return None
-    return left, right
+def _mapped(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[Size], product: Product,
+            form: Form) -> list[tuple[Operand, Operand]] | None:
+    """The operands as the copy engine reads them, None where it cannot, or where not all pairs lie alike: that is the
+    same for all forms."""
+    tile, found = form.tile, []
+    for (a, b), depth in zip(pairs, depths, strict=True):
+        left = mapped(a, input_of(a.base, group), product.rows, depth, (tile.i, tile.k))
+        right = mapped(b, input_of(b.base, group), depth, product.columns, (tile.k, tile.j))
+        if left is None or right is None or (product.dot == "tf32" and (left.turned or not right.turned)):
+            return None
+        found.append((left, right))
+    return found if len({(left.turned, right.turned) for left, right in found}) == 1 else None
 
 
-def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: GpuModel, index64: bool,
-              product: Product, form: Form) -> KernelSource:
+def _streamed(group: Group, node: Node, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[Size],
+              gpu: GpuModel, index64: bool, product: Product, form: Form) -> KernelSource:
     """The kernel whose blocks the copy engine moves."""
-    rows, columns, depth, dtype = product.rows, product.columns, product.depth, product.dtype
-    tile, operands = form.tile, _mapped(group, a, b, product, form)
+    rows, columns, dtype = product.rows, product.columns, product.dtype
+    tile, operands = form.tile, _mapped(group, pairs, depths, product, form)
     assert operands is not None, "no candidate otherwise"
-    left, right = operands
+    whole = [-(-depth // tile.k) * tile.k for depth in depths]  # of all pairs but the last: behind its end are zeros
     stored = [x for x in group.outputs if stored_as(x) is node]
 
     def by_tiles(x: Node) -> bool:
@@ -190,27 +222,29 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
         memory["out"] = stored[0]
         out = _slice_address(group, stored[0]) or "i[:, None] * columns + j[None, :]"
         lines.append(f"tl.store(out + ({out}), {value}, mask=(i[:, None] < rows) & (j[None, :] < columns))")
-    maps = {"a_map": left.map, "b_map": right.map,
+    maps = {**{f"{name}_map": x.map for pair, both in zip(names_of(pairs), operands, strict=True)
+               for name, x in zip(pair, both, strict=True)},
             **{name: MatrixMap(x.node, (rows, columns), x.stride, x.start, (tile.i, PIECE))
                for name, x in tiles.items()}}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
-    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    sizes = {"rows": rows, "columns": columns, "depth": sum(whole[:-1]) + depths[-1],
+             **{f"from_{number}": sum(whole[:number]) for number in range(1, len(pairs))}}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors, "STAGES": tile.num_stages,
                   "WARPS": tile.num_warps, **({"XBLOCK": tile.i, "RBLOCK": PIECE} if more else {})}
     exchanged = EXCHANGED if form.shared else {}
     pointers |= {name: POINTER[x.type.dtype.name] for name, x in exchanged.items()}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
                  **dict.fromkeys(constexprs, "constexpr")}
-    name = "streamed_matmul" + epilogue_name(group, node)
+    name = f"streamed_{'matmul' if len(pairs) == 1 else 'matmul_sum'}" + epilogue_name(group, node)
     room = not (tiles or ahead or (form.groups > 1 < product.ops))  # of shared memory, and registers of two groups
     beside = _stored_beside([x for x in group.outputs if x.type.numel == node.type.numel], columns) if room else 0
     return KernelSource(
-        name, gluon_module(name, signature, left, right, dtype, lines, index64, form, ahead, beside),
+        name, gluon_module(name, signature, operands, dtype, lines, index64, form, ahead, beside),
         signature, constexprs,
         (*maps.values(), *memory.values(), *(more.args if more else ()), *exchanged.values(), *sizes.values()),
         (*memory, *exchanged, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name,
-        plain=plain_module(name, signature, left, right, lines, index64, form, ahead))
+        plain=plain_module(name, signature, operands, lines, index64, form, ahead))
 
 
 def _stored_beside(results: Sequence[Node], columns: Size) -> int:

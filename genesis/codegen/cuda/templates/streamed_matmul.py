@@ -66,6 +66,35 @@ def mapped(view: OperandView, memory: Node, rows: int, columns: int, block: tupl
     return Operand(MatrixMap(memory, shape, stride, start.constant, tile), turned)
 
 
+Pairs = Sequence[tuple[Operand, Operand]]
+"""The operands of a product, or of several that are summed up one after the other."""
+
+
+def names_of(pairs: Sequence[object]) -> list[tuple[str, str]]:
+    """What the operands of each pair are called.
+
+    >>> names_of([(), ()])
+    [('a', 'b'), ('a1', 'b1')]
+    """
+    return [(f"a{number or ''}", f"b{number or ''}") for number in range(len(pairs))]
+
+
+def by_pair(lines: Sequence[list[str]]) -> list[str]:
+    """The lines of the pair whose part of the inner dimension begins at or before `start`: those of pair n at `from_n`.
+
+    `at` is how far into the pair's own dimension that is.
+    """
+    if len(lines) == 1:
+        return [line.replace("{at}", "start") for line in lines[0]]
+    found = []
+    for number in reversed(range(len(lines))):
+        word = "if" if number == len(lines) - 1 else "elif" if number else "else"
+        at = f"start - from_{number}" if number else "start"
+        found += [f"{word} start >= from_{number}:" if number else "else:",
+                  *(f"    {line.replace('{at}', at)}" for line in lines[number])]
+    return found
+
+
 def descriptor(x: MatrixMap) -> str:
     """The map's type, as Triton writes it."""
     return f"tensordesc<{ELEMENTS[x.node.dtype]}{list(x.block)}>"
@@ -199,16 +228,19 @@ def ending_lines(lines: list[str], form: Form) -> list[str]:
             *indented(lines)]
 
 
-def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, lines: list[str],
+def plain_module(name: str, signature: dict[str, str], pairs: Pairs, lines: list[str],
                  index64: bool, form: Form, ahead: Sequence[str] = ()) -> str:
     """The kernel in Triton's own language, as an interpreter runs it."""
-    left = "a_map.load([start, row]).T" if a.turned else "a_map.load([row, start])"
-    right = "b_map.load([column, start]).T" if b.turned else "b_map.load([start, column])"
     rounded = ', input_precision="ieee"' if form.fma else ""
+    dots = []
+    for (left, right), (a, b) in zip(names_of(pairs), pairs, strict=True):
+        left += "_map.load([{at}, row]).T" if a.turned else "_map.load([row, {at}])"
+        right += "_map.load([column, {at}]).T" if b.turned else "_map.load([{at}, column])"
+        dots.append([f"total = tl.dot({left}, {right}, total{rounded})"])
     sums = [*in_tile(ahead, index64),
             "total = tl.zeros([I, J], tl.float32)",
             "for start in range(low, high, K):",
-            f"    total = tl.dot({left}, {right}, total{rounded})"]
+            *indented(by_pair(dots))]
     ends = ["out_block = None", *ending_lines(in_pieces(lines, index64, ahead=bool(ahead)), form)]
     return module(name, signature, program_lines(sums, ends, form), more="\n\n".join(
         (PLACE, _PUT, pieces_function(form.tile.j), *([ORDER, _LAYOUTS, HAND_OVER] if form.shared else []))))

@@ -30,12 +30,16 @@ from genesis.codegen.cuda.templates.streamed_matmul import (
     PLACE,
     Form,
     Operand,
+    Pairs,
+    by_pair,
     ending_lines,
     in_pieces,
     in_tile,
+    names_of,
     pieces_function,
     program_lines,
 )
+from genesis.codegen.cuda.templates.tile import indented
 from genesis.ir.types import DType
 
 LOADING_WARPS, LOADING_REGISTERS = 4, 24
@@ -51,20 +55,22 @@ TURN_REGISTERS: Final = 240
 """Registers of each thread of a group that takes turns with another."""
 
 
-def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, dtype: DType, lines: list[str],
+def gluon_module(name: str, signature: dict[str, str], pairs: Pairs, dtype: DType, lines: list[str],
                  index64: bool, form: Form, ahead: Sequence[str] = (), beside: int = 0) -> str:
     """The module that defines the kernel.
 
     Args:
+        pairs: whose products are summed up one after the other; all lie alike.
         lines: what is done with a tile's sum, `total`, and what stores it.
         ahead: what is loaded for them before a tile is summed up.
         beside: where results are stored by threads, how many elements of a row one thread stores at once; 0: they stay
             where the tensor cores leave them, which is two in each of eight rows for each group of four threads.
     """
-    tile, groups = form.tile, form.groups
+    tile, groups, (a, b) = form.tile, form.groups, pairs[0]
+    operands = {f"{x}_map" for pair in names_of(pairs) for x in pair}
     given = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
     passed, shared = ", ".join(signature), "a_blocks, b_blocks, full, empty"
-    result = next((p for p in signature if p.endswith("_map") and p not in ("a_map", "b_map")), None)
+    result = next((p for p in signature if p.endswith("_map") and p not in operands), None)
     started = [f"(products, ({shared}, turns, out_blocks, {group}, {SIZES}{passed}))" for group in range(groups)]
     kernel = [
         RELEASE,
@@ -86,23 +92,26 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
     products = _products(a, b, dtype, lines, index64, form, result is not None, ahead, beside)
     sharing = "\n\n".join((*((AS_IT_LIES,) if form.fma else (ORDER, _LAYOUTS)), HAND_OVER)) if form.shared else ""
     parts = (PLACE, pieces_function(tile.j), _PUT if result else "", sharing, prelude_for("\n".join(lines)),
-             _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b, form)),
+             _function("loads", f"{shared}, {SIZES}{given}", _loads(pairs, form)),
              _function("products", f"{shared}, turns, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
              _function(name, given, kernel))
     text = in_gluon("\n\n".join(part.strip("\n") + "\n" for part in parts if part))
     return f"{GLUON_HEADER}\n\n{text}"
 
 
-def _loads(a: Operand, b: Operand, form: Form) -> list[str]:
+def _loads(pairs: Pairs, form: Form) -> list[str]:
     """What the loading warp does."""
-    place_a, place_b = ("start, row" if a.turned else "row, start"), ("column, start" if b.turned else "start, column")
+    blocks = []
+    for (left, right), (a, b) in zip(names_of(pairs), pairs, strict=True):
+        place_a, place_b = "{at}, row" if a.turned else "row, {at}", "column, {at}" if b.turned else "{at}, column"
+        blocks.append([f"load_block({left}_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
+                       f"load_block({right}_map, [{place_b}], full.index(stage), b_blocks.index(stage))"])
     sums = [
         "for start in range(low, high, K):",
         "    stage = count % STAGES",
         "    mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)",
         "    mbarrier.expect(full.index(stage), a_map.block_type.nbytes + b_map.block_type.nbytes)",
-        f"    load_block(a_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
-        f"    load_block(b_map, [{place_b}], full.index(stage), b_blocks.index(stage))",
+        *indented(by_pair(blocks)),
         "    count += 1"]
     return [WAIT, "count = 0", *program_lines(sums, [], form)]
 

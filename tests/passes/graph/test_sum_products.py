@@ -1,0 +1,90 @@
+"""A sum of products that a GPU streams is one product of several pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
+from genesis.ir.ops import movement, pointwise
+from genesis.ir.ops.contraction import matmul, matmul_sum, swap_last
+from genesis.ir.types import bfloat16, float32
+from genesis.ir.verify import verify
+from genesis.passes.graph.sum_products import MOST_PAIRS, sum_products
+from tests.codegen.cuda.evaluate import evaluate
+from tests.codegen.cuda.programs import inputs, some
+
+SMALL = replace(H200, multiprocessors=2)
+"""A GPU that a few tiles keep busy."""
+
+ROWS, COLUMNS = 264, 400
+
+
+def joined(operands: Sequence[Node], *outputs: Node, gpu: GpuModel = SMALL) -> Graph:
+    """The graph after the pass, whose values are those of before."""
+    before = Graph(tuple(operands), outputs)
+    after = sum_products(before, gpu)
+    verify(after)
+    data = [some(x) for x in before.inputs]
+    for found, wanted in zip(evaluate(after, data), evaluate(before, data), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=5e-2, atol=0.5)
+    return after
+
+
+def pairs(graph: Graph) -> list[int]:
+    """How many pairs each sum has."""
+    return [len(node.inputs) // 2 for node in graph.nodes if node.op is matmul_sum]
+
+
+def given(*depths: int, rows: int = ROWS) -> tuple[tuple[Node, ...], list[Node]]:
+    """(operands, products)."""
+    operands = inputs(*[x for depth in depths for x in ((rows, depth), (depth, COLUMNS))], dtype=bfloat16)
+    return operands, [matmul(a, b) for a, b in zip(operands[::2], operands[1::2], strict=True)]
+
+
+def test_gradients_that_three_layers_give_are_one_product() -> None:
+    operands, (a, b, c) = given(72, 16, 136)
+    graph = joined(operands, a + b + c)
+    assert pairs(graph) == [3] and not any(node.op in (matmul, pointwise.add) for node in graph.nodes)
+
+
+def test_products_are_found_through_reshapes_and_beside_other_terms() -> None:
+    operands, (a, b) = given(72, 16)
+    more = inputs(*[(8, 33, COLUMNS)] * 5, dtype=bfloat16)[-1]
+    a, b = (movement.reshape(x, shape=(8, 33, COLUMNS)) for x in (a, b))
+    graph = joined((*operands, more), a + more + b)
+    assert pairs(graph) == [2] and sum(node.op is pointwise.add for node in graph.nodes) == 1
+
+
+def test_more_pairs_than_a_kernel_takes() -> None:
+    operands, products = given(*[16] * (MOST_PAIRS + 1))
+    total = products[0]
+    for product in products[1:]:
+        total = total + product
+    assert pairs(joined(operands, total)) == [MOST_PAIRS]
+
+
+@pytest.mark.parametrize("why", ["read by others", "small", "another GPU", "rows at odd places", "float32"])
+def test_what_stays_as_it_is(why: str) -> None:
+    depths = (27, 35) if why == "rows at odd places" else (72, 16)
+    operands, (a, b) = given(*depths, rows=64 if why == "small" else ROWS)
+    if why == "float32":
+        wide = [pointwise.cast(x, dtype=float32) for x in operands]
+        a, b = matmul(*wide[:2]), matmul(*wide[2:])
+    outputs = (a + b, a * 2.0) if why == "read by others" else (a + b,)
+    gpu = replace(MODELS["a100"], multiprocessors=2) if why == "another GPU" else SMALL
+    assert not pairs(joined(operands, *outputs, gpu=gpu))
+
+
+def test_pairs_that_lie_unlike_are_not_summed_up_together() -> None:
+    a, b, c, d, e, f = inputs((ROWS, 64), (64, COLUMNS), (ROWS, 64), (COLUMNS, 64), (ROWS, 32), (COLUMNS, 32),
+                              dtype=bfloat16)
+    operands, unlike = (a, b, c, d, e, f), matmul(a, b) + matmul(c, swap_last(d))
+    assert not pairs(joined(operands, unlike))
+    graph = joined(operands, unlike + matmul(e, swap_last(f)))
+    assert pairs(graph) == [2] and sum(node.op is matmul for node in graph.nodes) == 1
