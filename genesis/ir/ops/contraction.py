@@ -97,8 +97,8 @@ def _matmul_sum_type(*pairs: TensorType) -> TensorType:
 
 
 def _matmul_sum(*pairs: Node) -> Node:
-    dtype = accumulated("sum", pairs[0].dtype)
-    products = [matmul(cast(a, dtype=dtype), cast(b, dtype=dtype)) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
+    exact = [cast(x, dtype=accumulated("sum", x.dtype)) for x in pairs]
+    products = [matmul(a, b) for a, b in zip(exact[::2], exact[1::2], strict=True)]
     return cast(functools.reduce(add, products), dtype=pairs[0].dtype)
 
 

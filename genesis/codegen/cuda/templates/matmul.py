@@ -50,7 +50,7 @@ from genesis.ir.ops.contraction import matmul, matmul_split_k, matmul_sum
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.size_divisors import divided_by, gcd, is_multiple
 from genesis.ir.sym_int import Size
-from genesis.ir.types import bfloat16, float16, float32
+from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.index_map import add, offset
 from genesis.passes.fusion.operand_view import OperandView, operand_view
