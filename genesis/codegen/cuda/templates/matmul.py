@@ -148,7 +148,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         eights=tuple(multiples_of_8(sizes)))
 
 
-def _taken(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[Size], product: Product,
+def _taken(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[int], product: Product,
            gpu: GpuModel) -> Form | Tile:
     """The form that it is streamed in, or the tile that it is read by."""
     worth = product.splits == 1 and worth_it(product.dtype, product.batch, product.rows, product.columns,
@@ -178,7 +178,7 @@ def _layout(view: OperandView) -> str:
     return "n" if stride_of(view.column) == 1 else "t" if stride_of(view.row) == 1 else "s"
 
 
-def _mapped(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[Size], product: Product,
+def _mapped(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[int], product: Product,
             form: Form) -> list[tuple[Operand, Operand]] | None:
     """The operands as the copy engine reads them, None where it cannot, or where not all pairs lie alike: that is the
     same for all forms."""
@@ -192,7 +192,7 @@ def _mapped(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], dept
     return found if len({(left.turned, right.turned) for left, right in found}) == 1 else None
 
 
-def _streamed(group: Group, node: Node, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[Size],
+def _streamed(group: Group, node: Node, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[int],
               gpu: GpuModel, index64: bool, product: Product, form: Form) -> KernelSource:
     """The kernel whose blocks the copy engine moves."""
     rows, columns, dtype = product.rows, product.columns, product.dtype
