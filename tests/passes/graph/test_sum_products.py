@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+import genesis
+from genesis import engine, nn
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -18,6 +20,7 @@ from genesis.ir.verify import verify
 from genesis.passes.graph.sum_products import MOST_PAIRS, sum_products
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import inputs, some
+from tests.engine.symbolic.idle import counting
 
 SMALL = replace(H200, multiprocessors=2)
 """A GPU that a few tiles keep busy."""
@@ -88,3 +91,25 @@ def test_pairs_that_lie_unlike_are_not_summed_up_together() -> None:
     assert not pairs(joined(operands, unlike))
     graph = joined(operands, unlike + matmul(e, swap_last(f)))
     assert pairs(graph) == [2] and sum(node.op is matmul for node in graph.nodes) == 1
+
+
+def test_a_layer_that_is_used_twice_has_one_product_for_any_number_of_rows() -> None:
+    """The inner dimension of its weight's gradient is the batch."""
+    with counting() as backend, genesis.device("cuda"):
+        first, second = (nn.Linear(2048, 2304, bias=False, dtype=genesis.bfloat16) for _ in range(2))
+
+        def step(rows: int) -> tuple[str, list[str]]:
+            x, y = (genesis.zeros(rows, 2048, dtype=genesis.bfloat16) for _ in range(2))
+            genesis.eval(x, y)
+            for weight in (first.weight, second.weight):
+                weight.grad = None
+            (first(x).square().sum() + first(y).square().sum() + second(x).square().sum()).backward()
+            genesis.eval(first.weight.grad, second.weight.grad)
+            plan = engine.last_plan()
+            assert plan is not None
+            return plan.origin, [step.label for step in plan.plan.steps]
+        step(3000)
+        found = [step(rows) for rows in (2900, 2801, 3001)]
+        assert all(sum(label.startswith("streamed_matmul_sum") for label in labels) == 1 for _, labels in found)
+        kernels = len(backend.kernels)
+        assert step(2950)[0] == "other size" and len(backend.kernels) == kernels
