@@ -5,6 +5,9 @@ Each would be stored, and read again by the kernel that adds them up; and a prod
 beside a large one has, takes the time of writing its result. A streamed product's loop over the inner dimension goes on
 with the next pair's blocks instead, and the sum is rounded once.
 
+All pairs of a product lie alike: a small operand that lies otherwise than that of the longest pair is copied. A number
+that multiplies a term is a factor of its first operand where that is smaller.
+
     before: %4: bf16[8192,2048] = matmul(%0, %1)         after: %4: bf16[8192,2048] = matmul_sum(%0, %1, %2, %3)
             %5: bf16[8192,2048] = matmul(%2, %3)
             %6: bf16[8192,2048] = add(%4, %5)
@@ -13,22 +16,55 @@ with the next pair's blocks instead, and the sum is rounded once.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
 from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located
-from genesis.ir.ops.contraction import matmul, matmul_sum
+from genesis.ir.ops.contraction import matmul, matmul_sum, swap_last
 from genesis.ir.ops.movement import reshape
-from genesis.ir.ops.pointwise import add
+from genesis.ir.ops.pointwise import add, cast, mul
+from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.memory_order import strides_of
-from genesis.passes.graph.thin_products import product_of, terms_of
+from genesis.passes.graph.scale_products import SMALLER
+from genesis.passes.graph.thin_products import terms_of
 from genesis.passes.product_times import in_vectors
 
 MOST_PAIRS: Final = 4
 """Most pairs of one product: each has two maps among the kernel's parameters, and a branch in its loads."""
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A term of a sum: a product that is multiplied by some numbers.
+
+    Attributes:
+        node, product: the term, and the product that it is.
+        turned: of which operands columns, not rows, lie side by side.
+        wanted: of which they shall.
+    """
+
+    node: Node
+    product: Node
+    numbers: tuple[Node, ...]
+    turned: tuple[bool, bool]
+    wanted: tuple[bool, bool]
+
+    def may_lie_as(self, wanted: tuple[bool, bool]) -> bool:
+        """Are its operands turned so, or small enough to be copied?"""
+        return all(now is then or _is_small(x, self.product)
+                   for x, now, then in zip(self.product.inputs, self.turned, wanted, strict=True))
+
+    def pair(self, replaced: dict[Node, Node]) -> list[Node]:
+        """The operands, the first multiplied by the numbers, as they shall lie."""
+        left, right = (replaced[x] for x in self.product.inputs)
+        now = (False, self.turned[1]) if self.numbers else self.turned  # what is computed anew lies in rows
+        left = reduce(mul, [replaced[x] for x in self.numbers], left)
+        return [x if is_so is wanted else swap_last(cast(swap_last(x), dtype=x.dtype))
+                for x, is_so, wanted in zip((left, right), now, self.wanted, strict=True)]
 
 
 def sum_products(graph: Graph, gpu: Gpu) -> Graph:
@@ -37,18 +73,18 @@ def sum_products(graph: Graph, gpu: Gpu) -> Graph:
     users.update(graph.roots)
     inside = {x for node in graph.nodes if node.op is add for x in node.inputs
               if x.op is add and users[x] == 1 and x.type == node.type}
-    sums: dict[Node, tuple[list[Node], list[Node]]] = {}
+    sums: dict[Node, tuple[list[Node], list[_Term]]] = {}
     for node in graph.nodes:
         if node.op is add and node not in inside and node.type.dtype in (float16, bfloat16):
             terms = terms_of(node, inside)
-            alike: dict[tuple[bool, bool], list[Node]] = {}
-            for term in terms:
-                turned = _turned(term, node, users, gpu)
-                if turned is not None:
-                    alike.setdefault(turned, []).append(term)
-            joined = max(alike.values(), key=len, default=[])[:MOST_PAIRS]
-            if len(joined) > 1:
-                sums[node] = [x for x in terms if x not in joined], joined
+            products = [found for term in terms if (found := _term(term, node, users, gpu)) is not None]
+            longest = max(products, key=lambda x: hint(x.product.inputs[0].shape[-1]), default=None)
+            joined = [x for x in products if x.may_lie_as(longest.turned)] if longest is not None else []
+            if len(joined[:MOST_PAIRS]) > 1:
+                known = {x.node for x in joined[:MOST_PAIRS]}
+                turned = longest.turned if longest is not None else joined[0].turned
+                sums[node] = [x for x in terms if x not in known], [
+                    replace(x, wanted=turned) for x in joined[:MOST_PAIRS]]
     if not sums:
         return graph
     replaced: dict[Node, Node] = {}
@@ -56,21 +92,55 @@ def sum_products(graph: Graph, gpu: Gpu) -> Graph:
         with located(node.source):
             if node in sums:
                 others, joined = sums[node]
-                product = matmul_sum(*(replaced[x] for term in joined for x in product_of(term).inputs))
+                product = matmul_sum(*(x for term in joined for x in term.pair(replaced)))
                 replaced[node] = reduce(add, [*(replaced[x] for x in others), reshape(product, shape=node.type.shape)])
             else:
                 replaced[node] = with_inputs(node, tuple([replaced[x] for x in node.inputs]))
     return substitute(graph, replaced)
 
 
-def _turned(term: Node, whole: Node, users: Counter[Node], gpu: Gpu) -> tuple[bool, bool] | None:
-    """Which operands' columns, not rows, lie side by side, as all pairs of a product must alike; None for a term that
-    is no streamed product that nothing else reads."""
-    product = product_of(term)
+def _product_in(term: Node) -> tuple[Node, list[Node]]:
+    """What a term is a view of, and the numbers that multiply it on the way."""
+    numbers = []
+    while True:
+        if term.op is mul and any(map(_is_number, term.inputs)):
+            number = next(filter(_is_number, term.inputs))
+            numbers.append(number)
+            term = next(x for x in term.inputs if x is not number)
+        elif term.op is reshape:
+            term = term.inputs[0]
+        else:
+            return term, numbers
+
+
+def _is_number(x: Node) -> bool:
+    return type(x.type) is not tuple and x.type.weak and not x.type.ndim
+
+
+def _read_once(term: Node, product: Node, users: Counter[Node]) -> bool:
+    """Does nothing else read a term, or what it is made of?"""
+    while term is not product and users[term] == 1:
+        term = next(x for x in term.inputs if not _is_number(x))
+    return term is product and users[product] == 1
+
+
+def _term(term: Node, whole: Node, users: Counter[Node], gpu: Gpu) -> _Term | None:
+    """A term of a sum as a product; None for one that is no streamed product that nothing else reads, or whose factor
+    stays behind it."""
+    product, numbers = _product_in(term)
     if product.op is not matmul or product.type.ndim != 2 or term.type != whole.type or not (
-            users[term] == users[product] == 1 and gpu.stores_beside_sums(product)
+            _read_once(term, product, users) and gpu.stores_beside_sums(product)
             and all(map(in_vectors, product.inputs))):
         return None
+    if numbers and not (product.dtype is bfloat16 and _is_small(product.inputs[0], product)):
+        return None
     strides = [strides_of(x) for x in product.inputs]
-    turned = [None if found is None or 1 not in found else found[-1] != 1 for found in strides]
-    return None if turned[0] is None or turned[1] is None else (turned[0], turned[1])
+    if any(found is None or 1 not in found for found in strides):
+        return None
+    left, right = (found is not None and found[-1] != 1 for found in strides)
+    return _Term(term, product, tuple(numbers), (left, right), (left, right))
+
+
+def _is_small(operand: Node, product: Node) -> bool:
+    """Is it so much smaller than the product that a kernel of its own takes less than is saved?"""
+    return SMALLER * hint(operand.type.numel) <= hint(product.type.numel)

@@ -17,6 +17,7 @@ from genesis.ir.ops import movement, pointwise
 from genesis.ir.ops.contraction import matmul, matmul_sum, swap_last
 from genesis.ir.types import bfloat16, float32
 from genesis.ir.verify import verify
+from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.sum_products import MOST_PAIRS, sum_products
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import inputs, some
@@ -84,13 +85,35 @@ def test_what_stays_as_it_is(why: str) -> None:
     assert not pairs(joined(operands, *outputs, gpu=gpu))
 
 
+def test_a_number_multiplies_a_term_s_smaller_operand() -> None:
+    """A low-rank layer's scale; of a large operand's product it stays a factor of the result."""
+    operands, (large, thin) = given(136, 16)
+    graph = joined(operands, large + movement.reshape(thin, shape=(ROWS, COLUMNS)) * 2.5)
+    assert pairs(graph) == [2]
+    scaled, = (node for node in graph.nodes if node.op is pointwise.mul)
+    assert scaled.shape == (ROWS, 16)
+    assert not pairs(joined(operands, large * 2.5 + thin))
+    whole = thin * 2.5
+    assert not pairs(joined(operands, large + whole, whole))
+
+
 def test_pairs_that_lie_unlike_are_not_summed_up_together() -> None:
-    a, b, c, d, e, f = inputs((ROWS, 64), (64, COLUMNS), (ROWS, 64), (COLUMNS, 64), (ROWS, 32), (COLUMNS, 32),
+    a, b, c, d, e, f = inputs((ROWS, 136), (136, COLUMNS), (ROWS, 128), (COLUMNS, 128), (ROWS, 32), (32, COLUMNS),
                               dtype=bfloat16)
     operands, unlike = (a, b, c, d, e, f), matmul(a, b) + matmul(c, swap_last(d))
     assert not pairs(joined(operands, unlike))
-    graph = joined(operands, unlike + matmul(e, swap_last(f)))
+    graph = joined(operands, unlike + matmul(e, f))
     assert pairs(graph) == [2] and sum(node.op is matmul for node in graph.nodes) == 1
+
+
+def test_a_small_operand_that_lies_otherwise_is_copied() -> None:
+    """A low-rank layer's matrix as its cast for autocast left it."""
+    a, b, c, d = inputs((ROWS, 136), (COLUMNS, 136), (ROWS, 16), (16, COLUMNS), dtype=bfloat16)
+    graph = joined((a, b, c, d), matmul(a, swap_last(b)) + matmul(c, d) * 0.5)
+    assert pairs(graph) == [2]
+    product, = (node for node in graph.nodes if node.op is matmul_sum)
+    assert [strides_of(x)[-1] == 1 for x in product.inputs] == [True, False] * 2
+    assert [node.shape for node in graph.nodes if node.op is pointwise.cast] == [(COLUMNS, 16)]
 
 
 def test_a_layer_that_is_used_twice_has_one_product_for_any_number_of_rows() -> None:
