@@ -147,8 +147,8 @@ class CUDABackend(Backend):
     """Triton kernels for a model of a GPU, launched through cuda-python."""
 
     name = "cuda"
-    passes = frozenset({"add_into", "chunk_loss", "heads_beside", "matrix_vector", "scale_products", "sum_products",
-                        "thin_products", "turn_products", "turn_operands", "align_operands", "split_k",
+    passes = frozenset({"add_into", "chunk_loss", "heads_beside", "matrix_vector", "patch_products", "scale_products",
+                        "sum_products", "thin_products", "turn_products", "turn_operands", "align_operands", "split_k",
                         "split_attention", "reduce_in_order", "split_argmax", "split_scans", "split_reductions",
                         "snapshots", "shadow_weights", "remat", "side_by_side", "overlap_collectives",
                         "reduce_early"})

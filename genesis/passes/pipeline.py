@@ -27,6 +27,7 @@ from genesis.passes.graph.lay_out_images import lay_out_images
 from genesis.passes.graph.legalize import legalize
 from genesis.passes.graph.make_contiguous import make_contiguous
 from genesis.passes.graph.matrix_vector import matrix_vector
+from genesis.passes.graph.patch_products import patch_products
 from genesis.passes.graph.patterns import apply_patterns
 from genesis.passes.graph.place_collectives import place_collectives
 from genesis.passes.graph.reduce_in_order import reduce_in_order
@@ -254,6 +255,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
     Pass("chunk_loss", "chunked", "with losses of many classes by chunks of rows", _chunk_loss, optional=True,
          wanted=lambda: config.loss_chunk_bytes > 0),
+    Pass("patch_products", "patches_multiplied", "with convolutions of patches side by side as products",
+         on_graph(patch_products), optional=True),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),
     Pass("add_into", "added_into", "with rows added to the table that theirs is added to", _add_into,
          optional=True),

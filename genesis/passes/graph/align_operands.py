@@ -19,10 +19,11 @@ numbers has instructions for them beside its multiply-adds.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
-from genesis.ir.graph import Graph, rewrite
-from genesis.ir.node import Node, make
+from genesis.ir.graph import Graph, rewrite, substitute, with_inputs
+from genesis.ir.node import Node, located, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.movement import pad, reshape, slice
 from genesis.ir.size_divisors import divided_by
@@ -53,6 +54,7 @@ that)."""
 
 def align_operands(graph: Graph, gpu: Gpu) -> Graph:
     """The graph with copies of the operands that keep a large product from being streamed."""
+    graph = _written_in_rows(graph)
     copies: dict[Node, Node] = {}  # one of each matrix, for all products that read it
 
     def rule(node: Node) -> Node | None:
@@ -119,6 +121,41 @@ def _gathered(node: Node, gpu: Gpu, copies: dict[Node, Node]) -> Node | None:
     copies.update((x, copied(x)) for x in new)
     inputs = tuple([_over(x, parts[x], copies[parts[x]]) if x in parts else x for x in node.inputs])
     return make(node.op, inputs, node.attrs, node.source)
+
+
+def _written_in_rows(graph: Graph) -> Graph:
+    """The graph in which what is computed for products alone lies as they read it: the kernel that computes it writes
+    it there, which no copy can be cheaper than.
+
+        before: %1: bf16[64,3,224,224] = cast(%0)        after: %1: bf16[64,3,224,224] = cast(%0)
+                %2: bf16[12544,768] = patches of %1             %2: bf16[12544,768] = patches of %1
+                %3 = matmul(%2, …)                              %3: bf16[12544,768] = cast(%2, dtype=bf16)  # a copy
+                                                                %4 = matmul(%3, …)
+    """
+    operands = dict.fromkeys(x for node in graph.nodes if node.op is matmul and node.type.ndim == 2 and
+                             node.dtype in (float16, bfloat16) for x in node.inputs)
+    matrices = {matrix for x in operands if (matrix := _with_gaps(x)) is not None}
+    users = Counter(x for node in graph.nodes for x in node.inputs) if matrices else Counter[Node]()
+    users.update(graph.roots)
+    written = {matrix for matrix in matrices if _is_read_so_alone(matrix, users)}
+    if not written:
+        return graph
+    replaced: dict[Node, Node] = {}
+    for node in graph.nodes:
+        with located(node.source):
+            new = with_inputs(node, tuple([replaced[x] for x in node.inputs]))
+            replaced[node] = copied(new) if node in written else new
+    return substitute(graph, replaced)
+
+
+def _is_read_so_alone(matrix: Node, users: Counter[Node]) -> bool:
+    """Are all views from a computed value to a matrix read by the next alone?"""
+    x = matrix
+    while x.op in ONE_SOURCE:
+        x = x.inputs[0]
+        if users[x] != 1:
+            return False
+    return x.op.kind == "pointwise"
 
 
 def _with_gaps(x: Node) -> Node | None:
