@@ -95,6 +95,12 @@ def norms() -> Program:
     return tensors, tuple(total_norm(*tensors, norm_type=norm_type) for norm_type in (1.0, 2.0, 3.0, math.inf))
 
 
+def sums_of_columns() -> Program:
+    """Those that a step's layers leave of their norms and biases, in one launch."""
+    tensors = inputs(*[(rows, columns) for rows in (99, 528) for columns in (768, 2304)] * 3)
+    return tensors, tuple(r.sum(x, axes=(0,)) for x in tensors)
+
+
 def optimizer() -> Program:
     """Two parameters in one launch."""
     tensors = inputs(*[(768, 768), (768,)] * 4)
@@ -135,6 +141,7 @@ PROGRAMS = {
     "writes in bfloat16": lambda: writes(bfloat16),
     "writes of integers": lambda: writes(int64),
     "norms of many tensors": norms,
+    "sums of columns": sums_of_columns,
     "optimizer": optimizer,
     "layers of small loops": lambda: test_side_by_side.program(12),
 }
