@@ -99,16 +99,19 @@ def _clauses_at(code: CodeType, offset: int) -> tuple[Clause, ...]:
 
 
 class _Region(NamedTuple):
-    """Instructions from `start` until before `end` whose errors go to `target`."""
+    """Instructions from `start` until before `end` whose errors go to `target`, with so many entries of the stack, and
+    the place of the instruction if `lasti`, below the error."""
 
     start: int
     end: int
     target: int
+    depth: int
+    lasti: bool
 
 
-def _regions(table: bytes) -> Iterator[_Region]:
+def regions_of(code: CodeType) -> Iterator[_Region]:
     """The rows of a code object's exception table (CPython's InternalDocs/exception_handling.md)."""
-    rest = iter(table)
+    rest = iter(code.co_exceptiontable)
 
     def number(byte: int) -> int:
         value = byte & 63
@@ -117,12 +120,12 @@ def _regions(table: bytes) -> Iterator[_Region]:
             value = value << 6 | byte & 63
         return value
     for byte in rest:
-        start, length, target, _depth = number(byte), number(next(rest)), number(next(rest)), number(next(rest))
-        yield _Region(2 * start, 2 * (start + length), 2 * target)
+        start, length, target, depth = number(byte), number(next(rest)), number(next(rest)), number(next(rest))
+        yield _Region(2 * start, 2 * (start + length), 2 * target, depth >> 1, bool(depth & 1))
 
 
 def _all_clauses(code: CodeType, offset: int) -> Iterator[Clause]:
-    regions = list(_regions(code.co_exceptiontable))
+    regions = list(regions_of(code))
     instructions = {x.offset: x for x in dis.get_instructions(code)}
     places = list(instructions)
     following = dict(pairwise(places))

@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.recording import TensorBase
+from genesis.ir.later_number import LaterNumber
 from genesis.ir.node import NUMBER_TYPES, Node, unique
 from genesis.ir.ops import leaves
 from genesis.ir.size_class import LEAST
@@ -280,7 +281,7 @@ def _is_computed_as_written(size: Any) -> bool:
 
 
 _KINDS: Final = (bool, int, float)
-_NO_NUMBERS: Final = (TensorBase, str, bytes, tuple, list, dict, set, frozenset, type(None))
+_NO_NUMBERS: Final = (LaterNumber, TensorBase, str, bytes, tuple, list, dict, set, frozenset, type(None))
 """What looks at no other number itself. Anything else may ask in C whether it has an int (`Decimal`, an `IntEnum`)."""
 _OF_SIZES: Final = frozenset({"+", "-", "*", "//", "%", "neg", "pos"})
 OPERATIONS: Final[dict[str, Callable[..., Any]]] = {

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from genesis.ir.later_number import LaterNumber
 from genesis.ir.node import NUMBER_TYPES, OPS, Node, Number, leaf, unique
 from genesis.ir.sym_int import RUNNING, as_seen
 from genesis.ir.types import DType, TensorType, float64, int64, tensor_type
@@ -43,6 +44,8 @@ def as_number(x: object) -> Number | None:
         return x.item() if isinstance(x, (numpy.integer, numpy.bool_)) else None
     if isinstance(x, float):
         return float(x)
+    if type(x) is LaterNumber:
+        return x.number()
     return int(x) if isinstance(x, int) else None
 
 

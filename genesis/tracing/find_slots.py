@@ -9,6 +9,7 @@ from typing import Any
 
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import TensorBase
+from genesis.ir.later_number import LaterNumber
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import Tree
 from genesis.tracing.checks import ANY, APPENDED, Difference
@@ -53,7 +54,7 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
         entered: the state before the call.
         tensors: the arguments that are tensors.
         again: makes guards without those of some places, and for which of them the values are given.
-        numbers: places that are not changed, of numbers that others change.
+        numbers: places that are not changed, of numbers that others change, and lists that others append to.
         gradients: (tensor, its gradient before the call), of tensors whose gradients are others from call to call.
 
     Raises:
@@ -64,9 +65,11 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
     known = {(id(x.owner), x.key) for x in changes}
     moving = {(id(x.owner), x.key) for x in numbers}
     kinds = ["given" if kind == "fixed" and (id(x.owner), x.key) in moving and is_number(x.before)
-             and is_number(x.now) else kind for x, kind in zip(changes, kinds, strict=True)]
-    others = [replace(x, before=x.now) for x in numbers if (id(x.owner), x.key) not in known]
-    changes, kinds = [*changes, *others], [*kinds, *["number"] * len(others)]
+             and (is_number(x.now) or type(x.now) is LaterNumber) else kind for x, kind in zip(changes, kinds, strict=True)]
+    others = [replace(x, before=x.now) for x in numbers if (id(x.owner), x.key) not in known and (
+        x.key is not APPENDED or (guards.follows_names and _is_only_appended_to(x.owner, guards)))]
+    changes = [*changes, *others]
+    kinds += ["appended" if x.key is APPENDED else "number" for x in others]
     places = frozenset((id(x.owner), x.key) for x in changes)
     while True:
         given = frozenset((id(x.owner), x.key) for x, kind in zip(changes, kinds, strict=True)
@@ -91,16 +94,20 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
 
 
 def changed_numbers(kept: Guards, slots: Slots | None) -> list[Difference]:
-    """The places where an earlier capture had another int or float than there is now, and those that it knows of;
-    none if it differs in anything else, too."""
+    """The places where an earlier capture had another int or float than there is now, the lists that have got longer
+    since, and those that it knows of; none if it differs in anything else, too."""
     places = {} if slots is None else {(id(x.owner), x.key): x for x in slots.places_of_numbers}
+    longer = [] if slots is None else slots.appended
     for x in kept.checks.differences():
+        if x.key is APPENDED:
+            longer = [*longer, x]
+            continue
         if not is_number(x.before) or type(x.now) is not type(x.before) or len(places) >= _NUMBERS or (
                 isinstance(x.owner, type) and not is_plain_class(x.owner)):
             return []
         places[id(x.owner), x.key] = x
     found = [replace(x, now=now_in(x.owner, x.key)) for x in places.values()]
-    return [x for x in found if is_number(x.now)]
+    return [*[x for x in found if is_number(x.now)], *[replace(x, before=(), now=()) for x in longer]]
 
 
 def results_of(after: Sequence[Any], tensors: Sequence[Any], guards: Guards) -> list[Any]:

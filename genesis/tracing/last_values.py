@@ -1,8 +1,8 @@
 """Values that a captured call reads last: `return loss.item()`.
 
-Reading a tensor ends a capture, as a program may go on with what it reads. Where the code shows that the value goes
-nowhere but into the result (alone, in tuples, lists and dictionaries that are made there) or to the end of a list that
-others hold, the captured call gets a number that stands for it, and a replay reads the tensor after it ran.
+Reading a tensor ends a capture, as a program may go on with what it reads. Where the code shows that the value only takes
+part in arithmetic and then leaves the call (`value_walk.py`: in the result, at the end of a list, in an item or an
+attribute), the captured call gets a number that stands for it, and a replay reads the tensor after it ran.
 
 An exception between the two leaves no such number: what was in its places is put back, as if the program had come to
 the line that keeps the value and no further.
@@ -13,46 +13,51 @@ for itself (`bool(x)`, `allclose`, `max(map(read, xs))`). So each line on the wa
 
 from __future__ import annotations
 
-import dis
 import inspect
-import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from operator import is_, setitem
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final
 
 from genesis.frontend.at_once import Change, at_once, changes
+from genesis.frontend.host_values import host_number
 from genesis.frontend.layouts import forget
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
+from genesis.ir.later_number import LaterNumber
 from genesis.ir.node import make
 from genesis.ir.ops import control
 from genesis.nn.modules.tree import Tree, changing
-from genesis.tracing.snapshot import MISSING
+from genesis.optim.optimizer import Optimizer
+from genesis.tracing.snapshot import MISSING, cells
 from genesis.tracing.tracer import is_user_code
+from genesis.tracing.value_walk import (
+    HOLDER,
+    NUMBER,
+    Item,
+    Kind,
+    Made,
+    Method,
+    Path,
+    WayOut,
+    way_of_argument,
+    way_out,
+    way_through,
+)
 
-_NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN", "KW_NAMES", "MAKE_CELL",
-                      "COPY_FREE_VARS"})
-_POPS = {
-    "LOAD_CONST": 0, "LOAD_SMALL_INT": 0, "LOAD_NAME": 0, "PUSH_NULL": 0, "LOAD_ATTR": 1, "LOAD_METHOD": 1,
-    "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "POP_TOP": 1, "STORE_GLOBAL": 1, "STORE_DEREF": 1, "STORE_ATTR": 2,
-    "STORE_SUBSCR": 3, "BINARY_OP": 2, "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "IS_OP": 2, "CONTAINS_OP": 2,
-    "UNARY_NEGATIVE": 1, "UNARY_NOT": 1,
-}
-"""Values that an instruction takes off the stack, of those that may stand between the reading and the return."""
-_ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
-_LOOKING_INSIDE = frozenset({"BINARY_SUBSCR", "CONTAINS_OP", "COMPARE_OP", "BINARY_OP", "UNARY_NOT", "UNARY_NEGATIVE"})
-_KEEPING = frozenset({"STORE_GLOBAL", "STORE_DEREF", "STORE_SUBSCR"})
-_ENDS = frozenset({"POP_TOP", "RETURN_VALUE", "RETURN_CONST", "RESUME", "FOR_ITER", "GET_ITER", "BEFORE_WITH"})
-_LOOKING = frozenset({"locals", "vars", "eval", "exec", "dir"})
-_GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PASSING = frozenset({"__call__", "<lambda>", "_call_compiled"})
 """Functions of Genesis' that call a module's forward, and return what it does if there are no hooks."""
-Path = tuple[str, ...]
-"""A variable, and attributes of it."""
+_CONTAINERS: Final = (list, deque, dict)
+"""Classes whose objects a value may be put into, but for those of a class that derives from one of these."""
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+_PURE: Final = (len, float, int, round, min, max, abs, str)
+"""Functions that look at nothing but what they are given."""
+_DEEPEST: Final = 4
+"""Functions that are called by each other and get the value, or run while it is somewhere."""
 
 
 @dataclass
@@ -61,24 +66,7 @@ class _Later:
 
     tensor: Any
     method: str
-    stand_in: float
-
-
-@dataclass(frozen=True)
-class _WayOut:
-    """Where a value goes from the call that gives it to the end of its function.
-
-    Attributes:
-        callee: the path of what is called, a `_Method`, or None where the code does not show it.
-        appended: lists that it is appended to.
-        stored: (object, attribute) where it is stored.
-        looked_up: attributes that the code looks up once the value is in such a place.
-    """
-
-    callee: Any
-    appended: tuple[Path, ...]
-    stored: tuple[tuple[Path, str], ...]
-    looked_up: tuple[Path, ...]
+    stand_in: Any
 
 
 class LastValues:
@@ -91,8 +79,8 @@ class LastValues:
     def __init__(self, entrance: types.CodeType):
         self._entrance = entrance
         self._found: dict[int, _Later] = {}
-        self._lists: list[tuple[list[Any], int]] = []  # with their lengths before
-        self._spaces: list[tuple[dict[str, Any], str, Any]] = []  # with the names, and what was there before
+        self._containers: dict[int, tuple[Any, Any]] = {}  # with what was in them before
+        self._spaces: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}  # with what was there before
 
     def stand_in(self, tensor: TensorBase, method: str) -> Any:
         """A number for the tensor's value, if that only leaves the call; else None.
@@ -108,9 +96,11 @@ class LastValues:
             return None
         if node.needs_grad:
             node = make(control.stop_gradient, (node,))
-        later = _Later(wrap(node), method, float("nan"))
-        self._found[id(later.stand_in)] = later
-        return later.stand_in
+        kept = wrap(node)
+        number: Any = float("nan") if method != "item" else LaterNumber(partial(host_number, kept), (kept, method))
+        later = _Later(kept, method, number)
+        self._found[id(number)] = later
+        return number
 
     def of(self, value: Any) -> tuple[Any, str] | None:
         """(tensor, method) of a number that stands for a value, None for anything else."""
@@ -123,25 +113,27 @@ class LastValues:
             return result
         values = {key: getattr(x.tensor, x.method)() for key, x in self._found.items()}
         puts: list[Change] = []
-        for items, length in self._lists:
-            for at in range(length, len(items)):
-                _put(setitem, items, at, values, puts)
-        for space, name, _ in self._spaces:
-            if name in space:
-                _put(dict.__setitem__, space, name, values, puts)
-        found = _replaced(result, values, puts, set())
+        seen: set[int] = set()
+        for items, _ in self._containers.values():
+            _replaced(items, values, puts, seen)
+        for space, name, _ in self._spaces.values():
+            if name in space and (found := _replaced(space[name], values, puts, seen)) is not space[name]:
+                puts.append((dict.__setitem__, space, name, found))
+        result = _replaced(result, values, puts, seen)
         held = [(owner, key, owner[key]) for _, owner, key, _ in puts]
-        at_once(changes((), [*puts, (self._lists.clear,), (self._spaces.clear,)]))
+        at_once(changes((), [*puts, (self._containers.clear,), (self._spaces.clear,)]))
         del held
-        return found
+        return result
 
     def undo(self) -> None:
         """Put back what was in the places of stand-ins that have not been settled."""
-        puts: list[Change] = [(items.__delitem__, slice(length, None)) for items, length in self._lists]
+        puts = [change for items, before in self._containers.values() for change in _refilling(items, before)]
         puts += [(dict.pop, space, name, None) if before is MISSING else (dict.__setitem__, space, name, before)
-                 for space, name, before in self._spaces]
+                 for space, name, before in self._spaces.values()]
         if puts:
-            at_once(changes((), [*puts, (self._lists.clear,), (self._spaces.clear,), changing()]))
+            held = [[*items] for items, _ in self._containers.values()]
+            at_once(changes((), [*puts, (self._containers.clear,), (self._spaces.clear,), changing()]))
+            del held
 
     def _goes_out(self, method: str) -> bool:
         """Whether what the user's line reads now by this method of tensors only leaves the captured function."""
@@ -149,29 +141,120 @@ class LastValues:
         frame = below.f_back
         if below.f_code.co_name != method or frame is None or not is_user_code(frame.f_code):
             return False
-        lists: list[Any] = []
-        spaces: list[tuple[Any, str]] = []
-        calls = _reads
-        kept: tuple[str, ...] | None = None
+        places, calls = _Places(), _reads
+        kind: Kind | None = NUMBER if method == "item" else HOLDER
         while frame is not None and frame.f_code is not self._entrance:
             if is_user_code(frame.f_code):
-                way = _way_out(frame.f_code, frame.f_lasti, kept)
-                if way is None or not calls(frame, way.callee, below) or not all(
-                        _is_plain(frame, path) for path in way.looked_up):
+                way = way_out(frame.f_code, frame.f_lasti, kind, bool(places))
+                if way is None or not calls(frame, way.callee, below) or not places.admit(frame, way, _DEEPEST):
                     return False
-                calls = _calls
-                lists += [_found(frame, path) for path in way.appended]
-                spaces += [(_attributes_of(_found(frame, path)), name) for path, name in way.stored]
-                if way.appended or way.stored:
-                    kept = (*(kept or ()), *[name for _, name in way.stored])
+                calls, kind = _calls, way.returned
             elif not _passes_on(frame):
                 return False
             below, frame = frame, frame.f_back
-        if frame is None or any(type(x) is not list for x in lists) or any(space is None for space, _ in spaces):
+        if frame is None:
             return False
-        self._lists += [(x, len(x)) for x in lists]
-        self._spaces += [(space, name, space.get(name, MISSING)) for space, name in spaces]
+        for items in places.containers:
+            self._containers.setdefault(id(items), (items, items.copy()))
+        for space, name in places.spaces:
+            self._spaces.setdefault((id(space), name), (space, name, space.get(name, MISSING)))
         return True
+
+
+class _Places:
+    """The places that a value gets to.
+
+    Attributes:
+        containers: lists, dictionaries.
+        spaces: (dictionary of attributes, which of them).
+    """
+
+    def __init__(self) -> None:
+        self.containers: list[Any] = []
+        self.spaces: list[tuple[dict[str, Any], str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.containers or self.spaces)
+
+    def admit(self, frame: Any, way: WayOut, depth: int) -> bool:
+        """Note the places on a way through a function. False where somebody may look at them on it."""
+        containers = [_found(frame, path) for path in way.appended]
+        spaces = [(_attributes_of(_found(frame, path)), name) for path, name in way.stored]
+        if any(type(x) not in _CONTAINERS and type(x).__name__ != "defaultdict" for x in containers) or any(
+                space is None for space, _ in spaces):
+            return False
+        self.containers += containers
+        self.spaces += [(space, name) for space, name in spaces if space is not None]
+        return (depth > 0 and all(_is_plain(_found(frame, path)) for path in way.plain)
+                and all(self._is_quiet(frame, callee, depth) for callee in way.called)
+                and all(self._takes(frame, callee, position, depth) for callee, position in way.given))
+
+    def _is_quiet(self, frame: Any, callee: Any, depth: int) -> bool:
+        """Whether what a line calls looks at none of the places."""
+        if type(callee) is Method:
+            if callee.owner is None:
+                return False
+            owner = _found(frame, callee.owner)
+            if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
+                return True
+            if type(owner) in _CONTAINERS or (owner is MISSING and _is_made_a_list(frame, callee.owner)):
+                return callee.name == "append"
+            if isinstance(owner, Optimizer):
+                return callee.name == "zero_grad"
+        elif len(callee) == 1 and callee[0] not in frame.f_locals:
+            name = callee[0]
+            builtin = frame.f_globals.get(name, _builtin(name))
+            if any(builtin is x for x in _PURE):
+                return True
+        function, bound = _function_of(frame, callee)
+        way = None if function is None else way_through(function.__code__)
+        return way is not None and self.admit(_frame_of(function, bound), way, depth - 1)
+
+    def _takes(self, frame: Any, callee: Any, position: int, depth: int) -> bool:
+        """Whether a function of the user's that gets the value puts it into such places, and returns something else."""
+        function, bound = _function_of(frame, callee)
+        if function is None:
+            return False
+        way = way_of_argument(function.__code__, position + len(bound))
+        return way is not None and way.returned is None and self.admit(_frame_of(function, bound), way, depth - 1)
+
+
+def _builtin(name: str) -> Any:
+    return vars(sys.modules["builtins"]).get(name)
+
+
+def _function_of(frame: Any, callee: Any) -> tuple[Any, tuple[Any, ...]]:
+    """(a function of the user's, what it is bound to) that a line calls; (None, ()) for anything else."""
+    if type(callee) is Method:
+        owner = _found(frame, callee.owner)
+        found = inspect.getattr_static(owner, callee.name, None)
+        bound = () if callee.name in getattr(owner, "__dict__", {}) else (owner,)
+    else:
+        found, bound = _found(frame, callee), ()
+    if isinstance(found, types.MethodType):
+        found, bound = found.__func__, (found.__self__,)
+    known = isinstance(found, types.FunctionType) and is_user_code(found.__code__)
+    return (found, bound) if known else (None, ())
+
+
+def _frame_of(function: Any, bound: tuple[Any, ...]) -> Any:
+    """What is known of the variables of a function that is going to run. Arguments of which nothing is known are taken for
+    numbers: what they do when they are added to something is no look at the places."""
+    code = function.__code__
+    known: dict[str, Any] = dict.fromkeys(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount], 0)
+    known |= zip(code.co_varnames, bound, strict=False)
+    known |= zip(code.co_freevars, cells(function), strict=True)
+    return SimpleNamespace(f_locals=known, f_globals=function.__globals__)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is not MISSING and (type(value) is LaterNumber or value.__class__ in _PLAIN or isinstance(
+        value, TensorBase))
+
+
+def _is_made_a_list(frame: Any, path: Path) -> bool:
+    """Whether an item that is not there yet will be a list when the code looks for it."""
+    return type(path[-1]) is Item and getattr(_found(frame, path[:-1]), "default_factory", None) is list
 
 
 def _reads(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
@@ -179,16 +262,18 @@ def _reads(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
     if callee == ("float",):
         float_there = frame.f_locals.get("float", frame.f_globals.get("float", float))
         return below.f_code.co_name == "__float__" and float_there is float
-    return type(callee) is _Method and callee.name == below.f_code.co_name
+    return type(callee) is Method and callee.name == below.f_code.co_name
 
 
 def _calls(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
     """Whether what a line calls is the function whose frame is below, or a module whose call that is."""
     called = None
+    if type(callee) is Made:
+        return callee.code is below.f_code
     if type(callee) is tuple:
         called = _found(frame, callee)
-    elif type(callee) is _Method and callee.path is not None:
-        called = _attribute(_found(frame, callee.path), callee.name)
+    elif type(callee) is Method and type(callee.owner) is tuple:
+        called = _attribute(_found(frame, callee.owner), callee.name)
     if isinstance(called, Tree):
         return below.f_code.co_name in _PASSING or _code_of(type(called).__call__) is below.f_code
     of_class = inspect.getattr_static(type(called), "__call__", None)
@@ -213,248 +298,50 @@ def _passes_on(frame: types.FrameType) -> bool:
     return frame.f_code.co_name in _PASSING and not hooks
 
 
-def _found(frame: types.FrameType, path: Path) -> Any:
-    """The object at the path, None if it is not simply there."""
-    name, *attributes = path
-    value = frame.f_locals.get(name, frame.f_globals.get(name))
-    for attribute in attributes:
+def _found(frame: Any, path: Path) -> Any:
+    """The object at the path, MISSING if it is not simply there."""
+    name, *parts = path
+    value = frame.f_locals.get(name, frame.f_globals.get(name, MISSING))
+    for part in parts:
+        if type(part) is Item:
+            value = dict.get(value, part.key, MISSING) if isinstance(value, dict) else MISSING
+            continue
         space = getattr(value, "__dict__", None)
-        parts = space.get("_modules") if space is not None and isinstance(value, Tree) else None
-        value = None if space is None else space.get(attribute, None if parts is None else parts.get(attribute))
+        inside = space.get("_modules") if space is not None and isinstance(value, Tree) else None
+        value = MISSING if space is None else space.get(part, MISSING if inside is None else inside.get(part, MISSING))
     return value
-
-
-def _is_plain(frame: types.FrameType, path: Path) -> bool:
-    """Whether looking the path up runs no code: an attribute is in the object itself."""
-    *owner, name = path
-    value = _found(frame, tuple(owner))
-    return name in getattr(value, "__dict__", ()) and not hasattr(
-        inspect.getattr_static(type(value), name, None), "__get__")
 
 
 def _attributes_of(value: Any) -> dict[str, Any] | None:
     """The dictionary that setting an attribute writes to, None if something else may happen."""
     plain = type(value).__setattr__ in (object.__setattr__, Tree.__setattr__)
-    return getattr(value, "__dict__", None) if plain else None
+    return getattr(value, "__dict__", None) if plain and value is not MISSING else None
 
 
-def _put(setter: Any, owner: Any, key: Any, values: dict[int, Any], puts: list[Change]) -> None:
-    """Add what puts the value into a place, if a stand-in is there; and into what is in the place."""
-    found = _replaced(owner[key], values, puts, set())
-    if found is not owner[key]:
-        puts.append((setter, owner, key, found))
+def _refilling(items: Any, before: Any) -> list[Change]:
+    """What makes a container's items those that were in it before."""
+    if isinstance(items, dict):
+        return [(dict.clear, items), (dict.update, items, before)]
+    if isinstance(items, deque):
+        return [(deque.__init__, items, before, items.maxlen)]
+    return [(setitem, items, slice(None), before)]
 
 
 def _replaced(value: Any, values: dict[int, Any], puts: list[Change], seen: set[int]) -> Any:
     """The value with these in place of their stand-ins: the object itself, but for a tuple that has one. Adds what puts
-    them into lists and dictionaries. `seen` are those on the way, which may hold themselves."""
+    them into containers. `seen` are those on the way, which may hold themselves."""
     if id(value) in values:
         return values[id(value)]
+    if type(value) is LaterNumber:
+        return value.number()
     if type(value) is tuple:
         found = tuple([_replaced(x, values, puts, seen) for x in value])
         return value if all(map(is_, found, value)) else found
-    if type(value) not in (list, dict) or id(value) in seen:
+    if not isinstance(value, _CONTAINERS) or id(value) in seen:
         return value
     seen.add(id(value))
-    for key, x in list(enumerate(value) if type(value) is list else value.items()):
+    for key, x in list(value.items() if isinstance(value, dict) else enumerate(value)):
         found = _replaced(x, values, puts, seen)
         if found is not x:
-            puts.append((setitem, value, key, found))
+            puts.append((dict.__setitem__ if isinstance(value, dict) else setitem, value, key, found))
     return value
-
-
-@lru_cache(maxsize=1024)
-def _way_out(code: types.CodeType, offset: int, kept: tuple[str, ...] | None = None) -> _WayOut | None:
-    """Where what the call at the offset gives goes; None unless it only leaves the function.
-
-    Args:
-        kept: what is called has kept the value, as attributes of these names or at the end of a list; None for not so.
-    """
-    if code.co_flags & _GENERATOR or not _LOOKING.isdisjoint(code.co_names):
-        return None
-    steps = list(_steps(code))
-    at = max((i for i, x in enumerate(steps) if x.offset <= offset), default=None)  # it may be that of an inline cache
-    if at is None or steps[at].opname not in ("CALL", "CALL_KW"):
-        return None
-    start = next((i + 1 for i in reversed(range(at)) if _ends_a_statement(steps[i])), 0)
-    return _Walk(steps).run(start, at, kept)
-
-
-class _Step(NamedTuple):
-    """An instruction; those of two variables at once, of later Pythons, are two."""
-
-    opname: str
-    opcode: int
-    arg: int | None
-    argval: Any
-    offset: int
-
-
-def _steps(code: types.CodeType) -> Iterator[_Step]:
-    for x in dis.get_instructions(code):
-        if x.opname in _NOTHING:
-            continue
-        if isinstance(x.argval, tuple) and x.opname.count("_FAST") == 2:
-            for kind, name in zip(re.findall("(LOAD|STORE)_FAST", x.opname), x.argval, strict=True):
-                yield _Step(f"{kind}_FAST", dis.opmap[f"{kind}_FAST"], 0, name, x.offset)
-        else:
-            yield _Step(x.opname, x.opcode, x.arg, x.argval, x.offset)
-
-
-def _ends_a_statement(step: _Step) -> bool:
-    return step.opname in _ENDS or "STORE" in step.opname or "JUMP" in step.opname
-
-
-class _Walk:
-    """A walk along the code that follows where one value is: on the stack, in local variables.
-
-    On its stack are _VALUE for what holds the value, the path of what was loaded, None for anything else. Once the
-    value is kept in a place that outlives the function, no code may run that could look there. Nor is anything else
-    kept from there on: a replay puts the value there when all else is done, and an interrupt may come just before.
-    """
-
-    def __init__(self, steps: Sequence[_Step]):
-        self._steps = steps
-        self._stack: list[Any] = []
-        self._variables: set[str] = set()
-        self._callee: Any = None
-        self._appended: list[Path] = []
-        self._stored: list[tuple[Path, str]] = []
-        self._looked_up: list[Path] = []
-        self._kept_by_others: tuple[str, ...] | None = None
-
-    @property
-    def _kept(self) -> bool:
-        """Whether the value is kept somewhere by now."""
-        return bool(self._appended or self._stored or self._kept_by_others is not None)
-
-    def run(self, start: int, call: int, kept: tuple[str, ...] | None = None) -> _WayOut | None:
-        """See `_way_out`. The value is what the instruction at `call` gives."""
-        at, places = start, {x.offset: i for i, x in enumerate(self._steps)}
-        while at < len(self._steps):
-            step = self._steps[at]
-            if step.opname in ("RETURN_CONST", "RETURN_VALUE"):
-                return _WayOut(self._callee, tuple(self._appended), tuple(self._stored), tuple(self._looked_up))
-            if step.opname == "JUMP_FORWARD":
-                if step.argval not in places:
-                    return None
-                at = places[step.argval]
-                continue
-            if at == call:
-                taken = self._take(_popped(step))
-                self._callee = next((x for x in taken[:2] if type(x) in (tuple, _Method)), None)
-                self._push(_VALUE)
-                self._kept_by_others = kept
-            elif not self._follow(step):
-                return None
-            at += 1
-        return None
-
-    def _follow(self, step: _Step) -> bool:
-        """Follow one instruction; returns False where it could look at the value."""
-        name, count = step.opname, step.arg or 0
-        if name in _ROOTS:
-            for _ in range(dis.stack_effect(step.opcode, step.arg) - 1):
-                self._push(None)
-            self._push(_VALUE if "FAST" in name and step.argval in self._variables else (step.argval,))
-        elif name == "STORE_FAST":
-            (self._variables.add if self._pop() is _VALUE else self._variables.discard)(step.argval)
-        elif name in ("SWAP", "COPY"):
-            self._fill(count)
-            if name == "COPY":
-                self._push(self._stack[-count])
-            else:
-                self._stack[-1], self._stack[-count] = self._stack[-count], self._stack[-1]
-        elif name in ("BUILD_TUPLE", "BUILD_LIST"):
-            self._push(_VALUE if _VALUE in self._take(count) else None)
-        elif name == "BUILD_MAP":
-            pairs = self._take(2 * count)
-            self._push(_VALUE if _VALUE in pairs[1::2] else None)
-            return _VALUE not in pairs[::2]
-        elif name == "BUILD_CONST_KEY_MAP":
-            self._pop()
-            self._push(_VALUE if _VALUE in self._take(count) else None)
-        elif name in ("CALL", "CALL_KW"):
-            return self._call(step)
-        elif name == "STORE_ATTR":
-            return self._store(step)
-        else:
-            return self._other(step)
-        return True
-
-    def _call(self, step: _Step) -> bool:
-        taken = self._take(_popped(step))
-        if self._kept:  # whoever is called may look there
-            return False
-        if _VALUE in taken:
-            method = next((x for x in taken[:2] if type(x) is _Method), None)
-            if (method is None or method.name != "append" or method.path is None or step.arg != 1
-                    or taken[2] is not _VALUE):
-                return False
-            self._appended.append(method.path)
-        self._push(None)
-        return True
-
-    def _store(self, step: _Step) -> bool:
-        value, owner = self._take(2)
-        if value is _VALUE:
-            if type(owner) is not tuple:
-                return False
-            self._stored.append((owner, step.argval))
-        return owner is not _VALUE and (value is _VALUE or not self._kept)
-
-    def _other(self, step: _Step) -> bool:
-        """Follow an instruction that must not get the value."""
-        name = step.opname
-        if name not in _POPS or (self._kept and name in _LOOKING_INSIDE | _KEEPING):
-            return False
-        taken = self._take(_POPS[name])
-        if _VALUE in taken and name != "POP_TOP":
-            return False
-        names = [*(self._kept_by_others or ()), *[attribute for _, attribute in self._stored]]
-        if name.startswith("LOAD_") and step.argval in names:
-            return False
-        pushes = _POPS[name] + dis.stack_effect(step.opcode, step.arg, jump=False)
-        path = taken[0] if taken and type(taken[0]) is tuple else None
-        if name in ("LOAD_METHOD", "LOAD_ATTR") and self._kept:
-            if path is None:
-                return False
-            self._looked_up.append((*path, step.argval))
-        if name in ("LOAD_METHOD", "LOAD_ATTR") and (path is not None or pushes == 2):
-            self._push((*path, step.argval) if pushes == 1 and path is not None else _Method(path, step.argval))
-            pushes -= 1
-        for _ in range(pushes):
-            self._push(None)
-        return True
-
-    def _push(self, what: Any) -> None:
-        self._stack.append(what)
-
-    def _pop(self) -> Any:
-        return self._stack.pop() if self._stack else None
-
-    def _take(self, count: int) -> list[Any]:
-        self._fill(count)
-        taken = self._stack[len(self._stack) - count:]
-        del self._stack[len(self._stack) - count:]
-        return taken
-
-    def _fill(self, count: int) -> None:
-        """Makes at least so many entries on the stack: what was there before the walk began holds no such value."""
-        self._stack[:0] = [None] * (count - len(self._stack))
-
-
-@dataclass(frozen=True)
-class _Method:
-    """A method of what is at the path, None for something else."""
-
-    path: Path | None
-    name: str
-
-
-_VALUE: Any = type("Value", (), {"__repr__": lambda self: "value"})()
-
-
-def _popped(step: _Step) -> int:
-    """What a call takes off the stack: the function, what it is a method of, arguments, and their names' tuple."""
-    return (step.arg or 0) + 2 + (step.opname == "CALL_KW")

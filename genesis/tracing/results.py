@@ -13,6 +13,7 @@ from genesis.frontend.recording import FREED, TensorBase, over
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
+from genesis.ir.later_number import LaterNumber
 from genesis.ir.node import Node
 from genesis.tracing.checks import same
 from genesis.tracing.records import record_fields, with_fields
@@ -51,6 +52,17 @@ class _Read:
 
 
 @dataclass(frozen=True)
+class _Computed:
+    """A number in a result that is computed of such ones, and of plain numbers."""
+
+    operation: Callable[..., Any]
+
+    def of(self, operands: Sequence[Any]) -> Any:
+        """The number."""
+        return self.operation(*operands)
+
+
+@dataclass(frozen=True)
 class Known:
     """An object in a result that is there anyway, and the same at every replay."""
 
@@ -83,6 +95,11 @@ class Result:
                 self._outs.append(self._tensor(value))
                 self._at[id(value)] = len(self._outs) - 1
             return self._at[id(value)]
+        if type(value) is LaterNumber:
+            if value.formula is not None:
+                operation, operands = value.formula
+                return (_Computed(operation), [self._describe(x) for x in operands])
+            return (_Read(value.source[1]), self._describe(value.source[0]))
         if isinstance(value, SIMPLE):
             read = self._read_last(value)
             return ("constant", value) if read is None else (_Read(read[1]), self._describe(read[0]))
@@ -195,6 +212,8 @@ class Result:
             return {k: self.part(x, made) for k, x in parts.items()}
         if kind.__class__ is _Record:
             return kind.of({k: self.part(x, made) for k, x in parts.items()})
+        if kind.__class__ is _Computed:
+            return kind.of([self.part(x, made) for x in parts])
         built = [self.part(x, made) for x in parts]
         return kind(*built) if hasattr(kind, "_fields") else kind(built)
 

@@ -125,6 +125,11 @@ class Slots:
         """The places whose values are numbers, but for those that are counted in."""
         return [x for x in (*self._fixed, *self._givens) if is_number(x.before)]
 
+    @property
+    def appended(self) -> list[Difference]:
+        """The lists that it appends to."""
+        return [x for x in self._made if x.key is APPENDED]
+
     def given_values(self) -> list[Any]:
         """What was in the given places before the captured call."""
         return [x.before for x in self._givens]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from genesis.tracing.last_values import _way_out
 from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
+from genesis.tracing.value_walk import way_out
 
 
 def code_of(source: str) -> types.CodeType:
@@ -26,7 +26,7 @@ def leaves(source: str) -> bool:
     calls = [next(later.offset for later in steps[at:] if later.opname.startswith("CALL"))
              for at, step in enumerate(steps) if step.argval == "item"]
     assert calls
-    return all(_way_out(code, offset) is not None for offset in calls)
+    return all(way_out(code, offset) is not None for offset in calls)
 
 
 @pytest.mark.parametrize("body", [
@@ -64,8 +64,8 @@ def test_where_what_is_called_has_kept_the_value_nobody_looks(body: str, leaves:
     steps = list(dis.get_instructions(code))
     called = next(i for i, step in enumerate(steps) if step.argval == "g")
     offset = next(step.offset for step in steps[called:] if step.opname.startswith("CALL"))
-    assert (_way_out(code, offset, ("last",)) is not None) == leaves
-    assert _way_out(code, offset) is not None
+    assert (way_out(code, offset, None, True) is not None) == leaves
+    assert way_out(code, offset, None) is not None
 
 
 @pytest.mark.parametrize(("body", "counted"), [
