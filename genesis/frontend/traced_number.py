@@ -191,6 +191,17 @@ class NumberTrace(Context):
         return found
 
 
+class unguarded(Context):
+    """A context inside which traced numbers are their values, and nothing that is asked of them becomes a guard."""
+
+    def _entering(self) -> Callable[[], object]:
+        self._paused = RUNNING[-1:]
+        return partial(RUNNING.__delitem__, slice(len(RUNNING) - len(self._paused), None))
+
+    def _leaving(self) -> Callable[..., object]:
+        return leaving((RUNNING.extend, self._paused))
+
+
 class TracedNumber:
     """A Python number of a run on stand-ins. Equal formulas of a run are one object.
 

@@ -126,6 +126,7 @@ class CallCapture:
         entered, effects, values = self.entered, self.effects, self._values
         effects.forget_made({id(x) for x in (*self.tensors, *entered.world.tensors)})
         guards, slots = self._guards()
+        set_first = self._groups_set_first()
         known = {id(x) for x in _containers((*self.args, *self.kwargs.values()))}
         made, given = result, self.tensors
         if slots is not None:
@@ -134,6 +135,7 @@ class CallCapture:
             made, given = (result, results_of(slots.after, slots.tensors, guards)), slots.tensors
         shape = Result(made, given, lambda x: guards.knows(x) or id(x) in known or x in entered.world, values.of)
         if slots is not None:
+            slots.set_first = set_first
             slots.hold(shape)
         with lock:
             replay = make_replay(effects, shape, given, entered, slots)
@@ -152,20 +154,25 @@ class CallCapture:
             raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
         if any(_differs(attributes[id(x)], set_by_the_user(x)) for x in self.entered.world.tensors):
             raise NotReplayable("it sets an attribute of a tensor")
-        if not self._steps_by_options_of_before():
-            raise NotReplayable("it sets an option of an optimizer before its step")
 
-    def _steps_by_options_of_before(self) -> bool:
-        """Whether its optimizers' steps found in their groups what was there before the call, or what a schedule has
-        left there: a replay asks for the numbers of its steps before it writes to the groups."""
-        world, found = self.entered.world, dict[int, dict[str, Any]]()
+    def _groups_set_first(self) -> frozenset[int]:
+        """The ids of optimizers' groups whose options the call sets before its steps, which find in them what it leaves
+        there. The steps of other groups find what was there before the call, or what a schedule has left there.
+
+        Raises:
+            NotReplayable: they find something else. A replay asks for the numbers of all its steps at once.
+        """
+        world, found, first = self.entered.world, dict[int, dict[str, Any]](), dict[int, bool]()
         for group, before, *after in self.effects.options:
             if group in world:
                 expected = found.setdefault(id(group), world.of(group))
-                if expected.keys() != before.keys() or not all(same(before[k], x) for k, x in expected.items()):
-                    return False
-                found[id(group)] = after[0] if after else before
-        return True
+                of_before = _same_options(expected, before)
+                if not of_before and not (_same_options(group, before) and not after):
+                    raise NotReplayable("it sets an option of an optimizer before its step, and another one later")
+                if first.setdefault(id(group), not of_before) is of_before:
+                    raise NotReplayable("it sets an option of an optimizer between two steps")
+                found[id(group)] = after[0] if after else expected
+        return frozenset(key for key, is_first in first.items() if is_first)
 
     def _guards(self) -> tuple[Guards, Slots | None]:
         """The guards of the call, which hold, and the places that it writes to."""
@@ -226,6 +233,10 @@ def _state(x: Any) -> tuple[Any, ...]:
 
 def _differs(before: dict[str, Any], now: dict[str, Any]) -> bool:
     return before.keys() != now.keys() or any(now[name] is not value for name, value in before.items())
+
+
+def _same_options(group: dict[str, Any], other: dict[str, Any]) -> bool:
+    return group.keys() == other.keys() and all(same(other[name], x) for name, x in group.items())
 
 
 def _end_step(effects: Session) -> None:

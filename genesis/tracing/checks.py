@@ -8,6 +8,7 @@ module's attributes, which memory a tensor looks at) is looked at only when an e
 from __future__ import annotations
 
 import abc
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,7 +132,7 @@ class Checks:
         elif isinstance(value, dict):
             self._containers.append((value, tuple(copy), name))
             self._containers.append((value.values(), tuple(copy.values()), name))
-        elif isinstance(value, (list, set, frozenset)):
+        elif isinstance(value, (list, set, frozenset, deque)):
             self._containers.append((value, copy, name))
 
     def _slots_in(self, value: Any, copy: Any) -> Callable[[], bool] | None:
@@ -308,7 +309,7 @@ class Checks:
                 if not same(now := getattr(owner, name, MISSING), value):
                     yield Difference(owner, name, name, value, now)
         for container, items, name in self._containers:
-            if isinstance(container, list):
+            if isinstance(container, (list, deque)):
                 yield from _items_differ(container, items, name)
             elif isinstance(container, dict):  # an element's name is that of the container
                 before = dict(zip(items, self._values_of(container), strict=True))
@@ -368,9 +369,26 @@ def _entries_differ(space: Mapping[Any, Any], values: dict[Any, Any], slowly: bo
             yield Difference(space, name, name, value, now, slowly)
 
 
-def _items_differ(container: list[Any], items: tuple, name: str) -> Iterator[Difference]:
-    if len(container) > len(items) and all(map(same, container, items)):
-        yield Difference(container, APPENDED, name, (), tuple(container[len(items):]))
+def appended_to(container: list[Any] | deque[Any], items: tuple) -> tuple[Any, ...] | None:
+    """What was appended to a list or deque that held these items before; None if something else was done to it. A deque
+    that is full lets go of as many of its first items."""
+    most = container.maxlen if isinstance(container, deque) else None
+    if most is None or len(container) < most:
+        longer = len(container) >= len(items) and all(map(same, container, items))
+        return tuple(container)[len(items):] if longer else None
+    now = tuple(container)
+    found = [added for added in range(most - len(items), most) if all(map(same, items[len(items) + added - most:], now))]
+    return now[most - found[0]:] if len(found) == 1 else None
+
+
+def _items_differ(container: list[Any] | deque[Any], items: tuple, name: str) -> Iterator[Difference]:
+    added = appended_to(container, items)
+    if added:
+        yield Difference(container, APPENDED, name, items if isinstance(container, deque) else (), added)
+    elif isinstance(container, deque) and added is None:
+        yield Difference(container, ANY, name, items, tuple(container))
+    elif isinstance(container, deque):
+        return
     elif len(container) != len(items):
         yield Difference(container, ANY, name, items, tuple(container))
     else:

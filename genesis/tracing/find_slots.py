@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import CellType, SimpleNamespace
@@ -46,8 +47,8 @@ _ELEMENT = "an element of "
 
 def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
                again: Callable[[frozenset[Place], frozenset[Place]], Guards],
-               numbers: Sequence[Difference] = (), gradients: Sequence[tuple[Any, Any]] = ()) -> tuple[Guards, Slots]:
-    """The guards and slots of a call that changed something that is guarded, or read what others change.
+               numbers: Sequence[Difference] = (), gradients: Sequence[tuple[Any, Any]] = ()) -> tuple[Guards, Slots | None]:
+    """The guards and slots, if any, of a call that changed something that is guarded, or read what others change.
 
     Args:
         guards: guards of everything, which do not hold any more.
@@ -70,6 +71,8 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
         x.key is not APPENDED or (guards.follows_names and _is_only_appended_to(x.owner, guards)))]
     changes = [*changes, *others]
     kinds += ["appended" if x.key is APPENDED else "number" for x in others]
+    if not changes and not gradients and guards.hold():
+        return guards, None
     places = frozenset((id(x.owner), x.key) for x in changes)
     while True:
         given = frozenset((id(x.owner), x.key) for x, kind in zip(changes, kinds, strict=True)
@@ -119,7 +122,7 @@ def results_of(after: Sequence[Any], tensors: Sequence[Any], guards: Guards) -> 
 
 def _kind(x: Difference, guards: Guards, entered: Entered, tensors: Sequence[Any]) -> str:
     """Which kind of slot the place is; "none" where it can be none."""
-    if not isinstance(x.owner, (dict, list, CellType)) and not hasattr(type(x.owner), str(x.key)) and (
+    if not isinstance(x.owner, (dict, list, deque, CellType)) and not hasattr(type(x.owner), str(x.key)) and (
             not is_plain_class(x.owner)):
         return "none"
     if x.key is ANY or (isinstance(x.owner, dict) and x.owner.get("__name__") == "sys"):
@@ -153,7 +156,7 @@ def _all(does: Callable[..., bool], names: Sequence[str], guards: Guards, *key: 
 
 def _holder(x: Difference, guards: Guards) -> Any:
     """The object whose attribute the place is; None for a variable, or an element of a list or dictionary."""
-    return guards.holders.get(id(x.owner)) if isinstance(x.owner, (dict, list, CellType)) else x.owner
+    return guards.holders.get(id(x.owner)) if isinstance(x.owner, (dict, list, deque, CellType)) else x.owner
 
 
 def _is_of_the_user(holder: Any) -> bool:

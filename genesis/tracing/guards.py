@@ -16,6 +16,7 @@ import enum
 import functools
 import sys
 import types
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -174,7 +175,7 @@ class Guards:
             if isinstance(value, enum.Enum) and not isinstance(value._value_, SIMPLE):
                 self._stack.append((value._value_, f"the value of {what}"))
             return
-        if isinstance(value, (list, dict)):
+        if isinstance(value, (list, dict, deque)):
             self.ways.setdefault(id(value), set()).add(what)
         if id(value) in self._seen:
             return
@@ -212,7 +213,7 @@ class Guards:
 
     def _instance(self, value: Any, what: str) -> None:
         copy = self._world.of(value)
-        if isinstance(value, (list, dict, set, tuple, frozenset)):
+        if isinstance(value, (list, dict, set, tuple, frozenset)) or type(value) is deque:
             self.checks.container(value, copy, _last_word(what))
             keys, pairs = (copy, copy.items()) if isinstance(copy, dict) else ((), enumerate(copy))
             items = [x for at, x in pairs if (id(value), at) not in self._given]

@@ -198,7 +198,7 @@ class _Places:
             if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
                 return True
             if type(owner) in _CONTAINERS or (owner is MISSING and _is_made_a_list(frame, callee.owner)):
-                return callee.name == "append"
+                return callee.name in ("append", "__setitem__")
             if isinstance(owner, Optimizer):
                 return callee.name == "zero_grad"
         elif len(callee) == 1 and callee[0] not in frame.f_locals:

@@ -213,6 +213,8 @@ class StepReplay(Replay):
         call.untouched = self._touched == state.touched
         if not call.untouched:
             self._memories.refresh()
+        if call.slots is not None:
+            call.slots.put_first(call.shape)
         call.counted, call.expected = look_ahead(call.numbers, self._live)
         unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
         call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))

@@ -87,10 +87,12 @@ class Result:
         self.fresh: list[Storage] = []
         self.tree = self._describe(result)
         self._inference = [(i, s.inference) for i, s in enumerate(self.fresh) if s.inference is not mode.inference]
-        self._single = isinstance(result, TensorBase)
+        self._single = self.tree.__class__ is int
 
     def _describe(self, value: Any) -> Any:
         if isinstance(value, TensorBase):
+            if self._stays(value):
+                return ("constant", value)
             if id(value) not in self._at:
                 self._outs.append(self._tensor(value))
                 self._at[id(value)] = len(self._outs) - 1
@@ -119,6 +121,11 @@ class Result:
             self._at[id(value)] = -1
             return (_Record(type(value)), {k: self._describe(x) for k, x in attributes(value) if x is not MISSING})
         raise NotReplayable(f"it returns a {type(value).__name__}")
+
+    def _stays(self, x: Any) -> bool:
+        """Whether it is a tensor that was there before the call, no argument, and is guarded to be the same one: a running
+        total, a parameter."""
+        return id(x) not in self._arguments and self._knows(x) and x.storage.cell is not None
 
     def _tensor(self, x: Any) -> _Out:
         if id(x) in self._arguments:

@@ -6,6 +6,7 @@ Writes are calls into C where they can be, so that no exception comes between th
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from inspect import getattr_static
 from operator import getitem, setitem
@@ -30,12 +31,15 @@ def now_in(owner: Any, key: Any) -> Any:
 def putting_back(x: Difference) -> Change:
     """What makes a place as it was before."""
     if x.key is APPENDED:
-        return x.owner.__delitem__, slice(len(x.owner) - len(x.now), None)
+        return (x.owner.__init__, x.before, x.owner.maxlen) if isinstance(x.owner, deque) else (
+            x.owner.__delitem__, slice(len(x.owner) - len(x.now), None))
     return putting(replace(x, now=x.before), x.before)
 
 
-def cut_off(items: list[Any]) -> Change:
-    """What takes away all that is appended to the list from now on."""
+def cut_off(items: list[Any] | deque[Any]) -> Change:
+    """What takes away all that is appended to the list from now on. A deque that is full has let go of others then."""
+    if isinstance(items, deque):
+        return items.__init__, tuple(items), items.maxlen  # type: ignore[misc]
     return items.__delitem__, slice(len(items), None)
 
 
@@ -65,8 +69,8 @@ def is_put_by_c(x: Difference) -> bool:
         own = _of_dict(kind)
         method = own.pop if x.now is MISSING else own.__setitem__
         return isinstance(method, WrapperDescriptorType | MethodDescriptorType)
-    if isinstance(x.owner, list):
-        return kind is list
+    if isinstance(x.owner, (list, deque)):
+        return kind in (list, deque)
     return isinstance(x.owner, CellType) or is_plain_class(x.owner) or (
         kind.__setattr__ is object.__setattr__ and isinstance(
             getattr_static(kind, str(x.key), None), MemberDescriptorType))

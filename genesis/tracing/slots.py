@@ -28,7 +28,7 @@ from typing import Any
 from genesis.frontend.at_once import Change, Expected, at_once, changes
 from genesis.nn.modules.tree import changed, changing
 from genesis.runtime.contexts import Context, in_order, leaving
-from genesis.tracing.checks import APPENDED, Difference, same
+from genesis.tracing.checks import APPENDED, Difference, appended_to, same
 from genesis.tracing.explanation import value_text
 from genesis.tracing.results import Result, reads
 from genesis.tracing.signature import describe
@@ -45,6 +45,7 @@ class Slots:
         reasons: what a capture holds for one value only, in words.
         numbers: the places of numbers that others change.
         gradients: (tensor, its gradient before the call) of those whose gradients are given.
+        set_first: ids of dictionaries, an optimizer's groups, that are written to before the call's numbers are asked for.
         before_gradients: how many of `tensors` are none of these gradients.
     """
 
@@ -65,6 +66,8 @@ class Slots:
         self._made = made
         self._puts: list[tuple[Difference, Any]] = []
         self._later: list[tuple[Difference, Any]] = []
+        self._first: list[tuple[Difference, Any]] = []
+        self.set_first: frozenset[int] = frozenset()
         self._in_modules = any(x.slowly for x in (*made, *counted))
         self._numbers_in_modules = any(x.slowly for x in self.numbers)
         self.reasons = reasons
@@ -73,7 +76,17 @@ class Slots:
         """Take over the structure of (the call's result, what a replay puts into the places)."""
         trees = shape.tree[1][1][1]
         for x, tree in zip(self._made, trees, strict=True):
-            (self._later if reads(tree) or not is_put_by_c(x) else self._puts).append((x, tree))
+            if id(x.owner) in self.set_first:
+                if tree.__class__ is int or tree[0] != "constant":
+                    raise NotReplayable("it sets an option of an optimizer before its step to what it computes")
+                self._first.append((x, tree))
+            else:
+                (self._later if reads(tree) or not is_put_by_c(x) else self._puts).append((x, tree))
+
+    def put_first(self, shape: Result) -> None:
+        """Put what a call sets before its steps where these look for it."""
+        for x, tree in self._first:
+            call(*putting(x, shape.part(tree, ())))
 
     def read(self, tensors: Sequence[Any]) -> list[Any] | None:
         """The tensors that a replay takes, the arguments first; None if another value is in a place."""
@@ -134,14 +147,15 @@ class Slots:
         """What was in the given places before the captured call."""
         return [x.before for x in self._givens]
 
-    def lengths(self) -> list[int]:
-        """How long the lists are that the call appends to."""
-        return [len(x.owner) for x in self._made if x.key is APPENDED]
+    def items(self) -> list[tuple[Any, ...]]:
+        """What is in the lists that the call appends to."""
+        return [tuple(x.owner) for x in self._made if x.key is APPENDED]
 
-    def values_now(self, lengths: Iterable[int]) -> list[Any]:
-        """What is in the places now that a replay makes something for; of lists, what is behind these lengths."""
-        ends = iter(lengths)
-        return [tuple(x.owner[next(ends):]) if x.key is APPENDED else now_in(x.owner, x.key) for x in self._made]
+    def values_now(self, items: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """What is in the places now that a replay makes something for; of lists, what is behind these items."""
+        before = iter(items)
+        return [appended_to(x.owner, next(before)) or () if x.key is APPENDED else now_in(x.owner, x.key)
+                for x in self._made]
 
     def put(self, given: Sequence[Any]) -> None:
         """Put these values into the given places, and into the others what was there before the captured call."""
@@ -169,7 +183,7 @@ class Slots:
     def filled(self, shape: Result) -> Slots:
         """The slots of another call, whose results have this structure."""
         found = copy.copy(self)
-        found._puts, found._later = [], []
+        found._puts, found._later, found._first = [], [], []
         found.hold(shape)
         return found
 

@@ -12,7 +12,7 @@ import functools
 import gc
 import sys
 import types
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -239,7 +239,7 @@ def content(value: Any) -> Any:
         return tensor_identity(value)
     if isinstance(value, dict):
         return dict(value)
-    if isinstance(value, _CONTAINERS):
+    if isinstance(value, _CONTAINERS) or type(value) is deque:
         return tuple(value)
     if isinstance(value, types.FunctionType):
         return (cells(value), value.__defaults__, value.__kwdefaults__, dict(vars(value)))

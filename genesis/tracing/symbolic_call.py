@@ -107,9 +107,9 @@ class SymbolicCall:
                         at_once(starmap(run, [attributes([x], "_grad", [before]) for x, before in gradients]))
                         if slots is not None:
                             slots.put(given)
-                        lengths = None if slots is None else slots.lengths()
+                        items = None if slots is None else slots.items()
                         result = function(*args, **kwargs)
-                        after = None if slots is None else slots.values_now(lengths)
+                        after = None if slots is None else slots.values_now(items)
                 except Exception as error:  # of the user's function, which may raise anything where it expects values
                     raise NotReplayable(
                         effects.refusal or f"on stand-ins it raises {type(error).__name__}") from None

@@ -7,6 +7,7 @@ import os
 import sys
 import types
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, starmap
@@ -51,7 +52,7 @@ _PURE_BUILTINS = frozenset({
     "divmod", "pow", "round", "repr", "chr", "ord", "hash", "iter", "next", "callable", "format", "bin", "hex", "oct",
     "ascii", "vars", "dir", "__build_class__",
 })
-_PURE_OWNERS = (str, bytes, tuple, int, float, complex, frozenset, range, dict, list, set, slice,
+_PURE_OWNERS = (str, bytes, tuple, int, float, complex, frozenset, range, dict, list, set, slice, deque,
                 types.MappingProxyType, types.GeneratorType)
 _READS_STATE = ("/utils/", "/cuda/", "/cli/", "/checkpointing/", "/hub/", "/multiprocessing/")
 """Rooms whose functions read or write what no guard sees: files, other processes, a GPU's memory and streams, a

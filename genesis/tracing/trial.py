@@ -22,7 +22,7 @@ from genesis.frontend.pending import next_number
 from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.frontend.threads import handlers_may_read, others_may_read
-from genesis.frontend.traced_number import value_in_run
+from genesis.frontend.traced_number import unguarded, value_in_run
 from genesis.runtime.contexts import Context, in_order, leaving
 from genesis.tracing.snapshot import NotReplayable
 
@@ -65,7 +65,8 @@ class Trial(Session):
         ahead = getattr(again, "ahead", None)
         if ahead is None:
             self.refuse("it asks for numbers that cannot be looked at ahead")
-        return [value_in_run(x) for x in ahead(self._moved)[0]]  # type: ignore[misc]  # of a rate that changes, too
+        with unguarded():  # of a rate that changes, too: a replay asks anew
+            return [value_in_run(x) for x in ahead(self._moved)[0]]  # type: ignore[misc]
 
     def refuse(self, reason: str) -> None:
         """End the trial."""

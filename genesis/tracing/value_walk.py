@@ -43,6 +43,8 @@ _POPPING_ALL = frozenset({"BUILD_SET", "BUILD_STRING", "BUILD_SLICE"})
 _LOOKING = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PUTTING: Final = frozenset({"append"})
+_NUMBERS: Final = frozenset({("round",), ("abs",)})
+"""Functions that compute with numbers, as operators do."""
 _FUNCTIONS: Final = frozenset({(name,) for name in ("len", "float", "int", "round", "min", "max", "abs", "str")})
 """Functions that look at what they are given, and no further."""
 _MOST_STEPS: Final = 20_000
@@ -236,6 +238,8 @@ class _State:
 def _either(a: Any, b: Any) -> Any:
     if a == b:
         return a
+    if type(a) is Method and type(b) is Method and a.name == b.name:
+        return Method(_either(a.owner, b.owner), a.name)
     if HOLDER in (a, b):
         return HOLDER
     if NUMBER in (a, b):
@@ -472,7 +476,7 @@ class _Walk:
         result: Any = _Own("") if fresh else None
         if putting and values and callee.owner is not None:
             self._hold(state, callee.owner)
-        elif callee == ("round",) and values == [0] and arguments[0] == NUMBER and not step.named:
+        elif callee in _NUMBERS and values == [0] and arguments[0] == NUMBER and not step.named:
             self._called[callee] = None
             result = NUMBER
         elif values:
@@ -530,7 +534,9 @@ class _Walk:
             self._use(state, (value, key))
         else:
             if state.there and type(owner) is not _Own:
-                raise _Lost
+                if type(owner) is not tuple:
+                    raise _Lost
+                self._called[Method(owner, "__setitem__")] = None
             self._use(state, (value, key) if type(owner) is _Own else (value, owner, key))
 
     def _attribute(self, step: _Step, state: _State) -> None:

@@ -192,14 +192,34 @@ def test_a_function_argument() -> None:
     assert not pair.replays(double, ramp(2))
 
 
-def test_an_object_argument_is_not_compared_by_its_class() -> None:
+def test_an_object_argument_is_compared_by_what_it_holds() -> None:
     class Box:
-        def __init__(self, x: Any):
-            self.x = x
-    pair = Pair(lambda box: box.x * 2)
-    for start in range(3):
-        pair.same(Box(ramp(2, start=start)))
-    assert "Box" in pair.refused
+        def __init__(self, x: Any, factor: float = 2.0):
+            self.x, self.factor = x, factor
+    pair = Pair(lambda box: box.x * box.factor)
+    assert [pair.replays(Box(ramp(2, start=start))) for start in range(3)] == [False, True, True]
+    assert [pair.replays(Box(ramp(2 + i), 3.5 + i)) for i in range(4)][2:] == [True, True]
+    assert not pair.replays(Box(ramp(2), ramp(2)))  # a tensor instead of a number
+
+
+def test_an_object_that_calls_write_to_is_the_same_in_the_next_one() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.total, self.calls = ramp(2), 0
+
+    def step(counter: Any, x: Any) -> Any:
+        counter.total = counter.total + x
+        counter.calls += 1
+        return counter.total * 2
+    plain, ours = Counter(), Counter()
+    compiled = genesis.compile(step)
+    for i in range(6):
+        assert values(compiled(ours, ramp(2, start=i))) == values(step(plain, ramp(2, start=i)))
+        assert (values(ours.total), ours.calls) == (values(plain.total), plain.calls)
+    assert compiled.hits >= 3, genesis.explain(compiled)
+    other = Counter()  # another object of the class is not this one
+    assert values(compiled(other, ramp(2))) == values(ramp(2) * 4)
+    assert (ours.calls, other.calls) == (6, 1)
 
 
 def test_a_list_argument_that_is_changed() -> None:

@@ -34,16 +34,28 @@ def leaves(source: str) -> bool:
     "with x:\n  return x.item()", "if y:\n  v = x.item()\n else:\n  v = 0\n return v", "y.losses.append(x.item())",
     "y.last = x.item()", "v = x.item()\n y.n += 1\n return v, x", "LOSSES.append(x.item())\n return x",
     "v = x.item()\n y.losses.append(v)\n y.last = v\n return v", "y.last = x.item()\n return x.shown, y",
+    "v = x.item()\n return v + 1", "return -x.item() / 3", "y.total += x.item()", "y.total += x.item()\n return y.total",
+    "for r in x:\n  v = r.item()\n return v", "y.last = x.item()\n return y.last", "return round(x.item(), 3)",
+    "t = 0.0\n for r in x:\n  t += r.item() * 2\n  g(r)\n return t / 3", "return abs(x.item())", "return {k: v.item() for k, v in x} | {'n': y.item()}", "y['a'].append(x.item())",
+    "y['a'].append(x.item())\n y['b'].append(x.item())", "y['a'] = x.item()\n y['b'] = x.item()",
+    "l = []\n for r in x:\n  l.append(r.item())\n  g(r)\n return l", "y.l.append(x.item())\n return x.item()",
+    "with y:\n  t = x.item()\n return t", "try:\n  t = x.item()\n finally:\n  g()\n return t",
+    "y.update(x.item(), 3)", "y.l.append((y.n, x.item()))\n y.n += 1", "y.eval()\n return x.item()",
 ])
 def test_a_value_that_only_leaves(body: str) -> None:
     assert leaves(f"def f(x, y):\n {body}")
 
 
 @pytest.mark.parametrize("body", [
-    "v = x.item()\n return v + 1", "return f'{x.item():.3f}'", "return f'{x.item()}'", "if x.item() > 3: return x",
-    "return abs(x.item())", "y.l.append(x.item())\n return y.l[-1]", "y.total += x.item()", "return -x.item()",
-    "for r in x:\n  v = r.item()\n return v", "v = x.item()\n return [v for _ in x]", "yield x.item()",
-    "v = x.item()\n return lambda: v", "v = x.item()\n print(v)", "y.last = x.item()\n return y.last",
+    "return f'{x.item():.3f}'", "return f'{x.item()}'", "if x.item() > 3: return x",
+    "y.l.append(x.item())\n return y.l[-1]", "v = x.item()\n return [v for _ in x]",
+    "yield x.item()", "v = x.item()\n return lambda: v",
+    "y.last = x.item()\n z = y\n return z.last", "l = y.l = []\n l.append(x.item())\n return l[0]",
+    "for r in x:\n  y.l.append(r.item())\n  g(r)",
+    "y['a'] = x.item()\n return y['a'] > 3", "y['a'] = x.item()\n return y[y.k]",
+    "try:\n  t = x.item()\n  g()\n except ValueError:\n  return t > 3\n return t", "y.last = x.item()\n return y.g(3)[0]",
+    "t = x.item()\n while t > 3:\n  t -= 1\n return t", "y.l += [x.item()]", "t = x.item()\n return t if t else 3",
+    "y.l.append(x.item())\n for r in y.l: g(r)", "return 3 % x.item()", "y.l.append(x.item())\n return y.k[y.l]",
     "return x.item() or 3", "y[x.item()] = 1", "return {x.item(): 1}", "return [*x.item()]",
     "y.append(x.item())\n g()", "v = x.item()\n return locals()",
     "y.last = x.item()\n y.flag = True", "y.last = x.item()\n y[0] = x", "y.last = x.item()\n return -y",

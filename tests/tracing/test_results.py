@@ -144,9 +144,13 @@ def test_an_object_is_returned() -> None:
         def __init__(self, x: Any):
             self.x = x
     compiled = genesis.compile(lambda x: Output(x + 1))
-    for i in range(3):
-        assert compiled(ramp(1, start=i)).x.tolist() == [i + 1.0]
-    assert "returns a Output" in genesis.explain(compiled)
+    found = [compiled(ramp(1, start=i)) for i in range(3)]
+    assert [(type(each), each.x.tolist()) for each in found] == [(Output, [i + 1.0]) for i in range(3)]
+    assert compiled.hits == 2
+    kept = Output(ramp(1))
+    assert genesis.compile(lambda x: kept)(ramp(1)) is kept
+    compiled = genesis.compile(lambda x: (kept, x + 1))
+    assert all(compiled(ramp(1))[0] is kept for _ in range(3)), genesis.explain(compiled)
 
 
 @pytest.mark.parametrize("kind", [Output, Frozen])
