@@ -20,6 +20,7 @@ To `isinstance` it is an int or a float, as its `__class__` says so. What asks f
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -202,6 +203,25 @@ class unguarded(Context):
         return leaving((RUNNING.extend, self._paused))
 
 
+class traced_math(Context):
+    """A context inside which functions of the module `math` that get a traced number give a formula. Of plain numbers they
+    give what they always do, to whoever calls them."""
+
+    def _entering(self) -> Callable[[], object]:
+        return partial(vars(math).update, {name: _of_math(name) for name in _OF_MATH})
+
+    def _leaving(self) -> Callable[..., object]:
+        return leaving((vars(math).update, _OF_MATH))
+
+
+def _of_math(name: str) -> Callable[..., Any]:
+    def function(*given: Any) -> Any:
+        if len(given) == 1 and type(given[0]) is TracedNumber:
+            return given[0].trace.compute(f"math.{name}", given[0])
+        return _OF_MATH[name](*given)
+    return function
+
+
 class TracedNumber:
     """A Python number of a run on stand-ins. Equal formulas of a run are one object.
 
@@ -299,6 +319,11 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
     "/": operator.truediv, "**": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs}
 """Operations that formulas are made of, as Python does them."""
+_OF_MATH: Final[dict[str, Callable[[float], float]]] = {name: getattr(math, name) for name in (
+    "acos", "asin", "atan", "cos", "cosh", "exp", "expm1", "fabs", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt",
+    "tan", "tanh")}
+"""Functions of the module `math` with one operand and a float for a result: schedules of rates are made of them."""
+OPERATIONS |= {f"math.{name}": function for name, function in _OF_MATH.items()}
 _DONE: Final = {**OPERATIONS, **COMPARISONS}
 _LOOKS: Final = ("__index__", "__int__", "__float__", "__str__", "__repr__", "__format__", "__round__", "__trunc__",
                  "__floor__", "__ceil__", "__complex__", "__divmod__", "__rdivmod__", "__lshift__", "__rlshift__",

@@ -28,7 +28,7 @@ from genesis.frontend.generator import default_generator
 from genesis.frontend.pending import live_pending, next_number
 from genesis.frontend.session import Session
 from genesis.frontend.threads import others_may_read
-from genesis.frontend.traced_number import TracedNumber, evaluated
+from genesis.frontend.traced_number import TracedNumber, evaluated, traced_math
 from genesis.frontend.views import View
 from genesis.func.vectorize import on_stand_ins
 from genesis.ir.errors import failure
@@ -103,7 +103,7 @@ class SymbolicCall:
         with _undone(self.kept.guards, slots):
             with nullcontext() if trial is None else trial.undone():
                 try:
-                    with session.running(effects), on_stand_ins, self._symbols.trace:
+                    with session.running(effects), on_stand_ins, self._symbols.trace, traced_math():
                         at_once(starmap(run, [attributes([x], "_grad", [before]) for x, before in gradients]))
                         if slots is not None:
                             slots.put(given)
