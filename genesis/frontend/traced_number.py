@@ -27,8 +27,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend.recording import TensorBase
-from genesis.ir.later_number import LaterNumber
 from genesis.ir.node import NUMBER_TYPES, Node, unique
+from genesis.ir.numbers import LATER
 from genesis.ir.ops import leaves
 from genesis.ir.size_class import LEAST
 from genesis.ir.size_ranges import COMPARISONS
@@ -204,8 +204,8 @@ class unguarded(Context):
 
 
 class traced_math(Context):
-    """A context inside which functions of the module `math` that get a traced number give a formula. Of plain numbers they
-    give what they always do, to whoever calls them."""
+    """A context inside which functions of the module `math` that get a traced number give a formula. Of plain numbers
+    they give what they always do, to whoever calls them."""
 
     def _entering(self) -> Callable[[], object]:
         return partial(vars(math).update, {name: _of_math(name) for name in _OF_MATH})
@@ -312,7 +312,7 @@ def _is_computed_as_written(size: Any) -> bool:
 
 
 _KINDS: Final = (bool, int, float)
-_NO_NUMBERS: Final = (LaterNumber, TensorBase, str, bytes, tuple, list, dict, set, frozenset, type(None))
+_NO_NUMBERS: Final = (TensorBase, str, bytes, tuple, list, dict, set, frozenset, type(None))
 """What looks at no other number itself. Anything else may ask in C whether it has an int (`Decimal`, an `IntEnum`)."""
 _OF_SIZES: Final = frozenset({"+", "-", "*", "//", "%", "neg", "pos"})
 OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -320,10 +320,10 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "/": operator.truediv, "**": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs}
 """Operations that formulas are made of, as Python does them."""
 _OF_MATH: Final[dict[str, Callable[[float], float]]] = {name: getattr(math, name) for name in (
-    "acos", "asin", "atan", "cos", "cosh", "exp", "expm1", "fabs", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt",
-    "tan", "tanh")}
+    "acos", "asin", "atan", "cos", "cosh", "exp", "expm1", "fabs", "log", "log10", "log1p", "log2", "sin", "sinh",
+    "sqrt", "tan", "tanh")}
 """Functions of the module `math` with one operand and a float for a result: schedules of rates are made of them."""
-OPERATIONS |= {f"math.{name}": function for name, function in _OF_MATH.items()}
+OPERATIONS.update({f"math.{name}": function for name, function in _OF_MATH.items()})
 _DONE: Final = {**OPERATIONS, **COMPARISONS}
 _LOOKS: Final = ("__index__", "__int__", "__float__", "__str__", "__repr__", "__format__", "__round__", "__trunc__",
                  "__floor__", "__ceil__", "__complex__", "__divmod__", "__rdivmod__", "__lshift__", "__rlshift__",
@@ -336,7 +336,7 @@ def _operation(name: str, turned: bool) -> Callable[..., Any]:
     def operation(self: TracedNumber, other: Any) -> Any:
         if other.__class__ in _KINDS:
             return self.trace.compute(name, *((other, self) if turned else (self, other)))
-        if isinstance(other, _NO_NUMBERS):
+        if isinstance(other, _NO_NUMBERS) or hasattr(type(other), LATER):
             return NotImplemented
         number = self.trace.specialize(self)
         return OPERATIONS[name](*((other, number) if turned else (number, other)))

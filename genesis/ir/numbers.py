@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from genesis.ir.later_number import LaterNumber
 from genesis.ir.node import NUMBER_TYPES, OPS, Node, Number, leaf, unique
 from genesis.ir.sym_int import RUNNING, as_seen
 from genesis.ir.types import DType, TensorType, float64, int64, tensor_type
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 PLAIN: Final = frozenset({bool, int, float})
 """The classes that a number of the program has."""
+LATER: Final = "read_later_number"
+"""The method of a number that is read, or computed, when somebody looks at it (`frontend/later_number.py`)."""
 
 
 def as_number(x: object) -> Number | None:
@@ -44,9 +45,10 @@ def as_number(x: object) -> Number | None:
         return x.item() if isinstance(x, (numpy.integer, numpy.bool_)) else None
     if isinstance(x, float):
         return float(x)
-    if type(x) is LaterNumber:
-        return x.number()
-    return int(x) if isinstance(x, int) else None
+    if isinstance(x, int):
+        return int(x)
+    later = getattr(type(x), LATER, None)
+    return None if later is None else later(x)
 
 
 _apart = False

@@ -186,9 +186,10 @@ class CallCapture:
             raise Unsettled("it changes an argument, or a mode that it runs in")
         numbers = () if self.effects.repeats_own_code else self._numbers
         gradients = list(self.effects.entry_grads.values()) if self._gradients_move else []
-        if guards.hold() and not numbers and not gradients:
+        held = guards.hold()
+        if held and not numbers and not gradients:
             return guards, None
-        return find_slots(guards, entered, self.tensors,
+        return find_slots(guards, held, entered, self.tensors,
                           lambda slots, given: Guards(roots, entered, tracer, slots, given), numbers, gradients)
 
     def refused(self) -> None:

@@ -377,7 +377,8 @@ def appended_to(container: list[Any] | deque[Any], items: tuple) -> tuple[Any, .
         longer = len(container) >= len(items) and all(map(same, container, items))
         return tuple(container)[len(items):] if longer else None
     now = tuple(container)
-    found = [added for added in range(most - len(items), most) if all(map(same, items[len(items) + added - most:], now))]
+    least = most - len(items)
+    found = [added for added in range(least, most) if all(map(same, items[added - least:], now))]
     return now[most - found[0]:] if len(found) == 1 else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import TensorBase
-from genesis.ir.later_number import LaterNumber
+from genesis.frontend.later_number import LaterNumber
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import Tree
 from genesis.tracing.checks import ANY, APPENDED, Difference
@@ -45,13 +45,15 @@ _ELEMENT = "an element of "
 """How they describe the way to what is in a container, before the way to that."""
 
 
-def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
+def find_slots(guards: Guards, held: bool, entered: Entered, tensors: Sequence[Any],
                again: Callable[[frozenset[Place], frozenset[Place]], Guards],
-               numbers: Sequence[Difference] = (), gradients: Sequence[tuple[Any, Any]] = ()) -> tuple[Guards, Slots | None]:
+               numbers: Sequence[Difference] = (),
+               gradients: Sequence[tuple[Any, Any]] = ()) -> tuple[Guards, Slots | None]:
     """The guards and slots, if any, of a call that changed something that is guarded, or read what others change.
 
     Args:
-        guards: guards of everything, which do not hold any more.
+        guards: guards of everything.
+        held: whether they held right after the call; asked again, they do not say what a cache was given.
         entered: the state before the call.
         tensors: the arguments that are tensors.
         again: makes guards without those of some places, and for which of them the values are given.
@@ -65,13 +67,13 @@ def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
     kinds = [_kind(x, guards, entered, tensors) for x in changes]
     known = {(id(x.owner), x.key) for x in changes}
     moving = {(id(x.owner), x.key) for x in numbers}
-    kinds = ["given" if kind == "fixed" and (id(x.owner), x.key) in moving and is_number(x.before)
-             and (is_number(x.now) or type(x.now) is LaterNumber) else kind for x, kind in zip(changes, kinds, strict=True)]
+    kinds = ["given" if kind == "fixed" and (id(x.owner), x.key) in moving and is_number(x.before) and (
+        is_number(x.now) or type(x.now) is LaterNumber) else kind for x, kind in zip(changes, kinds, strict=True)]
     others = [replace(x, before=x.now) for x in numbers if (id(x.owner), x.key) not in known and (
         x.key is not APPENDED or (guards.follows_names and _is_only_appended_to(x.owner, guards)))]
     changes = [*changes, *others]
     kinds += ["appended" if x.key is APPENDED else "number" for x in others]
-    if not changes and not gradients and guards.hold():
+    if not changes and not gradients and held:
         return guards, None
     places = frozenset((id(x.owner), x.key) for x in changes)
     while True:

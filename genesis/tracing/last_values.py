@@ -1,8 +1,8 @@
 """Values that a captured call reads last: `return loss.item()`.
 
-Reading a tensor ends a capture, as a program may go on with what it reads. Where the code shows that the value only takes
-part in arithmetic and then leaves the call (`value_walk.py`: in the result, at the end of a list, in an item or an
-attribute), the captured call gets a number that stands for it, and a replay reads the tensor after it ran.
+Reading a tensor ends a capture, as a program may go on with what it reads. Where the code shows that the value only
+takes part in arithmetic and then leaves the call (`value_walk.py`: in the result, at the end of a list, in an item or
+an attribute), the captured call gets a number that stands for it, and a replay reads the tensor after it ran.
 
 An exception between the two leaves no such number: what was in its places is put back, as if the program had come to
 the line that keeps the value and no further.
@@ -28,7 +28,7 @@ from genesis.frontend.host_values import host_number
 from genesis.frontend.layouts import forget
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
-from genesis.ir.later_number import LaterNumber
+from genesis.frontend.later_number import LaterNumber
 from genesis.ir.node import make
 from genesis.ir.ops import control
 from genesis.nn.modules.tree import Tree, changing
@@ -231,15 +231,16 @@ def _function_of(frame: Any, callee: Any) -> tuple[Any, tuple[Any, ...]]:
         bound = () if callee.name in getattr(owner, "__dict__", {}) else (owner,)
     else:
         found, bound = _found(frame, callee), ()
-    if isinstance(found, types.MethodType):
-        found, bound = found.__func__, (found.__self__,)
+    method: Any = found
+    if isinstance(method, types.MethodType):
+        found, bound = method.__func__, (method.__self__,)
     known = isinstance(found, types.FunctionType) and is_user_code(found.__code__)
     return (found, bound) if known else (None, ())
 
 
 def _frame_of(function: Any, bound: tuple[Any, ...]) -> Any:
-    """What is known of the variables of a function that is going to run. Arguments of which nothing is known are taken for
-    numbers: what they do when they are added to something is no look at the places."""
+    """What is known of the variables of a function that is going to run. Arguments of which nothing is known are taken
+    for numbers: what they do when they are added to something is no look at the places."""
     code = function.__code__
     known: dict[str, Any] = dict.fromkeys(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount], 0)
     known |= zip(code.co_varnames, bound, strict=False)

@@ -1,8 +1,8 @@
 """Records: objects of the user's that are no more than their attributes, as a batch, or what a step returns.
 
 A record among a call's arguments is compared by what it holds, as a dictionary is: each call comes with another one.
-An object that holds more than plain values and tensors (a trainer with its modules), or that calls write to, is compared
-by identity, and what of it is read is guarded.
+An object that holds more than plain values and tensors (a trainer with its modules), or that calls write to, is
+compared by identity, and what of it is read is guarded.
 """
 
 from __future__ import annotations

@@ -55,11 +55,11 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
 
 def _advances_state(effects: Session, shape: Result) -> bool:
     """Is the call a step of its own: what it overwrites stays (a cache of keys and values, a running mean, weights by
-    gradients that it asks for), and no gradient flows through it? Then its plan runs at once, over the same memories, where a node would be recorded and
-    looked at again each time."""
+    gradients that it asks for), and no gradient flows through it? Then its plan runs at once, over the same memories,
+    where a node would be recorded and looked at again each time."""
     written = [s for s in effects.writes if s.cell is not None]
-    return bool(written) and (not mode.enabled or bool(effects.differentiated)) and not state.regions and not effects.grads and not any(
-        s.needs_grad for s in (*written, *shape.fresh))
+    alone = (not mode.enabled or bool(effects.differentiated)) and not state.regions and not effects.grads
+    return bool(written) and alone and not any(s.needs_grad for s in (*written, *shape.fresh))
 
 
 @contextmanager

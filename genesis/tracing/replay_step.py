@@ -64,7 +64,7 @@ class StepReplay(Replay):
         flush, graded = captured.flush, captured.graded
         self._memories, self._tracked_writes = StepMemories(captured.sources), -1
         arguments = {x.storage: i for i, x in enumerate(tensors)}
-        targets = [arguments.get(s, s) for s in flush.updates]
+        targets: list[Any] = [arguments.get(s, s) for s in flush.updates]
         self._targets = targets
         self._written_arguments = [t for t in targets if t.__class__ is int]
         self._own_arguments = len(tensors) if self._slots is None else self._slots.before_gradients

@@ -13,7 +13,7 @@ from genesis.frontend.recording import FREED, TensorBase, over
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
-from genesis.ir.later_number import LaterNumber
+from genesis.frontend.later_number import LaterNumber
 from genesis.ir.node import Node
 from genesis.tracing.checks import same
 from genesis.tracing.records import record_fields, with_fields
@@ -123,8 +123,8 @@ class Result:
         raise NotReplayable(f"it returns a {type(value).__name__}")
 
     def _stays(self, x: Any) -> bool:
-        """Whether it is a tensor that was there before the call, no argument, and is guarded to be the same one: a running
-        total, a parameter."""
+        """Whether it is a tensor that was there before the call, no argument, and is guarded to be the same one: a
+        running total, a parameter."""
         return id(x) not in self._arguments and self._knows(x) and x.storage.cell is not None
 
     def _tensor(self, x: Any) -> _Out:

@@ -31,7 +31,7 @@ def now_in(owner: Any, key: Any) -> Any:
 def putting_back(x: Difference) -> Change:
     """What makes a place as it was before."""
     if x.key is APPENDED:
-        return (x.owner.__init__, x.before, x.owner.maxlen) if isinstance(x.owner, deque) else (
+        return (deque.__init__, x.owner, x.before, x.owner.maxlen) if isinstance(x.owner, deque) else (
             x.owner.__delitem__, slice(len(x.owner) - len(x.now), None))
     return putting(replace(x, now=x.before), x.before)
 
@@ -39,7 +39,7 @@ def putting_back(x: Difference) -> Change:
 def cut_off(items: list[Any] | deque[Any]) -> Change:
     """What takes away all that is appended to the list from now on. A deque that is full has let go of others then."""
     if isinstance(items, deque):
-        return items.__init__, tuple(items), items.maxlen  # type: ignore[misc]
+        return deque.__init__, items, tuple(items), items.maxlen
     return items.__delitem__, slice(len(items), None)
 
 

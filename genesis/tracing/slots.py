@@ -12,7 +12,7 @@ the replay like an argument, what it holds afterwards is made like a result.
 | stored | anything: the code only stores there | a result |
 | fixed | anything else: the same value | a result |
 | number | an int or float that others change from call to call: described like an argument | nothing |
-| gradient | `.grad` of a tensor, which was another tensor, or none, in an earlier call: described like an argument | nothing |
+| gradient | `.grad` of a tensor that found another one in an earlier call: described like an argument | nothing |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Slots:
         reasons: what a capture holds for one value only, in words.
         numbers: the places of numbers that others change.
         gradients: (tensor, its gradient before the call) of those whose gradients are given.
-        set_first: ids of dictionaries, an optimizer's groups, that are written to before the call's numbers are asked for.
+        set_first: ids of an optimizer's groups that are written to before the call's numbers are asked for.
         before_gradients: how many of `tensors` are none of these gradients.
     """
 

@@ -96,7 +96,8 @@ def _check_effects(replay: StepReplay, ended: bool, trial: Trial, tensors: Seque
     cleared, graded = replay.set_gradients
     written = {storage for storage in trial.writes if storage.cell is not None}
     set_there = {id(x) for x, _ in trial.grads.values()}
-    if trial.ended is not ended or written != set(replay.targets(tensors)) or set_there != set(_ids([*cleared, *graded])):
+    if trial.ended is not ended or written != set(replay.targets(tensors)) or (
+            set_there != set(_ids([*cleared, *graded]))):
         raise NotReplayable("on stand-ins it does something else")
     if any(x._grad is not None for x in cleared) or not replay.given_last.are_like([x._grad for x in graded]):
         raise NotReplayable("on stand-ins it leaves other gradients")

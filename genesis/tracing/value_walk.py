@@ -1,8 +1,8 @@
 """Where a value goes that a call gives, read off the code of the function with the call.
 
-The walk follows all ways on from the call: jumps, loops, handlers of exceptions. It ends well if the value only takes part
-in arithmetic and then goes into the result, alone or in tuples, lists and dictionaries that are made there, to the end
-of a list, into an item or an attribute; and if from then on nobody is called who might look there.
+The walk follows all ways on from the call: jumps, loops, handlers of exceptions. It ends well if the value only takes
+part in arithmetic and then goes into the result, alone or in tuples, lists and dictionaries that are made there, to the
+end of a list, into an item or an attribute; and if from then on nobody is called who might look there.
 """
 
 from __future__ import annotations
@@ -443,7 +443,8 @@ class _Walk:
 
     def _build(self, step: _Step, state: _State) -> None:
         count = step.arg or 0
-        taken = _take(state, 2 * count if step.opname == "BUILD_MAP" else count + (step.opname == "BUILD_CONST_KEY_MAP"))
+        of_map = step.opname == "BUILD_MAP"
+        taken = _take(state, 2 * count if of_map else count + (step.opname == "BUILD_CONST_KEY_MAP"))
         keys = taken[::2] if step.opname == "BUILD_MAP" else ()
         if not _VALUES.isdisjoint(filter(_is_kind, keys)):
             raise _Lost
@@ -464,7 +465,7 @@ class _Walk:
     def _calls(self, step: _Step, state: _State) -> None:
         """Follow a call of something else."""
         taken = _take(state, _popped(step))
-        callee = next((x for x in taken[:2] if type(x) in (tuple, Method, Made)), None)
+        callee: Any = next((x for x in taken[:2] if type(x) in (tuple, Method, Made)), None)
         arguments = taken[-step.arg:] if step.arg else []  # positional ones, where `step.named` is not true
         if step.opname == "CALL_KW":
             arguments = taken[-step.arg - 1:-1] if step.arg else []
@@ -480,8 +481,8 @@ class _Walk:
             self._called[callee] = None
             result = NUMBER
         elif values:
-            if step.named or len(values) > 1 or arguments[values[0]] != NUMBER or callee is None or (
-                    type(callee) is Made or (type(callee) is Method and type(callee.owner) is not tuple)) or state.there:
+            known = type(callee) is tuple or (type(callee) is Method and type(callee.owner) is tuple)
+            if step.named or len(values) > 1 or arguments[values[0]] != NUMBER or not known or state.there:
                 raise _Lost
             self._given[callee, values[0]] = None
             state.there = True

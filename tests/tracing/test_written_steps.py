@@ -1,5 +1,5 @@
-"""Training steps as people write them, compiled, beside the same loop without `genesis.compile`: every bit, and how many
-calls of it are captured."""
+"""Training steps as people write them, compiled, beside the same loop without `genesis.compile`: every bit, and how
+many calls of it are captured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import collections
 import copy
 import dataclasses
 import enum
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -224,7 +225,7 @@ def a_total_over_parts_of_a_batch() -> Any:
             total += loss.item()
         norms = {name: round(p.grad.norm().item(), 3) for name, p in net.named_parameters()}
         optimizer.step()
-        return total / len(x), norms
+        return 1 - total / len(x), norms
     return step, batch, lambda: weights(net)
 
 
@@ -260,6 +261,40 @@ def a_rate_that_is_set_before_the_step() -> Any:
             return loss.item()
     trainer = Trainer()
     return trainer.step, batch, lambda: [weights(trainer.net), trainer.optimizer.param_groups[0]["lr"]]
+
+
+@captures(4)
+def a_rate_by_the_cosine_of_the_turn() -> Any:
+    net = network()
+    optimizer = genesis.optim.AdamW(net.parameters(), lr=1e-2)
+
+    def rate(turn: int) -> float:
+        if turn < 5:
+            return 1e-2 * (turn + 1) / 5
+        return 1e-3 + 0.5 * (1 + math.cos(math.pi * turn / 30)) * 9e-3
+
+    def step(x: Any, y: Any, turn: int) -> Any:
+        for group in optimizer.param_groups:
+            group["lr"] = rate(turn)
+        return update(net, optimizer, x, y).item()
+    return step, lambda i: (*batch(i), i), lambda: weights(net)
+
+
+@captures(3)
+def weights_that_move_by_gradients_asked_for() -> Any:
+    net, state = network(), {"turn": 0}
+    means = [genesis.zeros_like(p) for p in net.parameters()]
+
+    def step(x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(net(x), y)
+        gradients = genesis.autograd.grad(loss, list(net.parameters()))
+        state["turn"] += 1
+        with genesis.no_grad():
+            for p, gradient, mean in zip(net.parameters(), gradients, means, strict=True):
+                mean.mul_(0.9).add_(gradient, alpha=0.1)
+                p -= 1e-2 * mean / (1 - 0.9 ** state["turn"])
+        return loss.item()
+    return step, batch, lambda: [weights(net), means]
 
 
 @captures(3)
@@ -461,3 +496,48 @@ def test_a_step(make: Callable[[], Any]) -> None:
     assert [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b] == []
     explained = genesis.explain(compiled)
     assert explained.captures <= STEPS[make] and explained.captures + explained.hits >= 22, explained
+
+
+def test_gradients_that_another_compiled_function_takes_away() -> None:
+    def run(compiled: bool) -> list[Any]:
+        genesis.manual_seed(0)
+        net = network()
+
+        def learn(x: Any, y: Any) -> Any:
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            return loss.detach()
+
+        def forget(x: Any) -> Any:
+            for p in net.parameters():
+                p.grad = None
+            return x * 2
+        first, second = (genesis.compile(learn), genesis.compile(forget)) if compiled else (learn, forget)
+        found = []
+        for i in range(9):
+            first(*batch(i))
+            kept = [p.grad for p in net.parameters()]
+            found.append([bits(kept), bits(second(batch(i)[0])), bits([p.grad for p in net.parameters()]), bits(kept)])
+        assert not compiled or (first.hits >= 6 and second.hits >= 6), genesis.explain(first)
+        return found
+    assert run(True) == run(False)
+
+
+def test_a_function_that_looks_at_the_losses_gets_them() -> None:
+    """What is called behind `losses.append(loss.item())` may look there."""
+    def run(compiled: bool) -> list[Any]:
+        genesis.manual_seed(0)
+        net, losses, seen = network(), list[float](), list[Any]()
+        optimizer = genesis.optim.SGD(net.parameters(), lr=0.1)
+
+        def look() -> float:
+            return max(losses) if type(losses[-1]) is float else -1.0
+
+        def step(x: Any, y: Any) -> float:
+            losses.append(update(net, optimizer, x, y).item())
+            return look()
+        function = genesis.compile(step) if compiled else step
+        for i in range(6):
+            seen.append(function(*batch(i)))
+        return [*seen, *losses]
+    assert run(True) == run(False)

@@ -44,6 +44,8 @@ class LaterNumber:
                 self._value = operation(*[x.number() if type(x) is LaterNumber else x for x in operands])
         return self._value
 
+    read_later_number = number
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.number(), name)
 
@@ -104,8 +106,8 @@ def _rounded(self: LaterNumber, *digits: int) -> Any:
 for _word, _operation in ARITHMETIC.items():
     setattr(LaterNumber, f"__{_word}__", _arithmetic(_operation, False))
     setattr(LaterNumber, f"__r{_word}__", _arithmetic(_operation, True))
-for _word, _operation in {"neg": operator.neg, "pos": operator.pos, "abs": abs}.items():
-    setattr(LaterNumber, f"__{_word}__", lambda self, operation=_operation: _later(operation, self))
+for _word, _alone in {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs}.items():
+    setattr(LaterNumber, f"__{_word}__", lambda self, operation=_alone: _later(operation, self))
 for _name in _LOOKS:
     setattr(LaterNumber, _name, _look(_name))
 LaterNumber.__round__ = _rounded  # type: ignore[attr-defined]
