@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import CellType, SimpleNamespace
 from typing import Any
 
+from genesis.frontend.later_number import LaterNumber
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import TensorBase
-from genesis.frontend.later_number import LaterNumber
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import Tree
 from genesis.tracing.checks import ANY, APPENDED, Difference

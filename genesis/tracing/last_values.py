@@ -25,10 +25,10 @@ from typing import Any, Final
 
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.host_values import host_number
+from genesis.frontend.later_number import LaterNumber
 from genesis.frontend.layouts import forget
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
-from genesis.frontend.later_number import LaterNumber
 from genesis.ir.node import make
 from genesis.ir.ops import control
 from genesis.nn.modules.tree import Tree, changing

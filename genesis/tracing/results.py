@@ -9,11 +9,11 @@ from typing import Any
 
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.later_number import LaterNumber
 from genesis.frontend.recording import FREED, TensorBase, over
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
-from genesis.frontend.later_number import LaterNumber
 from genesis.ir.node import Node
 from genesis.tracing.checks import same
 from genesis.tracing.records import record_fields, with_fields
