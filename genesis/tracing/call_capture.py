@@ -95,10 +95,12 @@ class CallCapture:
     def run(self, function: Callable[..., Any]) -> Any:
         """Call the function; its result may hold stand-ins for values that are read last, until `settle`."""
         effects, tracer = self.effects, self._tracer
+        failed = False
         try:  # a collection may call the user's callbacks, which are no part of the function
             with uncollected, session.running(effects), tracer:
                 result = function(*self.args, **self.kwargs)
-        except BaseException:
+        except BaseException as error:
+            failed = isinstance(error, Exception)
             effects.refusal = effects.refusal or "it raised"
             raise
         finally:
@@ -106,6 +108,9 @@ class CallCapture:
             effects.refused = tracer.stop  # nor one through this capture, which holds the arguments
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
+            if failed:  # the program came further than to the values, and may look at them
+                with suppress(Exception):  # what the function raised says what went wrong
+                    self._values.settle(None)
         return result
 
     def settle(self, result: Any) -> Any:
@@ -135,7 +140,7 @@ class CallCapture:
             made, given = (result, results_of(slots.after, slots.tensors, guards)), slots.tensors
         shape = Result(made, given, lambda x: guards.knows(x) or id(x) in known or x in entered.world, values.of)
         if slots is not None:
-            slots.set_first = set_first
+            slots.set_first, slots.late = set_first, values.late(slots.places())
             slots.hold(shape)
         with lock:
             replay = make_replay(effects, shape, given, entered, slots)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import is_, setitem
@@ -32,10 +33,12 @@ from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control
 from genesis.nn.modules.tree import Tree, changing
-from genesis.optim.optimizer import Optimizer
-from genesis.tracing.snapshot import MISSING, cells
+from genesis.tracing.checks import APPENDED, Difference, same
+from genesis.tracing.slots import Place
+from genesis.tracing.snapshot import MISSING, NotReplayable, cells
 from genesis.tracing.tracer import is_user_code
 from genesis.tracing.value_walk import (
+    ANYWHERE,
     HOLDER,
     NUMBER,
     Item,
@@ -56,6 +59,12 @@ _CONTAINERS: Final = (list, deque, dict)
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _PURE: Final = (len, float, int, round, min, max, abs, str)
 """Functions that look at nothing but what they are given."""
+_TENSORS: Final = frozenset({
+    "item", "tolist", "detach", "clone", "cpu", "float", "double", "sum", "mean", "max", "min", "norm", "abs", "sqrt",
+    "exp", "log", "std", "var", "argmax", "argmin", "any", "all", "eq", "ne", "lt", "le", "gt", "ge", "size", "dim",
+    "numel",
+})
+"""Methods of tensors that only compute."""
 _DEEPEST: Final = 4
 """Functions that are called by each other and get the value, or run while it is somewhere."""
 
@@ -80,7 +89,7 @@ class LastValues:
         self._entrance = entrance
         self._found: dict[int, _Later] = {}
         self._containers: dict[int, tuple[Any, Any]] = {}  # with what was in them before
-        self._spaces: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}  # with what was there before
+        self._spaces: dict[tuple[int, Any], tuple[dict[Any, Any], str, Any]] = {}  # with what was there before
 
     def stand_in(self, tensor: TensorBase, method: str) -> Any:
         """A number for the tensor's value, if that only leaves the call; else None.
@@ -119,11 +128,36 @@ class LastValues:
         for space, name, _ in self._spaces.values():
             if name in space and (found := _replaced(space[name], values, puts, seen)) is not space[name]:
                 puts.append((dict.__setitem__, space, name, found))
-        result = _replaced(result, values, puts, seen)
         held = [(owner, key, owner[key]) for _, owner, key, _ in puts]
         at_once(changes((), [*puts, (self._containers.clear,), (self._spaces.clear,)]))
+        puts = []
+        result = _replaced(result, values, puts, seen)
+        at_once(changes((), puts))
         del held
         return result
+
+    def late(self, places: Iterable[Difference]) -> frozenset[Place]:
+        """Which of the places get the value, or something that is kept after it: a replay puts all that there at once.
+
+        Raises:
+            NotReplayable: something was kept in one before the value was read. An interrupt would find neither.
+        """
+        found = set()
+        for x in places:
+            items, before = self._containers.get(id(x.owner), (None, None))
+            if items is None:
+                if (id(x.owner), x.key) not in self._spaces:
+                    continue
+                as_before = same(self._spaces[id(x.owner), x.key][2], x.before)
+            elif x.key is APPENDED:
+                as_before = (same(tuple(before), x.before) if isinstance(items, deque)
+                             else len(before) == len(items) - len(x.now))
+            else:
+                as_before = same(_item_of(before, x.key), x.before)
+            if not as_before:
+                raise NotReplayable("it keeps a value that it reads last where it has kept something else before")
+            found.add((id(x.owner), x.key))
+        return frozenset(found)
 
     def undo(self) -> None:
         """Put back what was in the places of stand-ins that have not been settled."""
@@ -145,7 +179,8 @@ class LastValues:
         kind: Kind | None = NUMBER if method == "item" else HOLDER
         while frame is not None and frame.f_code is not self._entrance:
             if is_user_code(frame.f_code):
-                way = way_out(frame.f_code, frame.f_lasti, kind, bool(places))
+                hidden = None if method == "item" else places.names
+                way = way_out(frame.f_code, frame.f_lasti, kind, bool(places), hidden)
                 if way is None or not calls(frame, way.callee, below) or not places.admit(frame, way, _DEEPEST):
                     return False
                 calls, kind = _calls, way.returned
@@ -165,8 +200,8 @@ class _Places:
     """The places that a value gets to.
 
     Attributes:
-        containers: lists, dictionaries.
-        spaces: (dictionary of attributes, which of them).
+        containers: lists, deques, dictionaries: anything in them.
+        spaces: (dictionary of attributes or items, which of them).
     """
 
     def __init__(self) -> None:
@@ -176,18 +211,60 @@ class _Places:
     def __bool__(self) -> bool:
         return bool(self.containers or self.spaces)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes and keys."""
+        return frozenset([name for _, name in self.spaces])
+
     def admit(self, frame: Any, way: WayOut, depth: int) -> bool:
         """Note the places on a way through a function. False where somebody may look at them on it."""
-        containers = [_found(frame, path) for path in way.appended]
-        spaces = [(_attributes_of(_found(frame, path)), name) for path, name in way.stored]
-        if any(type(x) not in _CONTAINERS and type(x).__name__ != "defaultdict" for x in containers) or any(
-                space is None for space, _ in spaces):
+        if not all(self._puts(_found(frame, path), key) for path, key in way.put) or not all(
+                self._stores(_found(frame, path), name) for path, name in way.stored) or not all(
+                self._looks_up(frame, path) for path in way.looked_up):
             return False
-        self.containers += containers
-        self.spaces += [(space, name) for space, name in spaces if space is not None]
+        if any(isinstance(_found(frame, path), TensorBase) for path in way.fixed):
+            return False
         return (depth > 0 and all(_is_plain(_found(frame, path)) for path in way.plain)
                 and all(self._is_quiet(frame, callee, depth) for callee in way.called)
                 and all(self._takes(frame, callee, position, depth) for callee, position in way.given))
+
+    def _puts(self, items: Any, key: str | None) -> bool:
+        """Note that something is put into a container; False for what is none of Python's own."""
+        if type(items) not in (*_CONTAINERS, defaultdict):
+            return False
+        if isinstance(items, dict):
+            if key is ANYWHERE and not all(map(_PLAIN.__contains__, map(type, items))):
+                return False  # it may call their methods to find them
+            if key is not ANYWHERE:
+                self.spaces.append((items, key))
+                return True
+        elif key is not ANYWHERE:
+            return False
+        self.containers.append(items)
+        return True
+
+    def _stores(self, owner: Any, name: str) -> bool:
+        """Note that an attribute is set; False where that may do something else."""
+        space = _attributes_of(owner)
+        if space is None or hasattr(inspect.getattr_static(type(owner), name, None), "__set__") or (
+                isinstance(owner, Tree) and name not in space):
+            return False
+        self.spaces.append((space, name))
+        return True
+
+    def _looks_up(self, frame: Any, path: Path) -> bool:
+        """Whether looking the path up runs no code. Notes the item that a dictionary makes then."""
+        *way, last = path
+        owner = _found(frame, tuple(way))
+        if type(last) is Item:
+            if type(owner) is defaultdict and last.key not in owner:
+                self.spaces.append((owner, last.key))
+                return owner.default_factory in (list, int, float, dict)
+            return type(owner) in (dict, defaultdict)
+        if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
+            return True
+        return _found(frame, path) is not MISSING and not hasattr(
+            inspect.getattr_static(type(owner), last, None), "__get__")
 
     def _is_quiet(self, frame: Any, callee: Any, depth: int) -> bool:
         """Whether what a line calls looks at none of the places."""
@@ -195,12 +272,14 @@ class _Places:
             if callee.owner is None:
                 return False
             owner = _found(frame, callee.owner)
-            if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
+            if isinstance(owner, TensorBase):
+                return callee.name in _TENSORS
+            if type(owner) in _PLAIN:
                 return True
-            if type(owner) in _CONTAINERS or (owner is MISSING and _is_made_a_list(frame, callee.owner)):
-                return callee.name in ("append", "__setitem__")
-            if isinstance(owner, Optimizer):
-                return callee.name == "zero_grad"
+            if owner is MISSING and _is_made_a_list(frame, callee.owner):
+                return callee.name == "append"
+            if type(owner) in (*_CONTAINERS, defaultdict):
+                return callee.name == "append" and self._puts(owner, ANYWHERE)
         elif len(callee) == 1 and callee[0] not in frame.f_locals:
             name = callee[0]
             builtin = frame.f_globals.get(name, _builtin(name))
@@ -317,6 +396,13 @@ def _attributes_of(value: Any) -> dict[str, Any] | None:
     """The dictionary that setting an attribute writes to, None if something else may happen."""
     plain = type(value).__setattr__ in (object.__setattr__, Tree.__setattr__)
     return getattr(value, "__dict__", None) if plain and value is not MISSING else None
+
+
+def _item_of(items: Any, key: Any) -> Any:
+    """An item of a container, MISSING for none."""
+    if isinstance(items, dict):
+        return items.get(key, MISSING)
+    return items[key] if type(key) is int and key < len(items) else MISSING
 
 
 def _refilling(items: Any, before: Any) -> list[Change]:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from genesis.engine.interruption import beside, left_behind
 from genesis.engine.running import replay
 from genesis.engine.state import engine_state
-from genesis.frontend.at_once import Change, Expected, at_once, attributes
+from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.pending import live_pending
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others
 from genesis.ir.types import Device, TensorType
-from genesis.runtime.plan import Rewritten
+from genesis.runtime.plan import Memories, Rewritten
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_base import Replay
 from genesis.tracing.replay_sources import Live, live_positions, look_ahead, same_numbers
@@ -213,8 +213,18 @@ class StepReplay(Replay):
         call.untouched = self._touched == state.touched
         if not call.untouched:
             self._memories.refresh()
-        if call.slots is not None:
-            call.slots.put_first(call.shape)
+        back = [] if call.slots is None else call.slots.first_as_now()
+        try:
+            if back and call.slots is not None:
+                call.slots.put_first(call.shape)
+            self._run_now(call, memories)
+        except BaseException:
+            if back and not call.done:
+                at_once(changes((), back))
+            raise
+
+    def _run_now(self, call: StepCall, memories: Memories[Any]) -> None:
+        """Run the plan for a call over these memories, which have been given what it takes."""
         call.counted, call.expected = look_ahead(call.numbers, self._live)
         unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
         call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))

@@ -35,6 +35,9 @@ from genesis.tracing.signature import describe
 from genesis.tracing.slot_access import cut_off, is_put_by_c, looking, now_in, putting
 from genesis.tracing.snapshot import SIMPLE, NotReplayable
 
+Place = tuple[int, Any]
+"""The id of what a place is in, and which of its places."""
+
 
 class Slots:
     """The slots of one capture.
@@ -46,6 +49,7 @@ class Slots:
         numbers: the places of numbers that others change.
         gradients: (tensor, its gradient before the call) of those whose gradients are given.
         set_first: ids of an optimizer's groups that are written to before the call's numbers are asked for.
+        late: places that get a value which the call reads last, and what is kept after it: put there at once.
         before_gradients: how many of `tensors` are none of these gradients.
     """
 
@@ -68,6 +72,7 @@ class Slots:
         self._later: list[tuple[Difference, Any]] = []
         self._first: list[tuple[Difference, Any]] = []
         self.set_first: frozenset[int] = frozenset()
+        self.late: frozenset[Place] = frozenset()
         self._in_modules = any(x.slowly for x in (*made, *counted))
         self._numbers_in_modules = any(x.slowly for x in self.numbers)
         self.reasons = reasons
@@ -80,13 +85,32 @@ class Slots:
                 if tree.__class__ is int or tree[0] != "constant":
                     raise NotReplayable("it sets an option of an optimizer before its step to what it computes")
                 self._first.append((x, tree))
+            elif self._is_late(x):
+                if any(x is y for y in self._givens) and not is_number(x.before):
+                    raise NotReplayable("it keeps a tensor after a value that it has read")
+                self._later.append((x, tree))
+            elif reads(tree):
+                raise NotReplayable("it keeps a value that it reads last in an object that it has made before")
             else:
-                (self._later if reads(tree) or not is_put_by_c(x) else self._puts).append((x, tree))
+                (self._puts if is_put_by_c(x) else self._later).append((x, tree))
+
+    def places(self) -> list[Difference]:
+        """All places that the call writes to."""
+        return [*self._made, *[x for x, _ in self._counted]]
+
+    def _is_late(self, x: Difference) -> bool:
+        return (id(x.owner), x.key) in self.late
 
     def put_first(self, shape: Result) -> None:
         """Put what a call sets before its steps where these look for it."""
-        for x, tree in self._first:
-            call(*putting(x, shape.part(tree, ())))
+        puts = [putting(x, shape.part(tree, ())) for x, tree in self._first]
+        held = [now_in(x.owner, x.key) for x, _ in self._first]
+        at_once(changes((), puts))
+        del held
+
+    def first_as_now(self) -> list[Change]:
+        """What puts back there what is there now: a call that does not come to its end has set nothing."""
+        return [putting(replace(x, now=now), now) for x, _ in self._first for now in (now_in(x.owner, x.key),)]
 
     def read(self, tensors: Sequence[Any]) -> list[Any] | None:
         """The tensors that a replay takes, the arguments first; None if another value is in a place."""
@@ -101,6 +125,8 @@ class Slots:
         held = [now_in(x.owner, x.key) for x, _ in self._puts if x.key is not APPENDED]
         found += [putting(x, shape.part(tree, made)) for x, tree in self._puts]
         for x, added in self._counted:
+            if self._is_late(x):
+                continue
             look = looking(x)
             before = call(*look)
             expected.append((look, before))
@@ -113,17 +139,18 @@ class Slots:
         """The call's own result, when the changes are made; puts the rest into the places: all of it at once, where C
         does."""
         own, _ = shape.tree[1]
-        if not self._later:
+        counted = [(x, added) for x, added in self._counted if self._is_late(x)] if self.late else []
+        if not self._later and not counted:
             return shape.part(own, made)
         found = [(x, shape.part(tree, made)) for x, tree in self._later]
+        found += [(x, now_in(x.owner, x.key) + added) for x, added in counted]
         held = [now_in(x.owner, x.key) for x, _ in found if x.key is not APPENDED]
         puts = [putting(x, value) for x, value in found]
         if self._in_modules:
             puts.append(changing())
-        result = shape.part(own, made)
         at_once(changes((), puts))
         del held
-        return result
+        return shape.part(own, made)
 
     @property
     def can_run_twice(self) -> bool:

@@ -3,6 +3,9 @@
 The walk follows all ways on from the call: jumps, loops, handlers of exceptions. It ends well if the value only takes
 part in arithmetic and then goes into the result, alone or in tuples, lists and dictionaries that are made there, to the
 end of a list, into an item or an attribute; and if from then on nobody is called who might look there.
+
+A replay puts the value into its place when all else is done, and an interrupt may come just before. So what is kept
+from there on is noted, too: it has to be put there along with the value.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "**", "+=", "-=", "*=", "/=",
 _UNARY = frozenset({"UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "TO_BOOL"})
 _ASKING = _UNARY | {"COMPARE_OP", "CONTAINS_OP"}
 """Instructions that call a method of an object, which may look anywhere; a number's does not."""
-_QUIET = frozenset({"POP_TOP", "STORE_GLOBAL", "STORE_DEREF", "PUSH_NULL", "STORE_NAME", "LOAD_CLOSURE",
-                    "POP_EXCEPT", "PUSH_EXC_INFO", "DELETE_FAST", "END_FOR", "POP_ITER", "BUILD_STRING"})
-"""Instructions that call nobody."""
+_QUIET = frozenset({"POP_TOP", "PUSH_NULL", "LOAD_CLOSURE", "POP_EXCEPT", "PUSH_EXC_INFO", "DELETE_FAST", "END_FOR",
+                    "POP_ITER", "BUILD_STRING"})
+"""Instructions that call nobody, and keep nothing where others find it."""
 _POPS = {"POP_TOP": 1, "UNPACK_SEQUENCE": 1, "GET_ITER": 1, "STORE_GLOBAL": 1, "STORE_DEREF": 1, "STORE_NAME": 1,
          "LOAD_CLOSURE": 0, "PUSH_NULL": 0, "DELETE_FAST": 0, "LIST_EXTEND": 1, "DICT_UPDATE": 1, "SET_UPDATE": 1,
          "DICT_MERGE": 1, "BEFORE_WITH": 1, "IMPORT_FROM": 0, "PUSH_EXC_INFO": 1, "POP_EXCEPT": 1, "DELETE_ATTR": 1,
@@ -59,6 +62,8 @@ class Item(NamedTuple):
 
 Path = tuple[Any, ...]
 """A variable, then attributes (their names) and items of it."""
+ANYWHERE: Final = None
+"""A key of which nothing is known, or the end of a list."""
 
 
 @dataclass(frozen=True)
@@ -111,41 +116,48 @@ class WayOut:
     Attributes:
         callee: the path of what is called, a `Method`, a `Made`, or None where the code does not show it.
         returned: NUMBER or HOLDER where it is in the result; None where it is not.
-        appended: lists and dictionaries that it is put into.
-        stored: (object, attribute) where it is stored.
+        put: (container, key) where it, or something after it, is put: the key of a dictionary's item, or ANYWHERE.
+        stored: (object, attribute) where it, or something after it, is stored.
+        looked_up: attributes and items that are looked up while it is in such places.
         given: (callee, position of the argument) of functions that it is given to.
         called: what is called while it is in such places. It must not look there.
         plain: what has to be a plain number, a text or a tensor: methods of these look nowhere.
+        fixed: which of them may be no tensor, as an operator would write to that.
     """
 
     callee: Any
     returned: Kind | None
-    appended: tuple[Path, ...]
+    put: tuple[tuple[Path, str | None], ...]
     stored: tuple[tuple[Path, str], ...]
+    looked_up: tuple[Path, ...]
     given: tuple[tuple[Any, int], ...]
     called: tuple[Any, ...]
     plain: tuple[Path, ...]
+    fixed: tuple[Path, ...]
 
 
-def way_out(code: types.CodeType, offset: int, kind: Kind | None = NUMBER, there: bool = False) -> WayOut | None:
+def way_out(code: types.CodeType, offset: int, kind: Kind | None = NUMBER, there: bool = False,
+            hidden: frozenset[str] | None = None) -> WayOut | None:
     """Where what the call at the offset gives goes; None unless it only leaves the function.
 
     Args:
         kind: what the call gives; None where it gives something else, and has left the value somewhere.
         there: the call has left the value in a list or attribute.
+        hidden: attributes, and some items, are what must not be looked at: None where the value is one that says so.
     """
-    return _way_out(code, offset, kind, there)
+    return _way_out(code, offset, kind, there, hidden)
 
 
 @lru_cache(maxsize=1024)
-def _way_out(code: types.CodeType, offset: int, kind: Kind | None, there: bool) -> WayOut | None:
+def _way_out(code: types.CodeType, offset: int, kind: Kind | None, there: bool,
+             hidden: frozenset[str] | None) -> WayOut | None:
     if code.co_flags & _GENERATOR or _looks(code):
         return None
     steps = list(_steps(code))
     at = max((i for i, x in enumerate(steps) if x.offset <= offset), default=None)  # it may be that of an inline cache
     if at is None or steps[at].opname not in ("CALL", "CALL_KW"):
         return None
-    return _Walk(code, steps).run(at, kind, there)
+    return _Walk(code, steps, hidden).run(at, kind, there)
 
 
 @lru_cache(maxsize=1024)
@@ -250,13 +262,18 @@ def _either(a: Any, b: Any) -> Any:
 class _Walk:
     """A walk along the code, from its beginning: before the call nothing holds the value."""
 
-    def __init__(self, code: types.CodeType, steps: Sequence[_Step]):
+    def __init__(self, code: types.CodeType, steps: Sequence[_Step], hidden: frozenset[str] | None = None):
+        self._hidden = hidden
         self._steps, self._offsets = steps, [x.offset for x in steps]
         self._regions = list(regions_of(code))
         self._callee: Any = None
         self._returned: Kind | None = None
-        self._appended: dict[Path, None] = {}
+        self._put_in: dict[tuple[Path, str | None], None] = {}
         self._stored: dict[tuple[Path, str], Kind] = {}
+        self._also_stored: dict[tuple[Path, str], None] = {}
+        self._before: set[tuple[Path, str | None]] = set()  # where something is kept before the value is
+        self._looked_up: dict[Path, None] = {}
+        self._fixed: dict[Path, None] = {}
         self._keys: set[str] = set()
         self._given: dict[tuple[Any, int], None] = {}
         self._called: dict[Any, None] = {}
@@ -282,11 +299,18 @@ class _Walk:
                         waiting.append(place)
         except (_Lost, IndexError):
             return None
-        roots = {path[0] for path in (*self._plain, *map(_path_of, self._called)) if path}
+        stored = (*self._stored, *self._also_stored)
+        if not self._before.isdisjoint((*self._put_in, *stored)):  # there is no one moment for the place
+            return None
+        if any(how is ANYWHERE and path in {x for x, _ in self._put_in} for path, how in self._before) or any(
+                how is ANYWHERE and path in {x for x, _ in self._before} for path, how in self._put_in):
+            return None
+        roots = {path[0] for path in (*self._plain, *self._looked_up, *map(_path_of, self._called),
+                                      *[x for x, _ in (*self._put_in, *stored)]) if path}
         if not roots.isdisjoint(self._assigned):  # what is called then is not what is there now
             return None
-        return WayOut(self._callee, self._returned, tuple(self._appended), tuple(self._stored), tuple(self._given),
-                      tuple(self._called), tuple(self._plain))
+        return WayOut(self._callee, self._returned, tuple(self._put_in), stored, tuple(self._looked_up),
+                      tuple(self._given), tuple(self._called), tuple(self._plain), tuple(self._fixed))
 
     def _after(self, at: int, state: _State) -> list[tuple[int, _State]]:
         """The instructions that may come after one, with what is known then."""
@@ -476,7 +500,7 @@ class _Walk:
         fresh = type(callee) is Made and callee.code.co_name in ("<listcomp>", "<dictcomp>")
         result: Any = _Own("") if fresh else None
         if putting and values and callee.owner is not None:
-            self._hold(state, callee.owner)
+            self._hold(state, callee.owner, ANYWHERE)
         elif callee in _NUMBERS and values == [0] and arguments[0] == NUMBER and not step.named:
             self._called[callee] = None
             result = NUMBER
@@ -493,12 +517,14 @@ class _Walk:
             if callee in _FUNCTIONS:
                 for x in arguments:
                     self._needs_plain(x)
+        elif putting and type(callee.owner) is tuple:
+            self._before.add((callee.owner, ANYWHERE))
         if type(callee) is Method and callee.owner == HOLDER and not putting:
             raise _Lost
         self._use(state, [x for x in taken if x is not callee] if putting else taken)
         state.stack.append(result)
 
-    def _hold(self, state: _State, owner: Any) -> None:
+    def _hold(self, state: _State, owner: Any, key: str | None) -> None:
         """The value is put into a container."""
         if type(owner) is _Own:
             if owner.variable:
@@ -506,7 +532,7 @@ class _Walk:
         elif owner != HOLDER:
             if type(owner) is not tuple:
                 raise _Lost
-            self._appended[owner] = None
+            self._put_in[owner, key] = None
             state.there = True
 
     def _store(self, step: _Step, state: _State) -> None:
@@ -520,6 +546,12 @@ class _Walk:
             state.there = True
         elif any(step.argval == name for _, name in self._stored):
             raise _Lost
+        elif state.there:
+            if type(owner) is not tuple:
+                raise _Lost
+            self._also_stored[owner, step.argval] = None
+        elif type(owner) is tuple:
+            self._before.add((owner, step.argval))
         self._use(state, (value, owner))
 
     def _put(self, state: _State) -> None:
@@ -531,19 +563,26 @@ class _Walk:
             if type(key) is not _Constant or type(key.value) is not str:
                 raise _Lost
             self._keys.add(key.value)
-            self._hold(state, owner)
+            self._hold(state, owner, key.value)
             self._use(state, (value, key))
         else:
+            place = key.value if type(key) is _Constant and type(key.value) is str else ANYWHERE
             if state.there and type(owner) is not _Own:
                 if type(owner) is not tuple:
                     raise _Lost
-                self._called[Method(owner, "__setitem__")] = None
+                self._put_in[owner, place] = None
+                if place is ANYWHERE:
+                    self._needs_plain(key)
+            elif type(owner) is tuple:
+                self._before.add((owner, place))
             self._use(state, (value, key) if type(owner) is _Own else (value, owner, key))
 
     def _attribute(self, step: _Step, state: _State) -> None:
         owner = state.stack.pop()
         pushes = 1 + dis.stack_effect(step.opcode, step.arg)
         if owner == NUMBER or (owner == HOLDER and step.argval not in _PUTTING):
+            raise _Lost
+        if state.there and self._hidden is not None and step.argval in self._hidden:
             raise _Lost
         kept = self._stored.get((owner, step.argval)) if type(owner) is tuple else None
         if kept is None and any(step.argval == name for _, name in self._stored):
@@ -557,6 +596,10 @@ class _Walk:
             found = kept
         elif type(owner) is tuple:
             found = (*owner, step.argval) if pushes == 1 else Method(owner, step.argval)
+            if state.there and pushes == 1 and (owner, step.argval) not in self._also_stored:
+                self._looked_up[found] = None
+        elif state.there and pushes == 1:
+            raise _Lost
         else:
             found = Method(None, step.argval)
         state.stack += [*[None] * (pushes - 1), found] if kept is not None else [found, *[None] * (pushes - 1)]
@@ -567,8 +610,11 @@ class _Walk:
             raise _Lost
         self._use(state, (owner, key))
         named = type(key) is _Constant and type(key.value) is str
-        if state.there and (not named or key.value in self._keys or type(owner) is not tuple):
+        if state.there and (not named or key.value in self._keys or type(owner) is not tuple
+                            or self._hidden is not None):
             raise _Lost
+        if state.there:
+            self._looked_up[*owner, Item(key.value)] = None
         state.stack.append((*owner, Item(key.value)) if named and type(owner) is tuple else None)
 
     def _operation(self, step: _Step, state: _State) -> None:
@@ -591,6 +637,8 @@ class _Walk:
         if state.there:
             for x in pair:
                 self._needs_plain(x)
+            if step.argrepr.endswith("=") and type(pair[0]) is tuple:
+                self._fixed[pair[0]] = None
         self._use(state, pair)
         state.stack.append(_PLAIN if all(type(x) is _Constant or x == _PLAIN for x in pair) or state.there else None)
 

@@ -5,6 +5,7 @@ user's own, and containers in containers on the object of a compiled method."""
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -308,6 +309,64 @@ class LastRead(Turning):
                     "values": tuple(self.values)}.items()
 
 
+class Tallied(Stepping):
+    """A compiled step puts its loss, read last, into a deque that is full, running totals in a dictionary, a list in a
+    dictionary and a mean, and counts in between: faults are injected into this iteration."""
+
+    def __init__(self, target: int) -> None:
+        self.recent: deque[Any] = deque([0.5, 0.25], maxlen=2)
+        self.totals: dict[str, Any] = {"loss": 0.0, "calls": 0}
+        self.logs: dict[str, list[Any]] = {"values": []}
+        self.turn, self.sum, self.mean = 0, 0.0, 0.0
+        super().__init__(mlp())
+        self.starts = [len(self.statements) // 4 * i for i in range(target + 3)]
+        self.statements = self.statements[:self.starts[1]] * (target + 2)
+        self.target = (self.starts[target], self.starts[target + 1])
+        self.step = genesis.compile(self._tally)
+        self.whole = Statement("value = step(x, y)", lambda: {"value": self.step(self.x, self.y)}, ("value",))
+
+    def _tally(self, x: Any, y: Any) -> Any:
+        self.opt.zero_grad()
+        loss = F.cross_entropy(self.net(x), y)
+        loss.backward()
+        self.opt.step()
+        value = loss.item()
+        self.recent.append(value)
+        self.totals["loss"] += value / 2
+        self.totals["calls"] += 1
+        self.logs["values"].append((self.turn, value))
+        self.turn += 1
+        self.sum += value
+        self.mean = self.sum / self.turn
+        return value
+
+    def _iteration(self) -> Iterator[Statement]:
+        local: dict[str, Any] = {}
+        logs, totals = self.logs["values"], self.totals
+        yield Statement("opt.zero_grad()", self.opt.zero_grad)
+        yield Statement("loss = ...", lambda: local.update(loss=F.cross_entropy(self.net(self.x), self.y)))
+        yield Statement("loss.backward()", lambda: local["loss"].backward())
+        yield Statement("opt.step()", self.opt.step)
+        yield Statement("value = loss.item()", lambda: local.update(value=local["loss"].item()))
+        yield Statement("self.recent.append(value)", lambda: self.recent.append(local["value"]))
+        yield Statement("self.totals['loss'] += value / 2",
+                        lambda: totals.__setitem__("loss", totals["loss"] + local["value"] / 2))
+        yield Statement("self.totals['calls'] += 1", lambda: totals.__setitem__("calls", totals["calls"] + 1))
+        yield Statement("self.logs['values'].append((self.turn, value))",
+                        lambda: logs.append((self.turn, local["value"])))
+        yield Statement("self.turn += 1", lambda: setattr(self, "turn", self.turn + 1))
+        yield Statement("self.sum += value", lambda: setattr(self, "sum", self.sum + local["value"]))
+        yield Statement("self.mean = self.sum / self.turn", lambda: setattr(self, "mean", self.sum / self.turn))
+        yield Statement("return value", lambda: {"value": local.pop("value")}, ("value",))
+        yield Statement("twice = next(net.parameters()) * 2",
+                        lambda: {"twice": next(self.net.parameters()) * 2}, ("twice",))
+
+    def kept(self) -> Iterator[tuple[str, Any]]:
+        yield from super().kept()
+        yield from {"recent": tuple(self.recent), "totals": (*self.totals.items(),), "logs": tuple(self.logs["values"]),
+                    "turn": self.turn, "sum": self.sum, "mean": self.mean}.items()
+
+
 class Scattered(Turning):
     """Writes through masks, indices, views of views and functions with `out`; draws of every kind between."""
 
@@ -394,6 +453,8 @@ PROGRAMS.update({
     "containers": lambda device: Containers(),
     "value read last": lambda device: LastRead(2),
     "capture of a value read last": lambda device: LastRead(0),
+    "tallies": lambda device: Tallied(6),
+    "capture of tallies": lambda device: Tallied(0),
     "scattered writes": lambda device: Scattered(),
     "restored": lambda device: Restored(),
     "recurrent": lambda device: Recurrent(),
