@@ -175,11 +175,11 @@ class LastValues:
         frame = below.f_back
         if below.f_code.co_name != method or frame is None or not is_user_code(frame.f_code):
             return False
-        places, calls = _Places(), _reads
+        places, calls = _Places(method != "item"), _reads
         kind: Kind | None = NUMBER if method == "item" else HOLDER
         while frame is not None and frame.f_code is not self._entrance:
             if is_user_code(frame.f_code):
-                hidden = None if method == "item" else places.names
+                hidden = places.names if places.hidden else None
                 way = way_out(frame.f_code, frame.f_lasti, kind, bool(places), hidden)
                 if way is None or not calls(frame, way.callee, below) or not places.admit(frame, way, _DEEPEST):
                     return False
@@ -200,11 +200,13 @@ class _Places:
     """The places that a value gets to.
 
     Attributes:
+        hidden: what stands for the value does not notice that somebody looks at it.
         containers: lists, deques, dictionaries: anything in them.
         spaces: (dictionary of attributes or items, which of them).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: bool) -> None:
+        self.hidden = hidden
         self.containers: list[Any] = []
         self.spaces: list[tuple[dict[str, Any], str]] = []
 
@@ -285,7 +287,7 @@ class _Places:
             builtin = frame.f_globals.get(name, _builtin(name))
             if any(builtin is x for x in _PURE):
                 return True
-        function, bound = _function_of(frame, callee)
+        function, bound = (None, ()) if self.hidden else _function_of(frame, callee)
         way = None if function is None else way_through(function.__code__)
         return way is not None and self.admit(_frame_of(function, bound), way, depth - 1)
 

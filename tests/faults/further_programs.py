@@ -453,7 +453,7 @@ PROGRAMS.update({
     "containers": lambda device: Containers(),
     "value read last": lambda device: LastRead(2),
     "capture of a value read last": lambda device: LastRead(0),
-    "tallies": lambda device: Tallied(6),
+    "tallies": lambda device: Tallied(4),
     "capture of tallies": lambda device: Tallied(0),
     "scattered writes": lambda device: Scattered(),
     "restored": lambda device: Restored(),

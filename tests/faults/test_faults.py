@@ -166,7 +166,10 @@ def test_a_function_that_is_captured_stops_between_its_own_statements(kind: str)
     assert len({v.place for v in found}) >= 8
 
 
-@pytest.mark.parametrize(("program", "kind"), [("value read last", "opcode"), ("capture of a value read last", "line")])
+@pytest.mark.parametrize(("program", "kind"), [
+    ("value read last", "opcode"), ("capture of a value read last", "line"), ("tallies", "line"),
+    ("capture of tallies", "line"),
+])
 def test_values_that_a_call_reads_last_are_all_kept_or_none(program: str, kind: str) -> None:
     """One is appended and stored: at once, and no number that stands for it stays where an exception comes before."""
     rooms = ("tracing/slots.py", "tracing/last_values.py", "tracing/compiled_function.py", "tracing/call_capture.py")

@@ -60,27 +60,53 @@ def test_a_value_that_only_leaves(body: str) -> None:
     "t = x.item()\n while t > 3:\n  t -= 1\n return t", "y.l += [x.item()]", "t = x.item()\n return t if t else 3",
     "y.l.append(x.item())\n for r in y.l: g(r)", "return 3 % x.item()", "y.l.append(x.item())\n return y.k[y.l]",
     "return x.item() or 3", "y[x.item()] = 1", "return {x.item(): 1}", "return [*x.item()]",
-    "y.append(x.item())\n g()", "v = x.item()\n return locals()",
-    "y.last = x.item()\n y.flag = True", "y.last = x.item()\n y[0] = x", "y.last = x.item()\n return -y",
-    "y.losses.append(x.item())\n y.count = 3", "y.last = x.item()\n return [1].__len__",
-    "global LAST\n y.last = x.item()\n LAST = x",
+    "v = x.item()\n return locals()", "global LAST\n y.last = x.item()\n LAST = x", "y.last = x.item()\n g().n = 3",
+    "y.n += 1\n y.l.append(x.item())\n y.n += 1", "y['n'] = 0\n y['l'] = x.item()\n y['n'] += 1",
+    "y.l.append(0)\n y.l.append(x.item())", "y.last = x.item()\n del y.other", "y.last = x.item()\n y[0:2] = x",
+    "y.last = x.item()\n return g().n", "y[x] = 0\n y['l'] = x.item()",
 ])
 def test_a_value_that_something_may_look_at(body: str) -> None:
     assert not leaves(f"def f(x, y):\n {body}")
 
 
+def way_from(source: str, name: str, **given: Any) -> Any:
+    """The way out of what the first call of this name gives."""
+    code = code_of(source)
+    steps = list(dis.get_instructions(code))
+    called = next(i for i, step in enumerate(steps) if step.argval == name)
+    return way_out(code, next(x.offset for x in steps[called:] if x.opname.startswith("CALL")), **given)
+
+
 @pytest.mark.parametrize(("body", "leaves"), [
-    ("return g(x)", True), ("v = g(x)\n return v, x", True), ("g(x)\n return h(x)", False),
-    ("g(x)\n return y.last", False), ("g(x)\n y += x", False), ("g(x)\n y.other = x", False),
-    ("g(x)\n return x.shown", True),
+    ("return g(x)", True), ("v = g(x)\n return v, x", True), ("g(x)\n h(x)[0] = 3", False),
+    ("g(x)\n return y.last", False), ("g(x)\n return y['a']", False), ("g(x)\n return x.shown", True),
+    ("g(x)\n with y: return 3", False),
 ])
 def test_where_what_is_called_has_kept_the_value_nobody_looks(body: str, leaves: bool) -> None:
-    code = code_of(f"def f(x, y):\n {body}")
-    steps = list(dis.get_instructions(code))
-    called = next(i for i, step in enumerate(steps) if step.argval == "g")
-    offset = next(step.offset for step in steps[called:] if step.opname.startswith("CALL"))
-    assert (way_out(code, offset, None, True) is not None) == leaves
-    assert way_out(code, offset, None) is not None
+    source = f"def f(x, y):\n {body}"
+    assert (way_from(source, "g", kind=None, there=True, hidden=frozenset(["last"])) is not None) == leaves
+
+
+@pytest.mark.parametrize(("body", "put", "stored"), [
+    ("y.last = x.item()\n y.flag = True", [], [(("y",), "last"), (("y",), "flag")]),
+    ("y.flag = True\n y.last = x.item()", [], [(("y",), "last")]),
+    ("y.l.append(x.item())\n y.d['n'] += 1\n y.k.append(3)",
+     [(("y", "l"), None), (("y", "d"), "n")], []),  # whoever admits the call of `y.k.append` notes that
+    ("y.d['n'] += 1\n y.d['l'] = x.item()", [(("y", "d"), "l")], []),
+    ("y.n += 1\n y.l.append(x.item())\n y.d[3] = x", [(("y", "l"), None), (("y", "d"), None)], []),
+])
+def test_what_is_kept_after_the_value_is_put_there_along_with_it(body: str, put: list[Any], stored: list[Any]) -> None:
+    way = way_from(f"def f(x, y):\n {body}", "item")
+    assert (set(way.put), set(way.stored)) == (set(put), set(stored))
+
+
+@pytest.mark.parametrize(("body", "name", "expected"), [
+    ("y.last = x.item()\n return y.shown", "looked_up", [("y", "shown")]),
+    ("y.last = x.item()\n y.n += 1\n y.d['n'] += 2", "fixed", [("y", "n"), ("y", "d", ("n",))]),
+    ("y.last = x.item()\n return -y.n", "plain", [("y", "n")]),
+])
+def test_what_has_to_be_asked_when_the_call_runs(body: str, name: str, expected: list[Any]) -> None:
+    assert set(getattr(way_from(f"def f(x, y):\n {body}", "item"), name)) == set(expected)
 
 
 @pytest.mark.parametrize(("body", "counted"), [

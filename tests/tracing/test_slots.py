@@ -526,13 +526,26 @@ class Noting:
         self.weight += x
         return x * 2
 
+    def note_float(self, x: Any) -> None:
+        self.last = float((x * 2).sum())
+
+    def scaled_by_float(self, x: Any) -> Any:
+        self.note_float(x)
+        return self.double(x)
+
+    def float_here(self, x: Any) -> Any:
+        self.note_float(x)
+        return x * self.last
+
     def plain(self, x: Any) -> Any:
         twice = x * 2
         self.note(x)
         return self.other, twice
 
 
-@pytest.mark.parametrize("name", ["scaled", "looked_at", "looked_at_here", "written", "plain"])
+@pytest.mark.parametrize("name", [
+    "scaled", "looked_at", "looked_at_here", "written", "scaled_by_float", "float_here", "plain",
+])
 def test_a_value_that_a_method_keeps_is_there_for_what_comes_after(name: str) -> None:
     """The number that stands for it until the call is over was found by the caller's next call: NaN."""
     def make() -> Any:
