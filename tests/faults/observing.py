@@ -13,6 +13,7 @@ import numpy as np
 import genesis
 from genesis.frontend.generator import default_generator
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.later_number import LaterNumber
 from genesis.frontend.state import lock, state
 from tests.faults.events import was_injected
 
@@ -62,7 +63,7 @@ def modes() -> dict[str, Any]:
 def value_of(x: Any) -> Value:
     """What a tensor or a number shows; reading it computes what is pending."""
     if not isinstance(x, genesis.Tensor):
-        return x
+        return _number(x)
     try:
         shown = x.detach().to("cpu")
         if shown.dtype is genesis.bfloat16:
@@ -71,6 +72,13 @@ def value_of(x: Any) -> Value:
     except BaseException as error:  # a KeyboardInterrupt too, where a tensor keeps one
         return Raises(f"{type(error).__name__}: {error}"[:200], was_injected(error))
     return str(x.dtype), array.shape, array.tobytes()
+
+
+def _number(x: Any) -> Value:
+    """A number itself, or those in a tuple. What stands for one is none: it may be equal to it."""
+    if type(x) is tuple:
+        return tuple([_number(y) for y in x])
+    return Raises("a number that stands for a value is left", False) if type(x) is LaterNumber else x
 
 
 def values_of(named: Iterable[tuple[str, Any]]) -> dict[str, Value]:

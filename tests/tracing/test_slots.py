@@ -533,6 +533,10 @@ class Noting:
         self.note_float(x)
         return self.double(x)
 
+    def float_shown(self, x: Any) -> Any:
+        self.last = float((x * 2).sum())
+        return self.shown
+
     def float_here(self, x: Any) -> Any:
         self.note_float(x)
         return x * self.last
@@ -544,7 +548,7 @@ class Noting:
 
 
 @pytest.mark.parametrize("name", [
-    "scaled", "looked_at", "looked_at_here", "written", "scaled_by_float", "float_here", "plain",
+    "scaled", "looked_at", "looked_at_here", "written", "scaled_by_float", "float_shown", "float_here", "plain",
 ])
 def test_a_value_that_a_method_keeps_is_there_for_what_comes_after(name: str) -> None:
     """The number that stands for it until the call is over was found by the caller's next call: NaN."""
