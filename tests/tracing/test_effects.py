@@ -93,6 +93,19 @@ def test_a_module_that_imports_what_it_is_asked_for() -> None:
     refused_at_this_line(reason, asks, "it calls lazy.__getattr__('rate')")
 
 
+def test_a_flag_that_each_call_turns() -> None:
+    """The call after the next finds the flag as the first one did, and turns it as well."""
+    counter = Counter()
+    counter.calls = False
+
+    def turns(x: Any) -> Any:
+        counter.calls = not counter.calls
+        return x * 2 if counter.calls else x * 3
+    found, _, _ = run(turns)
+    assert found == [values(ramp(2, start=i) * (3 if i % 2 else 2)) for i in range(5)]
+    assert counter.calls is True
+
+
 def test_counting() -> None:
     """Counters that are read, which are replayed once they were seen to change; `test_slots.py` has those that are not.
     """
