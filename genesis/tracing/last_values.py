@@ -54,7 +54,7 @@ from genesis.tracing.value_walk import (
 
 _PASSING = frozenset({"__call__", "<lambda>", "_call_compiled"})
 """Functions of Genesis' that call a module's forward, and return what it does if there are no hooks."""
-_CONTAINERS: Final = (list, deque, dict)
+_CONTAINERS: Final = (list, deque, dict, defaultdict)
 """Classes whose objects a value may be put into, but for those of a class that derives from one of these."""
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _PURE: Final = (len, float, int, round, min, max, abs, str)
@@ -232,7 +232,7 @@ class _Places:
 
     def _puts(self, items: Any, key: str | None) -> bool:
         """Note that something is put into a container; False for what is none of Python's own."""
-        if type(items) not in (*_CONTAINERS, defaultdict):
+        if type(items) not in _CONTAINERS:
             return False
         if isinstance(items, dict):
             if key is ANYWHERE and not all(map(_PLAIN.__contains__, map(type, items))):
@@ -280,7 +280,7 @@ class _Places:
                 return True
             if owner is MISSING and _is_made_a_list(frame, callee.owner):
                 return callee.name == "append"
-            if type(owner) in (*_CONTAINERS, defaultdict):
+            if type(owner) in _CONTAINERS:
                 return callee.name == "append" and self._puts(owner, ANYWHERE)
         elif len(callee) == 1 and callee[0] not in frame.f_locals:
             name = callee[0]
