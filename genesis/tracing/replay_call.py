@@ -125,7 +125,7 @@ class CallReplay(Replay):
             if any(storage.needs_grad for storage in self._plain):
                 return False
             self._tracked_writes = state.tracked_writes
-        return self.finds_gradients
+        return not self.entry_gradients or self.finds_gradients
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Record the call. What it changes is changed at once, when all of it is recorded."""

@@ -257,8 +257,6 @@ class StepReplay(Replay):
             given = [call.tensors[argument].storage for argument in self._written_arguments]
             found += overwritten(given, self._updated, held, expected)
         if self._cleared:
-            state.touched += 1  # another replay may have given them
-            touched = state.touched
             held.append(list(map(_grad_of, self._cleared)))
             found.append(attributes(self._cleared, "_grad", repeat(None)))
         if self._graded:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from math import prod
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from genesis.engine.symbolic.shape_erased_key import numbers_of
 from genesis.engine.symbolic.symbols import COUNTED, Sizes, first_numbers
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
-from genesis.ir.ops import leaves, movement
+from genesis.ir.ops import leaves, movement, resample
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.size_class import LEAST
@@ -133,6 +134,8 @@ class SymbolicProgram:
     def _pooled(self, node: Node, sizes: Shape, operands: Types, at: int) -> Shape:
         """How many windows a pool has: what follows from the size of its operand, rounded down or up."""
         given = self._moving(node, sizes, operands, at)
+        if node.op is resample.resample:
+            return self._resized(node, given, operands)
         if not {"window", "stride", "padding"}.issubset(node.op.attrs) or not operands:
             return given
         window = node["window"]
@@ -145,6 +148,19 @@ class SymbolicProgram:
             for i, count in enumerate(counts):
                 if count == sizes[i] and whole[i].__class__ is SymInt:
                     found[i] = pooled_sizes(whole, *how, ceil)[i]
+        return tuple(found)
+
+    @staticmethod
+    def _resized(node: Node, sizes: Shape, operands: Types) -> Shape:
+        """The sizes that an image is resampled to, by the scales that were given: 2, 1.5 or a third of what it has."""
+        found = list(sizes)
+        for i, (size, scale) in enumerate(zip(operands[0].shape[2:], node["scales"], strict=True)):
+            ratio = Fraction(scale).limit_denominator(_PARTS)
+            if size.__class__ is SymInt and scale > 0 and float(ratio) == scale:
+                follows = size * ratio.numerator
+                follows = follows if ratio.denominator == 1 else follows // ratio.denominator
+                if value_of(follows) == node["sizes"][i]:
+                    found[i] = follows
         return tuple(found)
 
     def _starts(self, node: Node, starts: Shape, operands: Types, at: int) -> Shape:
@@ -226,6 +242,10 @@ class SymbolicProgram:
                 make(node.op, given, self._attrs(node, given, at), node.source))
             at += len(numbers_of(node.attrs))
         return Graph(tuple(inputs), tuple(made[node] for node in body.outputs), (), body.numbers)
+
+
+_PARTS: Final = 16
+"""Largest denominator of a scale that is taken for a fraction."""
 
 
 def _with_sizes(type: TensorType, sizes: Sequence[SymInt | None]) -> TensorType:

@@ -65,6 +65,19 @@ def test_every_length_up_to_1024_is_of_few_classes(idle: Counting) -> None:
     assert sum(found) < 12 * len({kind for kind, _ in classes})
 
 
+@pytest.mark.parametrize("scale", [2, 1.5, 0.5])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_images_that_are_resampled(idle: Counting, mode: str, scale: float) -> None:
+    """Odd heights and widths of one class: the sizes of the result follow from those of the image."""
+    chance = random.Random(0)
+    sides = [(chance.randrange(33, 64, 2), chance.randrange(33, 64, 2)) for _ in range(24)]
+
+    def step(side: tuple[int, int]) -> None:
+        genesis.eval(F.interpolate(on_gpu(2, 3, *side), scale_factor=scale, mode=mode))
+    found = kernels_of(idle, sides, step)
+    assert found[0] and not any(found[8:])
+
+
 class Cached(nn.Module):
     """A cache that grows by one row a call."""
 

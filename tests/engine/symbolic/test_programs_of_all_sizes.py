@@ -54,7 +54,15 @@ def indexed(x: Any) -> Any:
     return x[:, rows] * 2, x[chosen].sum(0), x[:, back], chosen.nonzero()
 
 
-PROGRAMS: list[Callable[[Any], Any]] = [attention, heads, slices, triangles, flattened, moved, indexed]
+def resampled(x: Any) -> Any:
+    """Images of other sizes, by scales and by the size of another one."""
+    image = x[:, None]
+    large = F.interpolate(image, scale_factor=(2, 1.5), mode="bilinear")
+    small = F.interpolate(image, scale_factor=(1, 0.5))
+    return large, small, F.interpolate(small, size=image.shape[2:], mode="bilinear") + image
+
+
+PROGRAMS: list[Callable[[Any], Any]] = [attention, heads, slices, triangles, flattened, moved, indexed, resampled]
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.sweep) for seed in range(8)])
@@ -68,7 +76,7 @@ def test_any_sizes_in_any_order(program: Callable[[Any], Any], seed: int) -> Non
             check(program, numbers(*shape))
 
 
-@pytest.mark.parametrize("program", [slices, moved], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", [slices, moved, resampled], ids=lambda program: program.__name__)
 def test_a_few_sizes(program: Callable[[Any], Any]) -> None:
     with FakeCUDABackend(HostDriver(memory_bytes=64 << 20)):
         for rows in (6, 7, 1, 4):
