@@ -6,6 +6,7 @@ import ctypes
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -121,12 +122,19 @@ def _machine_of(driver: Any) -> Iterator[None]:
 
 
 def _undisturbed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, behind which a signal is met that came inside of it. A mask would not do: any of the process's
+    threads gets the signal, and the handler runs in the main one all the same."""
     def run(*what: Any, **how: Any) -> Any:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        if threading.current_thread() is not threading.main_thread():  # where no handler runs
+            return function(*what, **how)
+        came: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
         try:
             return function(*what, **how)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.signal(signal.SIGINT, before)
+            if came:
+                signal.raise_signal(signal.SIGINT)
     return run
 
 

@@ -195,15 +195,16 @@ def test_signals_on_a_gpu(program: str) -> None:
 
 
 def test_a_signal_inside_of_the_pretended_gpu_is_met_behind_it() -> None:
-    """Half a kernel of Triton's interpreter leaves that switched on."""
+    """Half a kernel of Triton's interpreter leaves that switched on. Other threads are there, as xdist's are."""
     done: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
 
     def launch() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         done.append(len(done))
     with pytest.raises(KeyboardInterrupt):
         signals._undisturbed(launch)()
-    assert done == [0] and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert done == [0] and signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_fault_that_is_inconsistent_is_found() -> None:

@@ -159,6 +159,11 @@ def layers() -> None:
     check(program, numbers(1, 24), numbers(24, 24), numbers(24, 16), numbers(40, 24), tolerance=1e-4)
 
 
+def sums_of_columns() -> None:
+    """Of many matrices, each with rows and columns of its own."""
+    check(lambda *xs: tuple(x.sum(0) for x in xs), *(numbers(33 + 13 * i, 3 + 7 * i) for i in range(9)))
+
+
 def training() -> None:
     results = []
     for device in ("cpu", "cuda"):
@@ -185,8 +190,8 @@ def wrong_indices() -> None:
 
 PROGRAMS: dict[str, Callable[[], None]] = {f.__name__: f for f in (
     pointwise, reductions, norms, products, attention, streamed_attention, convolutions, scans, sorts, long_sorts,
-    rows_of_tables, sums_at_places, short_rows, rows_by_digits, many_operands, noise, losses, layers, training,
-    wrong_indices)}
+    rows_of_tables, sums_at_places, short_rows, rows_by_digits, many_operands, noise, losses, layers,
+    sums_of_columns, training, wrong_indices)}
 
 LARGE = ("long_sorts", "streamed_attention", "sums_at_places", "short_rows", "rows_by_digits", "many_operands")
 """Programs that have their kernels from a size on, with which the interpreter takes a minute."""

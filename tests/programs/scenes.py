@@ -44,8 +44,9 @@ def boxes_on_a_grid(lab: Lab) -> Any:
     warm = lab.optim.lr_scheduler.LambdaLR(optimizer, [lambda at: min(1, (at + 1) / 4), lambda at: 0.5 ** (at // 3)])
     found: list[Any] = []
     for _ in range(8):
-        boxes = T.cat([lab.ints(2, 5, 1).to(T.get_default_dtype()), lab.ints(classes, 5, 1).to(T.get_default_dtype()),
-                       lab.uniform(5, 2) * 0.9 + 0.05, lab.uniform(5, 2) * 0.6 + 0.05], dim=1)
+        across = (T.arange(cells)[:, None] + lab.uniform(cells, 1) * 0.9 + 0.05) / cells  # no two boxes have one cell
+        image, kind = (lab.ints(n, cells, 1).to(T.get_default_dtype()) for n in (2, classes))
+        boxes = T.cat([image, kind, across, lab.uniform(cells, 1) * 0.9 + 0.05, lab.uniform(cells, 2) * 0.6 + 0.05], 1)
         made = net(lab.uniform(2, 3, 16, 16)).view(2, 3, 5 + classes, cells, cells).permute(0, 1, 3, 4, 2).contiguous()
         there, absent, wanted = targets(boxes, T.zeros(*made.shape[:4], 4 + classes))
         place = T.sigmoid(made[..., :2])

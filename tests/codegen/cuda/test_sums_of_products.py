@@ -14,7 +14,7 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.contraction import matmul_sum, swap_last
-from genesis.ir.types import bfloat16
+from genesis.ir.types import bfloat16, float64
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.gluon_threads import run_gluon
@@ -102,3 +102,10 @@ def test_it_compiles_for_hopper_and_spills_nothing(depths: tuple[int, ...]) -> N
     group, = fuse(decomposed(Graph(operands, (result,))), gpu=H200).groups
     kernel = emit(group)
     assert kernel.name == "streamed_matmul_sum" and stack_bytes(compile_cubin(kernel)) == 0
+
+
+def test_float64_has_no_dot_instruction() -> None:
+    """Blocks of 8 steps, which none takes: an H200 refused the kernel, where the interpreter had run it."""
+    operands = inputs((20, 24), (24, 18), (20, 7), (7, 18), dtype=float64)
+    kernel = check(operands, matmul_sum(*operands), total((False, False)))
+    assert kernel.name == "matmul_sum" and compile_cubin(kernel)[:4] == b"\x7fELF"

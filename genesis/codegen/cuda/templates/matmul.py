@@ -110,7 +110,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     place = [*factor_lines(a, b, sizes), *_place_of_tile(index64)]
     bounds = _split_bounds(node, splits, depth)
     if len(pairs) > 1:
-        sums = _lines_of_pairs(list(zip(views[::2], views[1::2], strict=True)), dtype, ragged, index64)
+        sums = _lines_of_pairs(list(zip(views[::2], views[1::2], strict=True)), dtype, ragged, dots, index64)
     else:
         sums = (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
                 else few_product(a, b, few, ragged, index64))
@@ -159,14 +159,14 @@ def _taken(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depth
     return choose_product(product, forms, gpu)
 
 
-def _lines_of_pairs(pairs: Sequence[tuple[OperandView, OperandView]], dtype: DType, ragged: set[str],
+def _lines_of_pairs(pairs: Sequence[tuple[OperandView, OperandView]], dtype: DType, ragged: set[str], dots: bool,
                     index64: bool) -> list[str]:
     """The lines that leave the sum of all pairs' products in `total`."""
     found = []
     for number, (a, b) in enumerate(pairs):
         depth = f"depth{number or ''}"
         own = (ragged - {"depth"}) | ({"depth"} if depth in ragged else set())
-        lines = product_lines(a, b, dtype, own, True, index64)
+        lines = product_lines(a, b, dtype, own, dots, index64)
         lines = [re.sub(r"\b([ab])((?:_start|_tile)?)\b", rf"\g<1>{number or ''}\g<2>", line) for line in lines
                  if not number or not line.startswith("total = ")]
         found += [f"first, last = 0, {depth}", *lines]
