@@ -14,7 +14,7 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.contraction import matmul_sum, swap_last
-from genesis.ir.types import bfloat16, float64
+from genesis.ir.types import bfloat16, float32, float64
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed
 from tests.codegen.cuda.gluon_threads import run_gluon
@@ -109,3 +109,12 @@ def test_float64_has_no_dot_instruction() -> None:
     operands = inputs((20, 24), (24, 18), (20, 7), (7, 18), dtype=float64)
     kernel = check(operands, matmul_sum(*operands), total((False, False)))
     assert kernel.name == "matmul_sum" and compile_cubin(kernel)[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("rows", [33, 264])
+def test_float32_sums_have_the_products_of_all_pairs(rows: int) -> None:
+    """What a GPU takes is run, not the text beside it that an interpreter takes: that was of the first pair alone."""
+    operands = inputs((rows, 64), (64, 72), (rows, 24), (24, 72), dtype=float32)
+    kernel = check(operands, matmul_sum(*operands), total((False, False)),
+                   lambda kernel, memory: (run_gluon if "dot_fma" in kernel.source else run_source)(kernel, memory))
+    assert kernel.name == "matmul_sum" and stack_bytes(compile_cubin(kernel)) == 0

@@ -92,7 +92,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         taken = _taken(group, pairs, depths, product, gpu)
         if isinstance(taken, Form):
             return _streamed(group, node, pairs, depths, gpu, index64, product, taken)
-        tile, fma = fitted(taken, product, gpu), product.dot == "ieee"
+        tile, fma = fitted(taken, product, gpu), product.dot == "ieee" and len(pairs) == 1
         if any(x.op is reduce_splits for x in group.nodes):  # the sums of tiles of so many rows
             tile = with_room(replace(tile, i=TILE_ROWS), dtype, gpu)
     else:
