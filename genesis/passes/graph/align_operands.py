@@ -100,13 +100,31 @@ def _added_up(node: Node, gpu: Gpu) -> Node | None:
 def _in_vectors(x: Node) -> Node:
     """The same elements, copied to rows of whole vectors; in columns where they lie in columns."""
     strides = strides_of(x)
-    if strides is not None and strides[0] == 1 != strides[1]:
-        return swap_last(_in_vectors(swap_last(x)))
+    return copied_in_vectors(x, turned=strides is not None and strides[0] == 1 != strides[1])
+
+
+def copied_in_vectors(x: Node, *, turned: bool) -> Node:
+    """The same matrix, copied to rows of whole vectors; to columns where it is `turned`."""
+    if turned:
+        return swap_last(copied_in_vectors(swap_last(x), turned=False))
     rows, columns = x.type.shape
     vector = VECTOR_BYTES // x.dtype.itemsize
     full = -(-columns // vector) * vector
+    if divided_by(columns, vector):
+        return copied(x)
     return slice(copied(pad(x, low=(0, 0), high=(0, full - columns))), starts=(0, 0), stops=(rows, columns),
                  steps=(1, 1))
+
+
+def brought_by_blocks(x: Node) -> bool:
+    """Can the copy engine bring blocks of this matrix as it lies?"""
+    view, vector = operand_view(x), VECTOR_BYTES // x.dtype.itemsize
+    if not (view.batch.is_constant and _is_step(view.row) and _is_step(view.column)):
+        return False
+    (_, row), (_, column) = (*view.row.terms, *view.column.terms)
+    stride, unit, length = (row, column, x.type.shape[1]) if column == 1 else (column, row, x.type.shape[0])
+    return (unit == 1 and divided_by(stride, vector) and divided_by(view.batch.constant, vector)
+            and hint(stride) >= hint(length))
 
 
 # Rows that are not equally far apart

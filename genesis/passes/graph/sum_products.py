@@ -5,7 +5,8 @@ Each would be stored, and read again by the kernel that adds them up; and a prod
 beside a large one has, takes the time of writing its result. A streamed product's loop over the inner dimension goes on
 with the next pair's blocks instead, and the sum is rounded once.
 
-All pairs of a product lie alike: a small operand that lies otherwise than that of the longest pair is copied. A number
+All pairs of a product lie alike, in whole vectors: a small operand that lies otherwise than that of the longest pair is
+copied. A number
 that multiplies a term is a factor of its first operand where that is smaller.
 
     before: %4: bf16[8192,2048] = matmul(%0, %1)         after: %4: bf16[8192,2048] = matmul_sum(%0, %1, %2, %3)
@@ -22,16 +23,21 @@ from typing import Final
 
 from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located
-from genesis.ir.ops.contraction import matmul, matmul_sum, swap_last
+from genesis.ir.ops.contraction import matmul, matmul_sum
 from genesis.ir.ops.movement import reshape
-from genesis.ir.ops.pointwise import add, cast, mul
+from genesis.ir.ops.pointwise import add, mul
+from genesis.ir.size_divisors import divided_by
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.align_operands import brought_by_blocks, copied_in_vectors
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.scale_products import SMALLER
 from genesis.passes.graph.thin_products import terms_of
-from genesis.passes.product_times import in_vectors
+from genesis.passes.product_times import VECTOR_BYTES, in_vectors
+
+VECTOR: Final = VECTOR_BYTES // 2
+"""Elements of 16 bits in steps of which the copy engine finds rows."""
 
 MOST_PAIRS: Final = 4
 """Most pairs of one product: each has two maps among the kernel's parameters, and a branch in its loads."""
@@ -43,6 +49,7 @@ class _Term:
 
     Attributes:
         node, product: the term, and the product that it is.
+        brought: which operands the copy engine brings as they lie.
         turned: of which operands columns, not rows, lie side by side.
         wanted: of which they shall.
     """
@@ -50,21 +57,24 @@ class _Term:
     node: Node
     product: Node
     numbers: tuple[Node, ...]
+    brought: tuple[bool, bool]
     turned: tuple[bool, bool]
     wanted: tuple[bool, bool]
 
     def may_lie_as(self, wanted: tuple[bool, bool]) -> bool:
         """Are its operands turned so, or small enough to be copied?"""
-        return all(now is then or _is_small(x, self.product)
-                   for x, now, then in zip(self.product.inputs, self.turned, wanted, strict=True))
+        return all((lies and now is then) or _is_small(x, self.product)
+                   for x, lies, now, then in zip(self.product.inputs, self.brought, self.turned, wanted, strict=True))
 
     def pair(self, replaced: dict[Node, Node]) -> list[Node]:
         """The operands, the first multiplied by the numbers, as they shall lie."""
         left, right = (replaced[x] for x in self.product.inputs)
-        now = (False, self.turned[1]) if self.numbers else self.turned  # what is computed anew lies in rows
-        left = reduce(mul, [replaced[x] for x in self.numbers], left)
-        return [x if is_so is wanted else swap_last(cast(swap_last(x), dtype=x.dtype))
-                for x, is_so, wanted in zip((left, right), now, self.wanted, strict=True)]
+        lies, now = self.brought, self.turned
+        if self.numbers:  # what is computed anew lies in rows
+            left = reduce(mul, [replaced[x] for x in self.numbers], left)
+            lies, now = (divided_by(left.type.shape[1], VECTOR), lies[1]), (False, now[1])
+        return [x if kept and is_so is then else copied_in_vectors(x, turned=then)
+                for x, kept, is_so, then in zip((left, right), lies, now, self.wanted, strict=True)]
 
 
 def sum_products(graph: Graph, gpu: Gpu) -> Graph:
@@ -103,7 +113,7 @@ def _product_in(term: Node) -> tuple[Node, list[Node]]:
     """What a term is a view of, and the numbers that multiply it on the way."""
     numbers = []
     while True:
-        if term.op is mul and any(map(_is_number, term.inputs)):
+        if term.op is mul and sum(map(_is_number, term.inputs)) == 1:
             number = next(filter(_is_number, term.inputs))
             numbers.append(number)
             term = next(x for x in term.inputs if x is not number)
@@ -138,7 +148,10 @@ def _term(term: Node, whole: Node, users: Counter[Node], gpu: Gpu) -> _Term | No
     if any(found is None or 1 not in found for found in strides):
         return None
     left, right = (found is not None and found[-1] != 1 for found in strides)
-    return _Term(term, product, tuple(numbers), (left, right), (left, right))
+    brought = [brought_by_blocks(x) for x in product.inputs]
+    if not all(lies or _is_small(x, product) for x, lies in zip(product.inputs, brought, strict=True)):
+        return None
+    return _Term(term, product, tuple(numbers), (brought[0], brought[1]), (left, right), (left, right))
 
 
 def _is_small(operand: Node, product: Node) -> bool:

@@ -10,6 +10,7 @@ import torch
 
 import genesis
 from genesis import engine, nn
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -17,6 +18,7 @@ from genesis.ir.ops import movement, pointwise
 from genesis.ir.ops.contraction import matmul, matmul_sum, swap_last
 from genesis.ir.types import bfloat16, float32
 from genesis.ir.verify import verify
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.sum_products import MOST_PAIRS, sum_products
 from tests.codegen.cuda.evaluate import evaluate
@@ -114,6 +116,49 @@ def test_a_small_operand_that_lies_otherwise_is_copied() -> None:
     product, = (node for node in graph.nodes if node.op is matmul_sum)
     assert [strides_of(x)[-1] == 1 for x in product.inputs] == [True, False] * 2
     assert [node.shape for node in graph.nodes if node.op is pointwise.cast] == [(COLUMNS, 16)]
+
+
+def streamed(graph: Graph) -> bool:
+    """Do the copy engine's blocks make the one sum of a graph?"""
+    kernels = [emit(group, SMALL).name for group in fuse(graph, gpu=SMALL).groups]
+    return [name for name in kernels if "matmul_sum" in name] == ["streamed_matmul_sum"]
+
+
+def test_a_small_operand_that_lies_in_columns_is_copied_to_rows() -> None:
+    a, b, c, d = inputs((ROWS, 136), (136, COLUMNS), (16, ROWS), (16, COLUMNS), dtype=bfloat16)
+    graph = joined((a, b, c, d), matmul(a, b) + matmul(swap_last(c), d))
+    product, = (node for node in graph.nodes if node.op is matmul_sum)
+    assert [strides_of(x)[-1] for x in product.inputs] == [1] * 4 and streamed(graph)
+
+
+@pytest.mark.parametrize("kind", ["begins at an odd place", "is one row"])
+def test_a_small_operand_that_the_copy_engine_cannot_read_is_copied(kind: str) -> None:
+    """The large product's were read by pointers because of it."""
+    a, b, c, d = inputs((ROWS, 136), (136, COLUMNS), (1, 16) if kind == "is one row" else (ROWS, 32), (16, COLUMNS),
+                        dtype=bfloat16)
+    small = (movement.expand(c, shape=(ROWS, 16)) if kind == "is one row" else
+             movement.slice(c, starts=(0, 1), stops=(ROWS, 17), steps=(1, 1)))
+    assert streamed(joined((a, b, c, d), matmul(a, b) + matmul(small, d)))
+
+
+def test_a_large_operand_that_the_copy_engine_cannot_read_stays_a_product_of_its_own() -> None:
+    a, b, c, d = inputs((ROWS, 136), (136, COLUMNS), (ROWS, 272), (128, COLUMNS), dtype=bfloat16)
+    odd = movement.slice(c, starts=(0, 1), stops=(ROWS, 129), steps=(1, 1))
+    assert not pairs(joined((a, b, c, d), matmul(a, b) + matmul(odd, d)))
+
+
+def test_copies_have_rows_of_whole_vectors() -> None:
+    """Of 12 columns that are turned, and of rows of 12 that a number multiplies."""
+    a, b, c, d = inputs((ROWS, 136), (COLUMNS, 136), (12, ROWS), (12, COLUMNS), dtype=bfloat16)
+    graph = joined((a, b, c, d), matmul(a, swap_last(b)) + matmul(swap_last(c), d) * 0.5)
+    assert pairs(graph) == [2] and streamed(graph)
+
+
+def test_a_number_by_itself_is_a_term() -> None:
+    operands, (a, b) = given(72, 16)
+    number = next(x for x in (a * 1.5).inputs if x is not a)
+    square = pointwise.mul(number, number)
+    assert square.type.weak and pairs(joined(operands, a + b + square)) == [2]
 
 
 def test_a_layer_that_is_used_twice_has_one_product_for_any_number_of_rows() -> None:
