@@ -17,7 +17,9 @@ and the next read writes over them. So may a read be longer than what it counts.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar
@@ -97,7 +99,8 @@ class KVCache(SettledCache):
         slots: (T,) those of the tokens that are being read, for the layers; None where none are.
         first: there were no tokens before those that were reserved last. They look at themselves only, not at all of
             the capacity.
-        decoder: what reads into it, whose captured step the next call of `generate` replays.
+        decoder: what reads into it, whose captured step the next call of `generate` replays; None once its model is
+            dropped.
     """
 
     layers: list[LayerKeys]
@@ -106,6 +109,7 @@ class KVCache(SettledCache):
         self.seen = self.reading = 0
         self.first = False
         self.decoder: Any = None
+        self._model: weakref.ref[Any] | None = None
         self.slots: Tensor | None = None
         self.filled: Tensor | None = None
         self.padding: Tensor | None = None
@@ -113,7 +117,21 @@ class KVCache(SettledCache):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has: not what reads into this one, which knows the model."""
-        return {**self.__dict__, "decoder": None}
+        return {**self.__dict__, "decoder": None, "_model": None}
+
+    def __copy__(self) -> KVCache:
+        """A copy has keys and values of its own: they are written where they lie."""
+        return deepcopy(self)
+
+    def keep(self, decoder: Any, model: Any) -> None:
+        """Let the next call of `generate` go on with this decoder, for as long as the model is there."""
+        cache = weakref.ref(self)
+
+        def drop(dropped: weakref.ref[Any]) -> None:
+            kept = cache()
+            if kept is not None and kept._model is dropped:
+                kept.decoder = kept._model = None
+        self.decoder, self._model = decoder, weakref.ref(model, drop)
 
     def reserve(self, queries: int, device: Any, count: int | None = None) -> int:
         """Begin to read tokens, of which the first so many count; all by default. Returns how many there are with them.
@@ -317,7 +335,7 @@ class _StaticLayer(LayerKeys):
             if self._cache.first:  # a slice is written by the kernel that makes it
                 memory[:, :, :new.shape[2]] = new
             else:
-                memory.index_copy_(2, slots, new)
+                memory.index_copy_(2, slots, new.to(memory.dtype))  # under autocast they are of a lower dtype
         return self.keys, self.values
 
     def tokens(self, x: Tensor, seen: int) -> Tensor:

@@ -119,14 +119,15 @@ class Decoder:
         if isinstance(kept, Decoder) and kept._serves(model, batch, sampling):
             kept._begin(seed)
             return kept
-        made = cls(model, batch, capacity, sampling, seed, cache)
-        if cache is not None:
-            cache.decoder = made
+        if cache is None:
+            return cls(model, batch, capacity, sampling, seed)
+        made = cls(_twin(model), batch, capacity, sampling, seed, cache)
+        cache.keep(made, model)
         return made
 
     def _serves(self, model: Any, batch: int, sampling: Sampling) -> bool:
-        return self.model is model and (self.batch, self.sampling) == (batch, sampling) and (
-            self.device == next(model.parameters()).device)
+        return vars(self.model) is vars(model) and type(self.model) is type(model) and (
+            self.batch, self.sampling) == (batch, sampling) and self.device == next(model.parameters()).device
 
     def _begin(self, seed: int | None) -> None:
         """Be as a new decoder is, but for its step: of prompts a program for each length would be kept."""
@@ -260,6 +261,17 @@ class Decoder:
                                        strict=True):
             row[[token for token in tokens[before:] if 0 <= token < len(row)]] = True  # the table says what is none
         self.occurred.logical_or_(genesis.tensor(occurred, device=self.device))
+
+
+def _twin(model: Any) -> Any:
+    """Another object with the attributes of this one, and with all that they become: there is one dictionary of them.
+
+    What is captured holds what it was captured of. Of the twin it holds the parts and the weights, and when the model
+    itself is dropped the cache is told (`KVCache.keep`), and drops these.
+    """
+    twin = object.__new__(type(model))
+    object.__setattr__(twin, "__dict__", vars(model))
+    return twin
 
 
 def _seed_alike(generator: genesis.Generator, mesh: DeviceMesh | None) -> None:

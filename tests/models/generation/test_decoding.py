@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+import gc
+import weakref
+from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +18,9 @@ import genesis
 from genesis import engine
 from genesis.models import Architecture, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from genesis.models.generation import GrowingCache, SlidingWindowCache, StaticCache, cache_for, generate
-from genesis.models.generation.decoding import Decoder
+from genesis.models.generation.decoding import Decoder, decode
 from genesis.models.generation.sampling import Sampling
+from genesis.models.lora import LoRA
 from genesis.models.text import write_byte_tokenizer
 from tests.faults.events import Traced
 from tests.faults.events import chosen as chosen_of
@@ -125,6 +129,96 @@ def test_a_copy_of_a_cache_has_no_copy_of_the_model(model: LlamaForCausalLM) -> 
     assert copied.decoder is None and cache.decoder is not None
     found = [generate(model, last, 6, temperature=0, cache=held).tolist() for held in (copied, cache)]
     assert found[0] == found[1] and copied.decoder is not cache.decoder
+
+
+def test_a_cache_keeps_no_model_alive(model: LlamaForCausalLM) -> None:
+    """Its decoder goes with the model that the user drops, whose weights may be most of a GPU's memory."""
+    own = deepcopy(model)
+    cache = cache_for(own, 1, 64)
+    last = generate(own, [[1, 2, 3]], 4, temperature=0, cache=cache)[:, -1:]
+    step = cache.decoder._next
+    generate(own, last, 4, temperature=0, cache=cache)
+    assert cache.decoder._next is step
+    dropped = [weakref.ref(x) for x in (own, own.lm_head, own.lm_head.weight, step)]
+    del own, step
+    gc.collect()
+    assert [x() for x in dropped] == [None] * 4 and cache.decoder is None
+    cache.clear()
+    wanted = generate(model, [[1, 2, 3]], 6, temperature=0).tolist()
+    assert generate(model, [[1, 2, 3]], 6, temperature=0, cache=cache).tolist() == wanted
+    held = weakref.ref(cache.layers[0].keys)
+    del cache
+    gc.collect()
+    assert held() is None, "nor does a model keep a cache"
+
+
+def test_another_model_takes_the_decoder_of_a_cache(model: LlamaForCausalLM) -> None:
+    """That the model before is dropped later is nothing to it."""
+    before = deepcopy(model)
+    with genesis.no_grad():
+        before.lm_head.weight.neg_()
+    cache = cache_for(model, 1, 64)
+    generate(before, [[1, 2, 3]], 4, temperature=0, cache=cache)
+    cache.clear()
+    wanted = generate(model, [[1, 2, 3]], 4, temperature=0).tolist()
+    assert generate(model, [[1, 2, 3]], 4, temperature=0, cache=cache).tolist() == wanted
+    kept = cache.decoder
+    del before
+    gc.collect()
+    assert cache.decoder is kept
+
+
+@pytest.mark.parametrize("change", [
+    lambda model: model.lm_head.register_forward_hook(lambda module, given, found: -found),
+    lambda model: setattr(model, "lm_head", genesis.nn.Linear(32, 50)),
+    lambda model: setattr(model.model.layers[0], "mlp", genesis.nn.Linear(32, 32)),
+    lambda model: setattr(model, "following", lambda *given: -type(model).following(model, *given)),
+    lambda model: setattr(model, "spec", replace(model.spec, vocab_size=50)),
+    lambda model: model.load_state_dict({name: -x for name, x in model.state_dict().items()}, assign=True),
+    lambda model: model.half().float(),
+    lambda model: LoRA(model, 2).merge(),
+    lambda model: genesis.compile(model)],
+    ids=["hook", "head", "part", "method", "attribute", "loaded", "cast", "merged", "compiled"])
+def test_a_model_that_changes_between_calls_gives_what_it_gives(model: LlamaForCausalLM,
+                                                                change: Callable[[Any], Any]) -> None:
+    own = deepcopy(model)
+    cache = cache_for(own, 1, 64)
+    for _ in range(2):
+        generate(own, [[1, 2, 3]], 4, temperature=0, cache=cache)
+        cache.clear()
+    change(own)
+    wanted = generate(own, [[1, 2, 3]], 6, temperature=0).tolist()
+    for _ in range(2):
+        assert generate(own, [[1, 2, 3]], 6, temperature=0, cache=cache).tolist() == wanted
+        cache.clear()
+
+
+def test_a_shallow_copy_of_a_cache_has_tokens_of_its_own(model: LlamaForCausalLM) -> None:
+    """Tokens are written where they lie: those of one would be written over by the other's."""
+    cache = cache_for(model, 1, 64)
+    last = generate(model, [[1, 2, 3]], 4, temperature=0, cache=cache)[:, -1:]
+    copied = copy(cache)
+    wanted = generate(model, last, 6, temperature=0, cache=cache).tolist()
+    assert generate(model, last, 6, temperature=0, cache=copied).tolist() == wanted
+
+
+@pytest.mark.parametrize("kind", ["static", "window"])
+@pytest.mark.parametrize("low", [genesis.bfloat16, genesis.float16])
+def test_texts_go_on_under_autocast(kind: str, low: Any) -> None:
+    """Keys and values are computed in the low dtype there, and a cache of the weights' holds them as they are. Scores
+    differ by roundings from those with a cache that grows, whose products are of other sizes."""
+    genesis.manual_seed(0)
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4 if kind == "window" else None)).eval()
+    found = []
+    with genesis.autocast("cpu", dtype=low):
+        for cache in ((StaticCache if kind == "static" else SlidingWindowCache)(model.spec, 2, 24),
+                      GrowingCache(model.spec)):
+            ids = genesis.tensor([[1, 2, 3], [4, 5, 6]])
+            steps = decode(model, ids, 8, Sampling(temperature=0), cache=cache)
+            found.append([(step.tokens.tolist(), step.scores.numpy()) for step in steps])
+    for (tokens, scores), (wanted, near) in zip(*found, strict=True):
+        assert tokens == wanted
+        np.testing.assert_allclose(scores, near, atol=8 * float(genesis.finfo(low).eps) * abs(near).max())
 
 
 def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
