@@ -64,6 +64,19 @@ def test_low_rank_layers_learn_to_count(capsys: pytest.CaptureFixture[str]) -> N
     assert set(model.state_dict()) == names
 
 
+def test_low_rank_layers_learn_within_a_table_of_positions() -> None:
+    """Of 64 tokens: that of the model which `genesis demo` trains."""
+    pytest.importorskip("tokenizers")
+    import genesis
+    from genesis.models import GPT2Config, GPT2LMHeadModel
+    from genesis.models.text import byte_tokenizer
+    genesis.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_layer=1, n_head=2, n_positions=64))
+    before = {name: x.numpy().copy() for name, x in model.state_dict().items()}
+    example("finetune_lora")["finetune"](model, byte_tokenizer(), steps=2, rank=2)
+    assert any((x.numpy() != before[name]).any() for name, x in model.state_dict().items())
+
+
 def test_a_graph_network_finds_the_halves(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "graph_network.py"), run_name="__main__")
     assert float(capsys.readouterr().out.split()[-1]) > 0.9

@@ -37,7 +37,8 @@ def finetune(model: CausalLM, tokenizer: Tokenizer, steps: int, rank: int = 16) 
     genesis.manual_seed(0)
     lora = LoRA(model.train(), rank=rank)
     optimizer = optim.AdamW(lora.parameters(), lr=5e-3)
-    rows = DataLoader(PackedExamples(examples(tokenizer) * 4, context=128), batch_size=4, shuffle=True)
+    context = min(128, model.spec.context)  # tokens of a row, in which several examples lie
+    rows = DataLoader(PackedExamples(examples(tokenizer) * 4, context), batch_size=4, shuffle=True)
     step = 0
     while step < steps:
         for batch in rows:
