@@ -26,7 +26,7 @@ from genesis.ir.graph import Graph, rewrite, substitute, with_inputs
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.movement import pad, reshape, slice
-from genesis.ir.size_divisors import divided_by
+from genesis.ir.size_divisors import divided_by, is_multiple
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.index_map import Expr
@@ -110,20 +110,20 @@ def copied_in_vectors(x: Node, *, turned: bool) -> Node:
     rows, columns = x.type.shape
     vector = VECTOR_BYTES // x.dtype.itemsize
     full = -(-columns // vector) * vector
-    if divided_by(columns, vector):
+    if is_multiple(columns, vector):
         return copied(x)
     return slice(copied(pad(x, low=(0, 0), high=(0, full - columns))), starts=(0, 0), stops=(rows, columns),
                  steps=(1, 1))
 
 
 def brought_by_blocks(x: Node) -> bool:
-    """Can the copy engine bring blocks of this matrix as it lies?"""
+    """Can the copy engine bring blocks of this matrix as it lies, and of all sizes of its class?"""
     view, vector = operand_view(x), VECTOR_BYTES // x.dtype.itemsize
     if not (view.batch.is_constant and _is_step(view.row) and _is_step(view.column)):
         return False
     (_, row), (_, column) = (*view.row.terms, *view.column.terms)
     stride, unit, length = (row, column, x.type.shape[1]) if column == 1 else (column, row, x.type.shape[0])
-    return (unit == 1 and divided_by(stride, vector) and divided_by(view.batch.constant, vector)
+    return (unit == 1 and is_multiple(stride, vector) and is_multiple(view.batch.constant, vector)
             and hint(stride) >= hint(length))
 
 

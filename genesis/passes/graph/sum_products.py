@@ -26,7 +26,7 @@ from genesis.ir.node import Node, located
 from genesis.ir.ops.contraction import matmul, matmul_sum
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import add, mul
-from genesis.ir.size_divisors import divided_by
+from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
@@ -72,7 +72,7 @@ class _Term:
         lies, now = self.brought, self.turned
         if self.numbers:  # what is computed anew lies in rows
             left = reduce(mul, [replaced[x] for x in self.numbers], left)
-            lies, now = (divided_by(left.type.shape[1], VECTOR), lies[1]), (False, now[1])
+            lies, now = (is_multiple(left.type.shape[1], VECTOR), lies[1]), (False, now[1])
         return [x if kept and is_so is then else copied_in_vectors(x, turned=then)
                 for x, kept, is_so, then in zip((left, right), lies, now, self.wanted, strict=True)]
 

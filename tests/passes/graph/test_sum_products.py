@@ -181,3 +181,16 @@ def test_a_layer_that_is_used_twice_has_one_product_for_any_number_of_rows() -> 
         assert all(sum(label.startswith("streamed_matmul_sum") for label in labels) == 1 for _, labels in found)
         kernels = len(backend.kernels)
         assert step(2950)[0] == "other size" and len(backend.kernels) == kernels
+
+
+def test_a_rank_of_a_class_of_sizes_leaves_the_large_product_streamed() -> None:
+    """A program of tensors, none a parameter: whether a rank near 8 is a multiple of 8 is known of no class."""
+    with counting(), genesis.device("cuda"):
+        x, weight, low, high = (genesis.zeros(*shape, dtype=genesis.bfloat16) for shape in (
+            (3000, 2048), (2304, 2048), (8, 2048), (2304, 8)))
+        genesis.eval(x, weight, low, high)
+        genesis.eval(x @ weight.T + ((x @ low.T) @ high.T) * 2.0)
+        plan = engine.last_plan()
+        assert plan is not None
+        labels = [step.label for step in plan.plan.steps]
+        assert "streamed_matmul_sum" in labels and "matmul_sum" not in labels
