@@ -53,6 +53,8 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
         Unsettled: this call's state is none that calls come again to.
     """
     graded = _graded(effects)
+    if any(x._grad.storage in shape.fresh for x in graded):
+        raise NotReplayable("it returns or keeps a gradient that it leaves in its tensor, too")
     if any(s.node.needs_grad for s in effects.writes if s.cell is not None):
         raise NotReplayable("it writes a value that gradients flow through, and ends a step")
     shape.free(lambda node: is_freed(node, effects.freed))

@@ -545,3 +545,30 @@ def test_a_function_that_looks_at_the_losses_gets_them() -> None:
             seen.append(function(*batch(i)))
         return [*seen, *losses]
     assert run(True) == run(False)
+
+
+KEEPING: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+    "returned": lambda net, kept: net[0].weight.grad,
+    "in an item": lambda net, kept: kept.__setitem__("last", net[0].weight.grad),
+    "in a list": lambda net, kept: next(iter([p.grad for p in net.parameters()])),
+    "detached": lambda net, kept: net[0].weight.grad.detach(),
+    "a view": lambda net, kept: net[0].weight.grad[0],
+}
+
+
+@pytest.mark.parametrize("keep", list(KEEPING))
+def test_a_gradient_that_is_returned_is_the_one_that_is_left(keep: str) -> None:
+    """Writing to the one is writing to the other, and the next call's gradient is another one."""
+    def run(compiled: bool) -> list[Any]:
+        genesis.manual_seed(0)
+        net, kept = network(), dict[str, Any]()
+        optimizer = genesis.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x: Any, y: Any) -> Any:
+            update(net, optimizer, x, y)
+            return KEEPING[keep](net, kept)
+        function = genesis.compile(step) if compiled else step
+        seen = [function(*batch(i)) for i in range(4)]
+        net[0].weight.grad.mul_(2)
+        return [bits(seen), bits(kept), [x is net[0].weight.grad for x in (*seen, *kept.values())]]
+    assert run(True) == run(False)
