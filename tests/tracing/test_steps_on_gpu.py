@@ -148,3 +148,19 @@ def test_gradients_of_steps_of_other_sizes_are_those_of_the_call_whoever_holds_t
     for gradient, values in held:
         assert gradient.tolist() == values
     assert genesis.explain(step).captures <= 4
+
+
+def test_gradients_that_were_returned_stay_as_they_were() -> None:
+    """The plan of a step writes to its gradients' memory again: what others got of it is not written to."""
+    model, _ = made()
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        model.zero_grad()
+        model(x).square().mean().backward()
+        return model.weight.grad
+    given = [step(X.to("cuda") * (i + 1)) for i in range(5)]
+    alone = given[0].cpu().numpy().copy()
+    for i, gradient in enumerate(given):
+        assert np.array_equal(gradient.cpu().numpy(), alone * (i + 1) ** 2)
+    assert given[-1] is model.weight.grad

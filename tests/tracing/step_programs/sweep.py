@@ -1,0 +1,12 @@
+"""Run a range of random steps: `python -m tests.tracing.step_programs.sweep 0 1000`."""
+
+from __future__ import annotations
+
+from tests.tracing.fuzzing import Fuzzer
+from tests.tracing.programs.run import difference
+from tests.tracing.step_programs.draw import draw, shrink
+
+FUZZER = Fuzzer(draw, difference, shrink)
+
+if __name__ == "__main__":
+    FUZZER.main()

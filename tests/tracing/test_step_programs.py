@@ -1,0 +1,52 @@
+"""Random training steps (`step_programs/`): a compiled step is the plain step, whatever is changed between calls.
+
+    pytest tests/tracing/test_step_programs.py -m sweep       # two thousand steps
+    python -m tests.tracing.step_programs.sweep 0 100         # these, with what differs made small
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from genesis.tracing.checks import Checks
+from tests.tracing.step_programs.draw import draw
+from tests.tracing.step_programs.sweep import FUZZER
+
+PROGRAMS, PARTS = 2_000, 20
+"""The sweep's steps, and the tests they are split into."""
+
+REPLAYED = 0.1
+"""The least share of calls that are replayed (21 % of many are: most steps have a line that no replay does)."""
+
+
+def test_steps_agree() -> None:
+    _agree(range(8))
+
+
+@pytest.mark.parametrize("seed", [46])
+def test_a_gradient_that_is_kept_in_an_item_or_a_list_is_the_parameters_own(seed: int) -> None:
+    found = FUZZER.sweep([seed])
+    assert not found.differ, found.differ[0]
+
+
+def test_a_seed_is_one_step() -> None:
+    assert draw(7) == draw(7) != draw(8)
+
+
+def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checks, "hold", lambda self: True)  # a guard that nothing fails
+    assert FUZZER.sweep(range(4), small=False).differ
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(PARTS))
+def test_two_thousand_steps(part: int) -> None:
+    each = PROGRAMS // PARTS
+    _agree(range(part * each, (part + 1) * each))
+
+
+def _agree(seeds: range) -> None:
+    found = FUZZER.sweep(seeds)
+    assert not found.differ, "\n\n".join(found.differ)
+    calls, replays = found.counts["calls"], found.counts["replays"]
+    assert replays >= REPLAYED * calls, f"{replays} of {calls} calls are replayed"
