@@ -15,12 +15,12 @@ from tests.tracing.step_programs.sweep import FUZZER
 PROGRAMS, PARTS = 2_000, 20
 """The sweep's steps, and the tests they are split into."""
 
-REPLAYED = 0.1
+REPLAYED = 0.15
 """The least share of calls that are replayed (21 % of many are: most steps have a line that no replay does)."""
 
 
 def test_steps_agree() -> None:
-    _agree(range(8))
+    _agree(range(49, 61))
 
 
 @pytest.mark.parametrize("seed", [46])
