@@ -100,3 +100,15 @@ def rmsprop_by_hand_in_two_dtypes(lib: Any, n: int) -> float:
         mean = mean * 0.9 + g * g * 0.1
         w = (w.detach().float() - 0.01 * g / (mean.sqrt() + 1)).half()
     return float(w.float().sum())
+
+
+@loop(1600)
+def batch_norm_in_training(lib: Any, n: int) -> float:
+    """Running means are kept, and no gradients wanted. What is read behind the loop is one value: a second one that is
+    computed for its own read, `running_mean.sum()`, would be a program of its own."""
+    norm, total = lib.nn.BatchNorm1d(16), lib.zeros(())
+    x, w = lib.linspace(0, 1, 512).view(32, 16), lib.linspace(-1, 1, 256).view(16, 16)
+    with lib.no_grad():
+        for i in range(n):
+            total += norm((x * (1 + i % 4)) @ w).relu().mean()
+    return float(total + norm.running_mean.sum() + norm.running_var.sum() + norm.num_batches_tracked)

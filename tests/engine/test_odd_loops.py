@@ -17,6 +17,7 @@ from genesis import engine
 from genesis.engine import limits, repeated_numbers
 from genesis.engine.repeated_numbers import repeats_numbers
 from genesis.engine.short_read import DEEPEST
+from genesis.frontend.state import state
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.walk import walk
@@ -61,6 +62,30 @@ def test_three_plans(loop: Callable[[Any, int], Any], plans: list[Any]) -> None:
     found = loop(genesis, TURNS)
     np.testing.assert_allclose(found.tolist(), loop(torch, TURNS).tolist(), rtol=1e-5)
     assert compiled(plans) <= 3 < len(plans) + (loop is statistics_only)
+
+
+def normed_in_training(lib: Any, n: int, before: int) -> Any:
+    """Running means go on, and what the batch norm returns is summed; `before` moves the place of a cut in a turn."""
+    norm, x, total = lib.nn.BatchNorm1d(4), lib.linspace(0, 1, 32).view(8, 4), lib.zeros(())
+    w = lib.linspace(-1, 1, 16).view(4, 4)
+    for i in range(before):
+        total = total + i
+    with lib.no_grad():
+        for i in range(n):
+            total += norm((x * (1 + i % 4)) @ w).relu().mean()
+    return lib.cat([total.view(1), norm.running_mean, norm.running_var, norm.num_batches_tracked.view(1)])
+
+
+@pytest.mark.parametrize("before", [0, 2, 4])
+@pytest.mark.usefixtures("limited")
+def test_a_batch_norm_in_training_takes_three_plans_and_one_for_what_is_computed_behind_it(before: int,
+                                                                                           plans: list[Any]) -> None:
+    """The loop is cut in a sum, in a write and in the batch norm."""
+    cut, found = state.pieces, normed_in_training(genesis, TURNS, before)
+    np.testing.assert_allclose(found.tolist(), normed_in_training(torch, TURNS, before).tolist(), rtol=1e-5)
+    assert compiled(plans) == 3 and state.pieces > cut + 10
+    found.sum().item()
+    assert compiled(plans) == 4
 
 
 def read_now_and_then(lib: Any, n: int) -> Any:

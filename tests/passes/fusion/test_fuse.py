@@ -89,6 +89,16 @@ def test_the_sum_of_another_row_is_read_from_memory() -> None:
     assert any("another row" in refusal.why for refusal in schedule.missed)
 
 
+def test_a_value_of_rows_is_not_computed_again_for_other_rows() -> None:
+    """It is stored anyway. One kernel would compute it for each element of the row that reads it, too."""
+    x, rates = inputs((8, 8), (8,))
+    doubled = rates * 2.0
+    turned = r.spread(movement.flip(doubled, axes=(0,)), x, (1,))
+    schedule = check([x, rates], doubled, r.sum(p.mul(x, turned), axes=(1,)))
+    assert kinds(schedule) == ["loop", "loop"]
+    assert any("another row" in refusal.why for refusal in schedule.missed)
+
+
 def test_a_value_that_other_rows_read_too_is_in_no_kernel_with_its_rows_sum() -> None:
     """The kernel that computes y at the mirrored row as well does not know that row's sum."""
     x, = inputs((8, 64))
