@@ -57,6 +57,7 @@ def modes() -> dict[str, Any]:
             "dtype": genesis.get_default_dtype(), "device": str(genesis.get_default_device()),
             "collects garbage": gc.isenabled(), "lock held": lock._is_owned(),  # type: ignore[attr-defined]
             "session": state.session is not None, "regions": len(state.regions),
+            "on stand-ins": len(state.rewriting.calls),
             "compiling": genesis.compiler.is_compiling(), "profile": sys.getprofile()}
 
 

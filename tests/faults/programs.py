@@ -117,6 +117,7 @@ class Case:
         stance._thread.flags[:2] = b"\0\0"
         sys.setprofile(None)
         state.regions.clear()
+        state.rewriting.calls.clear()
         state.volatile.clear()
         engine_state.record = None
         gc.enable()

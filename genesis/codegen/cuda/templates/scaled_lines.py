@@ -85,6 +85,10 @@ REGISTERS: Final = 64
 DECLARED: Final = 40 << 10
 """Bytes of shared memory up to which a kernel declares its words; what Triton wants beside has to fit, too."""
 
+TRITONS: Final = ("words += tl.minimum(tl.max(tl.arange(0, RBLOCK) + tl.num_programs(0), 0), 0)",)
+"""A line that adds 0 and has Triton ask for shared memory of its own, by which words behind it are found: a maximum
+over warps goes through it. Of a constant block Triton 3.9 would fold it."""
+
 ENDED_TOGETHER: Final = 4
 """Sums of a thread whose bases wait together."""
 
@@ -143,16 +147,14 @@ class ScaledLines(LineSums):
         line = "tl.program_id(0)" if self.whole else f"tl.program_id(0) // {self.shares}"
         nbytes = SUM_BYTES * self.sums  # a multiple of 16: sums are one of 32
         beside = nbytes > DECLARED
-        # What lies behind Triton's shared memory is found by its name, which is known where Triton has some: a minimum.
-        zero = "tl.min(thread, 1, keep_dims=True)" if beside else "0"
         row_0 = "0" if self.whole else "row_0"
         many = self.rounds > EACH  # there is no room in registers for bases before
-        text = ["words = g_words()", "thread = tl.arange(0, RBLOCK)[None, :]",
+        text = ["words = g_words()", *(TRITONS if beside else ()), "thread = tl.arange(0, RBLOCK)[None, :]",
                 *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
                 f"own = {self.length}" if self.whole else f"own = tl.minimum({self.length} - row_0, {self.share})",
                 *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
                 *self.positions(line),
-                f"g_emptied(words + {zero}, thread)",
+                "g_emptied(words, thread)",
                 *self.places(row_0),
                 "tl.debug_barrier()",
                 *(f"first_{k} = g_raised(place_{k}, power_{k}, mine_{k})" for k in range(self.rounds)),
