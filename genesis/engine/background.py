@@ -8,9 +8,9 @@ this process would, and writes a template to the disk, where whoever meets a siz
 nothing that a program computes depends on whether it was there, or in time.
 
 The process is one for each of the user's, with the lowest priority; where there are many processors a few more compile
-its kernels. It is started when there is something to compile,
-and ends with the process that started it, or after a minute without work. To hand it something is one write to a pipe
-that is never waited for: what does not fit is dropped. What goes wrong there shows in `report`, and nowhere else.
+its kernels. It is started when there is something to compile, and ends with the process that started it, or after a
+minute without work. To hand it something is one write to a pipe that is never waited for: what does not fit is dropped.
+What goes wrong there shows in `report`, and nowhere else.
 """
 
 from __future__ import annotations

@@ -23,6 +23,15 @@ class Found:
     differ: list[str] = field(default_factory=list)
 
 
+def shrink(program: Any, fails: Callable[[Any], bool]) -> Any:
+    """A program as small as it gets by leaving out lines (its `smaller()`) while it fails."""
+    while True:
+        smaller = next((each for each in program.smaller() if fails(each)), None)
+        if smaller is None:
+            return program
+        program = smaller
+
+
 @dataclass(frozen=True)
 class Fuzzer:
     """Random programs, run plain and compiled.

@@ -6,8 +6,7 @@ beside a large one has, takes the time of writing its result. A streamed product
 with the next pair's blocks instead, and the sum is rounded once.
 
 All pairs of a product lie alike, in whole vectors: a small operand that lies otherwise than that of the longest pair is
-copied. A number
-that multiplies a term is a factor of its first operand where that is smaller.
+copied. A number that multiplies a term is a factor of its first operand where that is smaller.
 
     before: %4: bf16[8192,2048] = matmul(%0, %1)         after: %4: bf16[8192,2048] = matmul_sum(%0, %1, %2, %3)
             %5: bf16[8192,2048] = matmul(%2, %3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from math import gcd
 
 import pytest
@@ -308,10 +309,11 @@ def test_what_memory_moves_for_longer_than_the_sums_take_is_no_part_of_a_product
 
 
 def test_a_gate_s_gradients_spill_next_to_no_registers() -> None:
-    """Seven of 240, once a tile: those of its loop's bounds. Twelve by Triton 3.9."""
+    """Seven of 240, once a tile: those of its loop's bounds. Triton 3.9, which no GPU here has run, spills twelve."""
+    most = 32 if version("triton").startswith("3.6.") else 48
     group, = fuse(decomposed(Graph(*gated(8192, 2048, 8192))), gpu=H200).groups
     kernel = emit(group)
-    assert kernel.constexprs["J"] == 128 and stack_bytes(compile_cubin(kernel)) <= 48
+    assert kernel.constexprs["J"] == 128 and stack_bytes(compile_cubin(kernel)) <= most
 
 
 @pytest.fixture

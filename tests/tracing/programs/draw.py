@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from textwrap import indent
 
 from tests.tracing.programs.tables import (
@@ -83,15 +83,6 @@ def draw(seed: int) -> Program:
     return Program(seed, _pick(chance, FORMS), tuple(_body(chance)), tuple(_steps(chance)))
 
 
-def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """A program as small as it gets by leaving out lines while it fails."""
-    while True:
-        smaller = next((each for each in program.smaller() if fails(each)), None)
-        if smaller is None:
-            return program
-        program = smaller
-
-
 def _pick(chance: random.Random, table: dict[str, int]) -> str:
     return chance.choices(list(table), list(table.values()))[0]
 
@@ -134,4 +125,4 @@ def _steps(chance: random.Random) -> Iterator[str]:
     yield "note(genesis.rand(1))"
 
 
-__all__ = ["Program", "draw", "shrink"]
+__all__ = ["Program", "draw"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.tracing.fuzzing import Fuzzer
-from tests.tracing.programs.draw import draw, shrink
+from tests.tracing.fuzzing import Fuzzer, shrink
+from tests.tracing.programs.draw import draw
 from tests.tracing.programs.run import difference
 
 FUZZER = Fuzzer(draw, difference, shrink)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from textwrap import indent
 
 from tests.tracing.step_programs.tables import (
@@ -82,15 +82,6 @@ def draw(seed: int) -> StepProgram:
     """The program of this seed."""
     chance = random.Random(seed)
     return StepProgram(seed, _pick(chance, FORMS), tuple(_body(chance)), tuple(_steps(chance)))
-
-
-def shrink(program: StepProgram, fails: Callable[[StepProgram], bool]) -> StepProgram:
-    """A program as small as it gets by leaving out lines while it fails."""
-    while True:
-        smaller = next((each for each in program.smaller() if fails(each)), None)
-        if smaller is None:
-            return program
-        program = smaller
 
 
 def _pick(chance: random.Random, table: dict[str, float]) -> str:

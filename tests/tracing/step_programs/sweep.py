@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.tracing.fuzzing import Fuzzer
+from tests.tracing.fuzzing import Fuzzer, shrink
 from tests.tracing.programs.run import difference
-from tests.tracing.step_programs.draw import draw, shrink
+from tests.tracing.step_programs.draw import draw
 
 FUZZER = Fuzzer(draw, difference, shrink)
 
