@@ -16,15 +16,16 @@ copied. A number that multiplies a term is a factor of its first operand where t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
-from genesis.ir.graph import Graph, substitute, with_inputs
-from genesis.ir.node import Node, located
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_sum
 from genesis.ir.ops.movement import reshape
-from genesis.ir.ops.pointwise import add, mul
+from genesis.ir.ops.pointwise import mul
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
@@ -32,7 +33,7 @@ from genesis.passes.gpu import Gpu
 from genesis.passes.graph.align_operands import brought_by_blocks, copied_in_vectors
 from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.scale_products import SMALLER
-from genesis.passes.graph.thin_products import terms_of
+from genesis.passes.graph.sum_terms import Joined, readers, sums_of, with_joined
 from genesis.passes.product_times import VECTOR_BYTES, in_vectors
 
 VECTOR: Final = VECTOR_BYTES // 2
@@ -65,7 +66,7 @@ class _Term:
         return all((lies and now is then) or _is_small(x, self.product)
                    for x, lies, now, then in zip(self.product.inputs, self.brought, self.turned, wanted, strict=True))
 
-    def pair(self, replaced: dict[Node, Node]) -> list[Node]:
+    def pair(self, replaced: Mapping[Node, Node]) -> list[Node]:
         """The operands, the first multiplied by the numbers, as they shall lie."""
         left, right = (replaced[x] for x in self.product.inputs)
         lies, now = self.brought, self.turned
@@ -78,34 +79,24 @@ class _Term:
 
 def sum_products(graph: Graph, gpu: Gpu) -> Graph:
     """The graph with such sums as one product; the graph itself if there are none."""
-    users = Counter(x for node in graph.nodes for x in node.inputs)
-    users.update(graph.roots)
-    inside = {x for node in graph.nodes if node.op is add for x in node.inputs
-              if x.op is add and users[x] == 1 and x.type == node.type}
-    sums: dict[Node, tuple[list[Node], list[_Term]]] = {}
-    for node in graph.nodes:
-        if node.op is add and node not in inside and node.type.dtype in (float16, bfloat16):
-            terms = terms_of(node, inside)
-            products = [found for term in terms if (found := _term(term, node, users, gpu)) is not None]
-            longest = max(products, key=lambda x: hint(x.product.inputs[0].shape[-1]), default=None)
-            joined = [x for x in products if x.may_lie_as(longest.turned)] if longest is not None else []
-            if len(joined[:MOST_PAIRS]) > 1:
-                known = {x.node for x in joined[:MOST_PAIRS]}
-                turned = longest.turned if longest is not None else joined[0].turned
-                sums[node] = [x for x in terms if x not in known], [
-                    replace(x, wanted=turned) for x in joined[:MOST_PAIRS]]
-    if not sums:
-        return graph
-    replaced: dict[Node, Node] = {}
-    for node in graph.nodes:
-        with located(node.source):
-            if node in sums:
-                others, joined = sums[node]
-                product = matmul_sum(*(x for term in joined for x in term.pair(replaced)))
-                replaced[node] = reduce(add, [*(replaced[x] for x in others), reshape(product, shape=node.type.shape)])
-            else:
-                replaced[node] = with_inputs(node, tuple([replaced[x] for x in node.inputs]))
-    return substitute(graph, replaced)
+    users = readers(graph)
+    sums: dict[Node, Joined] = {}
+    for node, terms in sums_of(graph, users).items():
+        if node.type.dtype not in (float16, bfloat16):
+            continue
+        products = [found for term in terms if (found := _term(term, node, users, gpu)) is not None]
+        longest = max(products, key=lambda x: hint(x.product.inputs[0].shape[-1]), default=None)
+        if longest is None:
+            continue
+        joined = [replace(x, wanted=longest.turned) for x in products if x.may_lie_as(longest.turned)][:MOST_PAIRS]
+        if len(joined) > 1:
+            known = {x.node for x in joined}
+            sums[node] = Joined([x for x in terms if x not in known], partial(_one_product, joined))
+    return with_joined(graph, sums)
+
+
+def _one_product(terms: list[_Term], replaced: Mapping[Node, Node]) -> Node:
+    return matmul_sum(*(x for term in terms for x in term.pair(replaced)))
 
 
 def _product_in(term: Node) -> tuple[Node, list[Node]]:

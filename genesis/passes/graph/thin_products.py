@@ -19,17 +19,17 @@ that nothing can wait for itself.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from genesis.ir.graph import Graph, substitute, with_inputs
 from genesis.ir.node import Node, located
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.movement import concat, permute, reshape, slice
-from genesis.ir.ops.pointwise import add
 from genesis.ir.sym_int import Size, hint
 from genesis.ir.types import bfloat16, float16
+from genesis.passes.graph.sum_terms import Joined, readers, sums_of, with_joined
 
 THIN: Final = 32
 """Most columns (rows, terms of a sum) of a thin matrix: by so few a product takes the time of reading or writing the
@@ -162,57 +162,34 @@ def _beside(matrices: Sequence[Node], axis: int) -> Node:
 def _sums_joined(graph: Graph) -> Graph:
     if not any(_is_product(node) and _is_thin(node.inputs[0].type.shape[1]) for node in graph.nodes):
         return graph
-    users = Counter(x for node in graph.nodes for x in node.inputs)
-    users.update(graph.roots)
-    inside = {x for node in graph.nodes if node.op is add for x in node.inputs
-              if x.op is add and users[x] == 1 and x.type == node.type}
+    users = readers(graph)
     at = {node: position for position, node in enumerate(graph.nodes)}
     beside = {frozenset(node.inputs): node.inputs for node in graph.nodes if node.op is concat and node["axis"] == 1}
-    sums: dict[Node, tuple[list[Node], list[Node]]] = {}
-    for node in graph.nodes:
-        if node.op is add and node not in inside and node.type.dtype in (float16, bfloat16):
-            terms = terms_of(node, inside)
-            products = [(x, product_of(x).inputs[0].type.shape[1]) for x in terms if _is_thin_term(x, node, users)]
-            for group in _of_at_most(products)[:1]:
-                found = sorted(map(product_of, group), key=lambda x: at[x.inputs[0]])
-                lying = beside.get(frozenset(x.inputs[0] for x in found), ())  # as another product reads them together
-                if len(lying) == len(found):
-                    found.sort(key=lambda x: lying.index(x.inputs[0]))
-                sums[node] = [x for x in terms if x not in group], found
-    if not sums:
-        return graph
-    replaced: dict[Node, Node] = {}
-    for node in graph.nodes:
-        with located(node.source):
-            if node in sums:
-                others, joined = sums[node]
-                left, right = ([replaced[x.inputs[side]] for x in joined] for side in (0, 1))
-                product = matmul(_beside(left, 1), _beside(right, 0))
-                terms = [*(replaced[x] for x in others), reshape(product, shape=node.type.shape)]
-                replaced[node] = reduce(add, terms)
-            else:
-                replaced[node] = with_inputs(node, tuple([replaced[x] for x in node.inputs]))
-    return substitute(graph, replaced)
+    sums: dict[Node, Joined] = {}
+    for node, terms in sums_of(graph, users).items():
+        if node.type.dtype not in (float16, bfloat16):
+            continue
+        thin = [(x, _product_of(x).inputs[0].type.shape[1]) for x in terms if _is_thin_term(x, node, users)]
+        for group in _of_at_most(thin)[:1]:
+            products = sorted(map(_product_of, group), key=lambda x: at[x.inputs[0]])
+            lying = beside.get(frozenset(x.inputs[0] for x in products), ())  # as another product reads them together
+            if len(lying) == len(products):
+                products.sort(key=lambda x: lying.index(x.inputs[0]))
+            sums[node] = Joined([x for x in terms if x not in group], partial(_one_product, products))
+    return with_joined(graph, sums)
 
 
-def terms_of(node: Node, inside: set[Node]) -> list[Node]:
-    """What a sum of sums adds up, from left to right."""
-    found, stack = [], [node]
-    while stack:
-        x = stack.pop()
-        if x is node or x in inside:
-            stack.extend(reversed(x.inputs))
-        else:
-            found.append(x)
-    return found
+def _one_product(products: Sequence[Node], replaced: Mapping[Node, Node]) -> Node:
+    left, right = ([replaced[x.inputs[side]] for x in products] for side in (0, 1))
+    return matmul(_beside(left, 1), _beside(right, 0))
 
 
-def product_of(term: Node) -> Node:
+def _product_of(term: Node) -> Node:
     return term.inputs[0] if term.op is reshape else term
 
 
 def _is_thin_term(term: Node, whole: Node, users: Counter[Node]) -> bool:
     """Is it a product over few terms that nothing else reads, of the sum's size?"""
-    product = product_of(term)
+    product = _product_of(term)
     return (_is_product(product) and users[term] == users[product] == 1 and term.type == whole.type
             and _is_thin(product.inputs[0].type.shape[1]) and hint(product.type.numel) >= FEWEST_ELEMENTS)
