@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -23,13 +24,20 @@ class Found:
     differ: list[str] = field(default_factory=list)
 
 
-def shrink(program: Any, fails: Callable[[Any], bool]) -> Any:
-    """A program as small as it gets by leaving out lines (its `smaller()`) while it fails."""
-    while True:
-        smaller = next((each for each in program.smaller() if fails(each)), None)
-        if smaller is None:
-            return program
-        program = smaller
+def shrink(program: Any, fails: Callable[[Any], bool], tries: int = 300) -> Any:
+    """A program as small as it gets by leaving out lines (its `smaller()`) while it fails.
+
+    Args:
+        fails: whether a program still fails; an exception says that it is none any more.
+        tries: the most programs that are looked at.
+    """
+    candidates = iter(program.smaller())
+    while tries > 0 and (smaller := next(candidates, None)) is not None:
+        tries -= 1
+        with suppress(Exception):
+            if fails(smaller):
+                program, candidates = smaller, iter(smaller.smaller())
+    return program
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,10 @@ class Fuzzer:
     Attributes:
         draw: seed → program.
         difference: what differs between its plain and its compiled run, '' for nothing; counts what it did.
-        shrink: a smaller program that a predicate holds of as well.
     """
 
     draw: Callable[[int], Any]
     difference: Callable[[Any, Counter[str]], str]
-    shrink: Callable[[Any, Callable[[Any], bool]], Any]
 
     def sweep(self, seeds: Iterable[int], small: bool = True, shown: bool = False) -> Found:
         """Run the programs of these seeds.
@@ -60,7 +66,7 @@ class Fuzzer:
             if not different:
                 continue
             if small:
-                program = self.shrink(program, lambda each: bool(self.difference(each, Counter())))
+                program = shrink(program, lambda each: bool(self.difference(each, Counter())))
             found.differ.append(f"{program}\n# {self.difference(program, Counter()) or different}\n")
             if shown:
                 print(found.differ[-1], flush=True)

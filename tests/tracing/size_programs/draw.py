@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from textwrap import indent
 from typing import Any
 
@@ -182,22 +182,3 @@ def draw(seed: int) -> Program:
         odd = changes == 0.2 and rng.random() < 0.1
         calls.append((change, rows, other, tuple(numbers), tracked ^ odd, dtype))
     return Program(seed, rng.random() < 0.4, tuple(body), tuple(calls))
-
-
-def shrink(program: Program, differs: Callable[[Program], bool], tries: int = 300) -> Program:
-    """A smaller program that differs as well."""
-    again = True
-    while again and tries > 0:
-        again = False
-        for smaller in program.smaller():
-            tries -= 1
-            try:
-                fits = differs(smaller)
-            except Exception:  # no program any more
-                fits = False
-            if fits:
-                program, again = smaller, True
-                break
-            if tries <= 0:
-                break
-    return program

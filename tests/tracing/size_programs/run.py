@@ -24,7 +24,7 @@ import genesis.nn.functional as F
 from genesis import nn
 from tests.tracing.fuzzing import Fuzzer
 from tests.tracing.programs.run import ramp, shown, tensors_in, where_differ
-from tests.tracing.size_programs.draw import Program, draw, shrink
+from tests.tracing.size_programs.draw import Program, draw
 
 
 class World:
@@ -104,7 +104,7 @@ def difference(program: Program, counts: Counter[str], world: type[World] = Worl
         gc.collect(1)
 
 
-FUZZER = Fuzzer(draw, difference, shrink)
+FUZZER = Fuzzer(draw, difference)
 
 if __name__ == "__main__":
     FUZZER.main()

@@ -14,7 +14,7 @@ from typing import Any
 import genesis
 from tests.tracing.fuzzing import Fuzzer
 from tests.tracing.programs.run import ramp, shown
-from tests.tracing.size_programs.draw import FUNCTION, WORLD, Program, grown, shrink
+from tests.tracing.size_programs.draw import FUNCTION, WORLD, Program, grown
 from tests.tracing.size_programs.run import World, difference, read
 from tests.tracing.size_programs.tables import EFFECTS, STATEMENTS
 
@@ -154,7 +154,7 @@ def step_difference(step: Program, counts: Counter[str]) -> str:
     return difference(step, counts, StepWorld)
 
 
-FUZZER = Fuzzer(draw_step, step_difference, shrink)
+FUZZER = Fuzzer(draw_step, step_difference)
 
 if __name__ == "__main__":
     FUZZER.main()

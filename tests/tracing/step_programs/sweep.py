@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.tracing.fuzzing import Fuzzer, shrink
+from tests.tracing.fuzzing import Fuzzer
 from tests.tracing.programs.run import difference
 from tests.tracing.step_programs.draw import draw
 
-FUZZER = Fuzzer(draw, difference, shrink)
+FUZZER = Fuzzer(draw, difference)
 
 if __name__ == "__main__":
     FUZZER.main()
