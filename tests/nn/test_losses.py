@@ -219,6 +219,23 @@ def test_rows_are_counted_in_float32() -> None:
     assert found.dtype is genesis.float16 and found.item() == 0.5
 
 
+@pytest.mark.parametrize(("loss", "apart", "gradient", "want"), [
+    (F.mse_loss, 64.0, 2.0 ** -20, 2.0 ** -19),
+    (lambda x, y: F.huber_loss(x, y, delta=128.0), 64.0, 2.0 ** -20, 2.0 ** -20),
+    (F.smooth_l1_loss, 0.875, 1.5 * 2.0 ** -18, 1.3125 * 2.0 ** -24)])
+@pytest.mark.parametrize("dtype", [genesis.float16, genesis.bfloat16, genesis.float32])
+def test_the_gradient_of_a_mean_is_rounded_once(loss: Callable[..., Any], apart: float, gradient: float, want: float,
+                                                dtype: Any) -> None:
+    """A mean of 64 losses hands 2^-26, or 1.5 · 2^-24, to each: float16 would round that to 0, or 2^-23, before it is
+    multiplied by the loss' own derivative."""
+    x = genesis.full((64,), apart, dtype=dtype).requires_grad_()
+    found = loss(x, genesis.zeros(64, dtype=dtype))
+    assert found.dtype is dtype
+    found.backward(genesis.tensor(gradient, dtype=dtype))
+    assert x.grad.dtype is dtype
+    assert x.grad.tolist() == genesis.full((64,), want, dtype=dtype).tolist()
+
+
 def test_a_weight_for_each_class() -> None:
     with pytest.raises(RuntimeError, match="one factor a class"):
         F.cross_entropy(genesis.zeros(4, 3), genesis.zeros(4, dtype=genesis.int64), weight=genesis.ones(5))

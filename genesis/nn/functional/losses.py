@@ -10,8 +10,8 @@ from genesis.frontend.other_words import reduction_of
 from genesis.frontend.recording import emit, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.node import Node
 from genesis.ir.ops import pointwise, probability, regression
+from genesis.ir.types import bfloat16, float16, float32
 from genesis.ops.activation import logsigmoid
 from genesis.ops.common import broadcast, operands, promote, required
 from genesis.ops.comparison import where
@@ -37,6 +37,15 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
+def _before_mean(x: Tensor, reduction: str) -> Tensor:
+    """x in float32 where its losses are averaged in 16 bits; their mean is rounded to x's dtype.
+
+    The gradient of one of ten million losses, 1e-7, lies between the two smallest numbers of float16: it has to be
+    multiplied by the loss' own derivative before it is rounded.
+    """
+    return x.to(float32) if reduction == "mean" and x.dtype in (float16, bfloat16) else x
+
+
 def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
              reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """(input - target)².
@@ -54,7 +63,10 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
     check_reduction("mse_loss", reduction)
     _warn_of_sizes(input, target)
     difference = _difference("mse_loss", input, target)
-    return _weighted("mse_loss", wrap(emit(pointwise.mul, (difference, difference))), weight, reduction)
+    if weight is not None:
+        return _weighted("mse_loss", difference * difference, weight, reduction)
+    exact = _before_mean(difference, reduction)
+    return reduced(exact * exact, reduction).to(difference.dtype)
 
 
 def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
@@ -68,11 +80,11 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
     reduction = reduction_of(size_average, reduce, reduction)
     check_reduction("l1_loss", reduction)
     _warn_of_sizes(input, target)
-    return _weighted("l1_loss", wrap(emit(pointwise.abs, (_difference("l1_loss", input, target),))), weight, reduction)
+    return _weighted("l1_loss", _difference("l1_loss", input, target).abs(), weight, reduction)
 
 
-def _difference(op: str, input: Tensor, target: Tensor) -> Node:
-    return emit(pointwise.sub, operands(op, in_float32(input, target)))
+def _difference(op: str, input: Tensor, target: Tensor) -> Tensor:
+    return wrap(emit(pointwise.sub, operands(op, in_float32(input, target))))
 
 
 def _warn_of_sizes(input: Tensor, target: Tensor) -> None:
@@ -117,7 +129,9 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
         return l1_loss(input, target, reduction=reduction)
     _warn_of_sizes(input, target)
     input, target = broadcast("smooth_l1_loss", *cast_for(regression.smooth_l1_loss, input, target))
-    return reduced(record(regression.smooth_l1_loss, promote(input, target), (float(beta),)), reduction)
+    input, target = promote(input, target)
+    exact = (_before_mean(input, reduction), _before_mean(target, reduction))
+    return reduced(record(regression.smooth_l1_loss, exact, (float(beta),)), reduction).to(input.dtype)
 
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
@@ -138,9 +152,12 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
         raise failure("huber_loss", f"huber_loss does not support non-positive values for delta, not {delta}")
     _warn_of_sizes(input, target)
     input, target = broadcast("huber_loss", *cast_for(regression.huber_loss, input, target))
-    loss: Tensor = record(regression.huber_loss, promote(input, target), (float(delta),)).to(input.dtype)
+    dtype = input.dtype
+    input, target = promote(input, target)
     if weight is None:
-        return reduced(loss, reduction)
+        exact = (_before_mean(input, reduction), _before_mean(target, reduction))
+        return reduced(record(regression.huber_loss, exact, (float(delta),)), reduction).to(dtype)
+    loss: Tensor = record(regression.huber_loss, (input, target), (float(delta),)).to(dtype)
     _check_weight("huber_loss", loss, weight)
     return reduced(loss * weight, reduction)
 
