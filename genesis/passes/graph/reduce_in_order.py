@@ -110,7 +110,8 @@ class _Orders:
         if node.op in REDUCTIONS or node.op in PICKS:
             return self._reduced(node, order) if _is_smaller(node, x) else None
         if node.op is gather:
-            return order if [x] == turned == [node.inputs[0]] and _is_smaller(node, x) else None
+            places = [place for place in turned[1:] if place not in self.small]
+            return order if x is node.inputs[0] and not places and _is_smaller(node, x) else None
         if node.op is reshape:
             return _with_units(x, order, node)
         return self._of_pointwise(node, turned) if node.op.kind == "pointwise" else None

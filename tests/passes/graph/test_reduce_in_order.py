@@ -90,6 +90,22 @@ def test_values_between_two_permutations_are_computed_in_memory_order() -> None:
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_the_largest_is_picked_as_it_lies(keepdims: bool) -> None:
+    """`x.max(0)`: the value is read at the place that argmax found, which is turned as the value is."""
+    x = an_input(0, (5, 6, 40))
+    turned = movement.permute(x, axes=(2, 0, 1))
+    place = reduction.argmax(turned, axis=0, keepdims=keepdims)
+    largest = indexing.gather(turned, place if keepdims else movement.reshape(place, shape=(1, 5, 6)), axis=0)
+    graph = Graph((x,), (largest, place))
+    found = reduce_in_order(graph)
+    assert not large_permutations(found, x.type.numel)
+    assert next(node for node in found.nodes if node.op is reduction.argmax)["axis"] == 2
+    data = [some(x)]
+    for got, want in zip(run_schedule(fuse(found), data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
 def test_a_value_that_is_multiplied_by_itself_has_one_reader() -> None:
     x = an_input(0, (16, 9, 7))
     turned = movement.permute(x, axes=(2, 1, 0))
