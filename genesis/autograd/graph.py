@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from types import MethodType
 from typing import Any, Final
 
 from genesis.autograd.backward_engine import at_end, content
 from genesis.frontend.boundaries import RemovableHandle
+from genesis.frontend.recording import leaf_numbers
 from genesis.frontend.state import state
 from genesis.ir.graph import apply
 from genesis.ir.node import Node, Op
@@ -41,6 +44,13 @@ class GradFn:
             node = apply(inner.attrs[0], inner.inputs)[node.attrs[0]] if inner.op is control.call else inner
         self._node, self._op = node, made_by or node.op
         self.__class__ = _class_named(self.name())
+        number = next(leaf_numbers)
+        state.graphs_shown[number] = weakref.ref(self, MethodType(state.graphs_shown.pop, number))
+
+    @property
+    def node(self) -> Node:
+        """The node of the graph that it stands for."""
+        return self._node
 
     def name(self) -> str:
         """torch's name of the op, such as MulBackward0, where torch has one op for it."""

@@ -10,7 +10,7 @@ overwrites is copied for its sake.
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.detached import live_histories
@@ -36,34 +36,56 @@ def that_can_be_asked_for(live: Sequence[Storage], wanted: Sequence[Storage]) ->
     if held:
         with enable_grad():
             reached = _reached([s for s in live if s not in held])
-        held = {s: boundary for s, boundary in held.items() if boundary not in reached}
+        held = {s: boundaries for s, boundaries in held.items() if reached.isdisjoint(boundaries)}
     return [s for s in live if s not in held]
 
 
-def _held_alone(live: Sequence[Storage]) -> dict[Storage, Boundary]:
-    """The storages of tensors that a boundary has made or saved for itself, and nobody else has got hold of."""
-    found: dict[Storage, Boundary] = {}
-    pending = set(live)
+def _held_alone(live: Sequence[Storage]) -> dict[Storage, list[Boundary]]:
+    """The storages of tensors that boundaries have made or saved for themselves, and nobody else has got hold of, with
+    these boundaries."""
     crossings = [known for number in list(state.crossings) if (known := state.crossing(number)) is not None]
-    for boundary in {id(boundary): boundary for boundary, _ in crossings}.values():
+    boundaries = [*{id(boundary): boundary for boundary, _ in crossings}.values()]
+    found = _saved_alone(boundaries, live)
+    for boundary in boundaries:
         if boundary.owns_origins:
             for origin, count in zip(boundary.origins, list(map(getrefcount, boundary.origins)), strict=True):
                 if origin is not None and count == HELD_ONCE:
-                    found[origin.storage] = boundary
-        saved = boundary.saved
-        storages = [x.storage for x in saved]
-        for storage, count, references in zip(storages, list(map(getrefcount, saved)),
-                                              list(map(getrefcount, storages)), strict=True):
-            # beside the list of them, a saved tensor has its boundary, and a storage its tensor, `live` and `pending`
-            if storage in pending and count == HELD_ONCE + 1 and references == HELD_ONCE + 3:
-                found[storage] = boundary
+                    found.setdefault(origin.storage, []).append(boundary)
     return found
 
 
+def _saved_alone(boundaries: Sequence[Boundary], live: Sequence[Storage]) -> dict[Storage, list[Boundary]]:
+    """`_held_alone` of what is saved. Two boundaries may have saved one tensor, or two views of a memory."""
+    pending = set(live)
+    tensors, savers = _saved(boundaries)
+    counts = list(map(getrefcount, tensors))  # beside the list, each boundary that saved a tensor holds it
+    alone = [at for at, count in enumerate(counts) if count == HELD_ONCE + len(savers[at])]
+    at_storage: dict[int, list[int]] = {}
+    for at in alone:
+        at_storage.setdefault(id(tensors[at].storage), []).append(at)
+    storages = [tensors[shown[0]].storage for shown in at_storage.values()]
+    references = list(map(getrefcount, storages))  # beside the list: its tensors, `live` and `pending`
+    return {storage: [boundary for at in shown for boundary in savers[at]]
+            for storage, count, shown in zip(storages, references, at_storage.values(), strict=True)
+            if storage in pending and count == HELD_ONCE + len(shown) + 2}
+
+
+def _saved(boundaries: Sequence[Boundary]) -> tuple[list[Any], list[list[Boundary]]]:
+    """(the tensors that these have saved, each once; the boundaries that have saved it, one for each time)."""
+    savers: dict[int, list[Boundary]] = {}
+    tensors: dict[int, Any] = {}
+    for boundary in boundaries:
+        for x in boundary.saved:
+            tensors[id(x)] = x
+            savers.setdefault(id(x), []).append(boundary)
+    return list(tensors.values()), list(savers.values())
+
+
 def _reached(live: Sequence[Storage]) -> set[Boundary]:
-    """The boundaries that a backward of these, or of any value in memory, can come to."""
+    """The boundaries that a backward of these, or of any value in memory, can come to, or who holds a `grad_fn`."""
     stack: list[Node] = [node for s in (*live, *live_differentiable()) if (node := s.node).needs_grad]
     stack += live_histories()
+    stack += [shown.node for reference in list(state.graphs_shown.values()) if (shown := reference()) is not None]
     seen: set[Node] = set()
     found: set[Boundary] = set()
     while stack:

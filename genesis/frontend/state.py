@@ -59,6 +59,8 @@ class FrontendState:
         crossings: the `watch` nodes that are read in the place of a boundary's outputs (`genesis.frontend.boundaries`),
             by their numbers. Each holds its boundary, and nothing else does: what the boundary holds may be made of
             that node, and goes with it.
+        graphs_shown: what users hold of a graph (`x.grad_fn`), by a number: they may ask a function's `ctx` for what it
+            has kept.
         renewals: what makes a value anew that a forward has read and nothing keeps for a backward, by its node.
         regions: the regions that are being recorded (`genesis.checkpoint`), the outermost first.
         session: of the running capture, in whatever thread that runs (`session.active`).
@@ -86,9 +88,9 @@ class FrontendState:
             them at one time are there while this stays.
     """
 
-    __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
-                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "released",
-                 "released_before", "released_since", "renewals",
+    __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "graphs_shown",
+                 "histories", "hooked", "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions",
+                 "released", "released_before", "released_since", "renewals",
                  "rewriting", "session", "states_shown", "touched", "tracked_writes", "turned", "undo", "unlooked",
                  "volatile", "watched")
 
@@ -103,6 +105,7 @@ class FrontendState:
         self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.crossings: dict[int, weakref.ref[Node]] = {}
+        self.graphs_shown: dict[int, weakref.ref[Any]] = {}
         self.renewals: weakref.WeakKeyDictionary[Node, Any] = weakref.WeakKeyDictionary()
         self.regions: list[Region] = []
         self.turned: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}

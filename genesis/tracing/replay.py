@@ -45,12 +45,18 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
         raise Unsettled("it reads memory that a numpy array or another process shares")
     if any(s.cell is not None and s not in allowed for s in effects.writes):
         raise NotReplayable("it writes to a tensor that it made from values")
-    made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
-    with computing_anew([s.node for s in made], entered.contents):
+    with computing_anew(_contents_made(effects, shape), entered.contents):
         if effects.ended or effects.grads or gradients or _advances_state(effects, shape):
             return StepReplay(effects, shape, tensors, allowed, slots)
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         return CallReplay(effects, shape, tensors, allowed, known, slots)
+
+
+def _contents_made(effects: Session, shape: Result) -> list[Node]:
+    """The contents that the call made for its result, storages and gradients. Not in a list of the storages: a flush
+    counts who holds those that boundaries of autograd keep."""
+    return [s.node for s in (*shape.fresh, *effects.writes, *(
+        x._grad.storage for x, _ in effects.grads.values() if x._grad is not None))]
 
 
 def _advances_state(effects: Session, shape: Result) -> bool:

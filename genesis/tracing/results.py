@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
+from sys import getrefcount
 from typing import Any
 
 from genesis.frontend.detached import Detached
@@ -173,9 +174,13 @@ class Result:
 
     def free(self, is_freed: Callable[[Node], bool]) -> None:
         """Cut the results from their graph: they are those of a step, which has no node for a backward to go through.
+        Of one that only detached tensors show the graph ends here.
 
         Raises NotReplayable if a backward of one would not fail, as it does where the step's backward went through it.
         """
+        for storage in self.fresh:
+            if storage.detached_by and getrefcount(storage) == storage.references_without_history() + 1:  # `fresh`
+                storage.forget_history()
         through = [i for i, s in enumerate(self.fresh) if s.needs_grad]
         for at, out in enumerate(self._outs):
             if out.argument is None and out.fresh in through and out.leaf is None and out.detached is None:

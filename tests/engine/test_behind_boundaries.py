@@ -97,3 +97,53 @@ def test_a_loss_that_shares_a_boundary_can_be_differentiated_after_the_others_we
     loss.item()
     found = genesis.autograd.grad(other, layers[0].bias)[0].tolist()
     assert found == expected
+
+
+class Keeps(Function):
+    """It keeps one tensor twice, and two views of a memory: by themselves and in containers."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, others: Any) -> Any:
+        ctx.save_for_backward(x)
+        left, right = (x * 3).chunk(2)
+        ctx.left, ctx.rest, others["these"] = left, [right, left], [x * 5]
+        ctx.others = others["these"]
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 2, None
+
+
+def held_after_a_backward(hold: str) -> int:
+    """How many values of a graph that was released are computed beside the loss, its gradients and the weights."""
+    layers, optimizer = model()
+    others: dict[str, Any] = {}
+    made = layers[0](genesis.ones(32, 64))
+    first, second = Keeps.apply(made, others), Keeps.apply(made, others)
+    if hold != "others":
+        others.clear()
+    shown = first.grad_fn if hold == "graph" else None
+    loss = layers[2](first + second).square().mean()
+    del made, first, second
+    loss.backward()
+    optimizer.step()
+    plan = engine.last_plan()
+    assert plan is not None
+    found = len(plan.plan.outputs)
+    if shown is not None:
+        genesis.manual_seed(1)
+        before = nn.Linear(64, 64)(genesis.ones(32, 64))
+        assert shown.left.tolist() == (before * 3)[:16].tolist()
+        assert shown.others[0].tolist() == (before * 5).tolist()
+    return found
+
+
+def test_what_a_function_sets_on_its_ctx_is_let_go_of_as_what_it_saves() -> None:
+    alone = held_after_a_backward("nothing")
+    assert alone == 1 + 4  # the loss and the gradients
+
+
+def test_what_others_hold_of_it_is_computed() -> None:
+    assert held_after_a_backward("others") > held_after_a_backward("nothing")
+    assert held_after_a_backward("graph") > held_after_a_backward("nothing")

@@ -440,6 +440,54 @@ def a_function_with_a_backward_of_its_own() -> Any:
 
 
 @captures(1)
+def a_function_of_what_another_function_gave() -> Any:
+    """Both save it; the loss that is returned keeps their graph until it is computed."""
+    first, last = nn.Linear(4, 8), nn.Linear(8, 3)
+    optimizer = genesis.optim.SGD(weights(first, last), lr=0.1)
+
+    def through(x: Any) -> Any:
+        found = Sign.apply(first(x))
+        return last(Sign.apply(found) + Sign.apply(found * 2))
+    return lambda x, y: update(through, optimizer, x, y), batch, lambda: weights(first, last)
+
+
+class Halves(genesis.autograd.Function):
+    """What its backward reads are attributes: a result, views of a memory in a list, one of them by itself, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.parts = list((x * 2).chunk(2, dim=-1))
+        ctx.first, ctx.made, ctx.scale = ctx.parts[0], x.tanh(), 0.5
+        return ctx.made.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * (1 - ctx.made * ctx.made) + ctx.scale * ctx.first.sum() * genesis.cat(ctx.parts, dim=-1)
+
+
+@captures(1)
+def a_function_that_keeps_tensors_as_attributes() -> Any:
+    first, last = nn.Linear(4, 8), nn.Linear(8, 3)
+    optimizer = genesis.optim.SGD(weights(first, last), lr=0.1)
+    return lambda x, y: update(lambda x: last(Halves.apply(first(x))), optimizer, x, y), batch, lambda: weights(
+        first, last)
+
+
+@captures(1)
+def a_detached_value_behind_a_function_is_returned() -> Any:
+    """But for it nobody holds the graph of `hidden`, and no backward has been there."""
+    first, last = nn.Linear(4, 8), nn.Linear(8, 3)
+    optimizer = genesis.optim.SGD(weights(first, last), lr=0.1)
+
+    def step(x: Any, y: Any) -> Any:
+        hidden = Sign.apply(first(x))
+        share = (hidden * 3).mean()
+        loss = update(lambda x: last(hidden), optimizer, x, y)
+        return loss, share.detach()
+    return step, batch, lambda: weights(first, last)
+
+
+@captures(1)
 def an_average_of_the_weights() -> Any:
     net = network()
     average = copy.deepcopy(net)
