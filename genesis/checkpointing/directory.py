@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from genesis.utils.atomic_file import sync_directory
+from genesis.utils.safetensors_file import is_nested_deep
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "genesis-checkpoint-1"
@@ -213,9 +214,12 @@ def opened(path: Path) -> Stored:
 
     Raises:
         Unusable: there is none, or it is malformed.
+        RecursionError: the caller's stack has no room for reading it.
     """
+    text = ""
     try:
-        content = json.loads((path / MANIFEST).read_bytes())
+        text = (path / MANIFEST).read_bytes().decode()
+        content = json.loads(text)
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
         if content["format"] != FORMAT or type(content["step"]) is not int:
             raise Unusable(f"its manifest is not of the format {FORMAT}")
@@ -223,7 +227,11 @@ def opened(path: Path) -> Stored:
         raise Unusable("it has no manifest") from None
     except OSError as error:
         raise Unusable(f"its manifest cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except RecursionError:
+        if not is_nested_deep(text):
+            raise
+        raise Unusable("its manifest is damaged") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Unusable("its manifest is damaged") from None
     if NAME.fullmatch(path.name) and order(path)[0] != content["step"]:
         raise Unusable(f"its manifest is of step {content['step']}")

@@ -140,7 +140,7 @@ def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) 
     except Superseded:
         return False
     except Exception as error:
-        if not asked:
+        if not asked and not isinstance(error, RecursionError):
             give_up(whole, error)
         raise
     return True

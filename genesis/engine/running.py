@@ -100,6 +100,8 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         part = None if together else independent_part(flush, asked)  # type: ignore[arg-type]
         if part is not None:  # the other part may be what failed, or what there was no memory for
             raise Divisible(part) from None
+        if isinstance(error, RecursionError):  # the stack's end says nothing of the program: all stays pending
+            raise
         reason = give_up(flush, error if flush.compiled is None else flush.compiled.explained(error))
         try:
             if reason is not error:
@@ -108,7 +110,8 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         finally:
             del reason  # its traceback has this frame: the two would keep the program alive until a collection
     finally:
-        engine_state.record = before
+        if flush.finished or not flush.committed:  # else what interrupted `finish` again left it to who comes next
+            engine_state.record = before
     return flush.compiled
 
 
@@ -183,6 +186,8 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
             raise
         if ran != engine_state.ran and not replayed.done:  # it used what another program has changed
             raise Superseded from None
+        if isinstance(error, RecursionError):
+            raise
         known = compiled.explained(error)
         if known is not error:
             raise known from error

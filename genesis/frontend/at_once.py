@@ -13,7 +13,7 @@ from itertools import chain, repeat, starmap
 from operator import call, eq
 from typing import Any, Final
 
-from genesis.runtime.contexts import in_order
+from genesis.runtime.contexts import in_order, need_room
 
 Change = tuple[Any, ...]
 """A function of C and its arguments."""
@@ -35,6 +35,9 @@ def changes(writes: Iterable[Callable[[], Any]], others: Iterable[Change] = (),
 
     Python's collector stays out meanwhile, as it runs finalizers.
 
+    Raises:
+        RecursionError: the stack has no room for the changes.
+
     >>> from functools import partial
     >>> state: dict[str, int] = {}
     >>> loop = changes([partial(state.__setitem__, "a", 1)], [(state.__setitem__, "b", 2)])
@@ -42,6 +45,7 @@ def changes(writes: Iterable[Callable[[], Any]], others: Iterable[Change] = (),
     >>> state
     {'a': 1, 'b': 2}
     """
+    need_room()
     found: Iterator[Any] = chain(map(call, writes), starmap(call, others))
     if gc.isenabled():
         found = chain(starmap(call, _UNCOLLECTED), found, starmap(call, _COLLECTED))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -167,15 +169,35 @@ def parse(text: str) -> Any:
 
     Raises:
         Damaged: it is none.
+        RecursionError: the caller's stack has no room for it, though it is not nested deep.
     """
     try:
         return json.loads(text, object_pairs_hook=_once)
     except RecursionError:
+        if not is_nested_deep(text):
+            raise
         raise Damaged("its JSON is nested too deep") from None
     except Damaged:
         raise
     except ValueError as error:
         raise Damaged(f"its JSON is malformed: {error}") from None
+
+
+DEEP: Final = 100
+"""Levels of a JSON text from which on it is to blame where the stack ends: a tenth of Python's default limit."""
+
+
+def is_nested_deep(text: str) -> bool:
+    """Whether a JSON text has values `DEEP` levels inside of others.
+
+    >>> is_nested_deep('{"a": "[[[["}'), is_nested_deep("[" * 200 + "]" * 200)
+    (False, True)
+    """
+    levels = accumulate({"[": 1, "{": 1, "]": -1, "}": -1}.get(c, 0) for c in _STRINGS.sub("", text))
+    return max(levels, default=0) >= DEEP
+
+
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from genesis.ir.suggest import suggesting
 from genesis.ir.types import cpu, tensor_type
 from genesis.utils.atomic_file import replace_file
 from genesis.utils.locations import MapLocation, placing
-from genesis.utils.safetensors_file import Damaged, mapped, parse, read, write
+from genesis.utils.safetensors_file import Damaged, is_nested_deep, mapped, parse, read, write
 from genesis.utils.saved_values import FORMS, form_of
 from genesis.utils.sources import Sink, Source, opened
 from genesis.utils.torch_file import is_torch_file, read_torch_file
@@ -115,6 +115,7 @@ def load(f: str | os.PathLike[str] | BinaryIO, map_location: MapLocation = None,
             file of torch's, anything but tensors, numbers, texts, bytes and containers of them. Nothing that a file
             says makes this allocate more than the file is large, beside Python's objects for its structure.
         MemoryError: the file is larger than memory.
+        RecursionError: the caller's stack has no room for it.
 
     >>> import genesis, io
     >>> file = io.BytesIO()
@@ -147,6 +148,8 @@ def load(f: str | os.PathLike[str] | BinaryIO, map_location: MapLocation = None,
         try:
             return _rebuild(parse(texts[STRUCTURE]), tensors, _rebuilt_versions(texts.get(VERSIONS, "[]"), tensors))
         except (KeyError, ValueError, TypeError, RecursionError) as error:
+            if isinstance(error, RecursionError) and not is_nested_deep(texts[STRUCTURE]):
+                raise
             raise failure("load", f"the structure in {source.name} is damaged ({type(error).__name__}: {error})",
                           hint="genesis.save writes the files that genesis.load reads", error=ValueError) from None
 

@@ -16,6 +16,7 @@ import pytest
 
 from genesis.checkpointing import directory
 from genesis.checkpointing.directory import Stored, Unusable
+from tests.faults.events import Depths
 
 CALLS = ["mkdir", "open", "write", "fsync", "close", "rename", "rmdir", "unlink", "remove"]
 """What changes a disk, and what brings it there."""
@@ -50,6 +51,17 @@ def usable(parent: Path) -> list[Stored]:
         directory.verify(stored)
         found.append(stored)
     return found
+
+
+def test_a_manifest_is_not_damaged_where_its_reader_has_no_stack_left(tmp_path: Path) -> None:
+    """Else the checkpoint would be passed over for an older one."""
+    path, outcomes = save(tmp_path, 7), set()
+    for room in range(40):
+        try:
+            outcomes.add(Depths().fail(lambda: directory.opened(path).step, room, RecursionError()))
+        except RecursionError as error:
+            outcomes.add(type(error))
+    assert outcomes == {RecursionError, 7}
 
 
 @contextmanager

@@ -15,10 +15,12 @@ import pytest
 
 import genesis
 from genesis import nn, optim
+from genesis.engine import running
 from genesis.engine.state import engine_state
 from genesis.frontend.at_once import at_once, attributes, changes
+from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
-from tests.faults.events import Traced, injected
+from tests.faults.events import Depths, Traced, injected
 
 
 class Stop(BaseException):
@@ -126,6 +128,109 @@ def test_a_record_that_an_exception_left_behind_is_no_program_that_runs() -> Non
     finally:
         sys.settrace(None)
     assert x.tolist() == [1, 1] and (x + 1).tolist() == [2, 2] and engine_state.record is None
+
+
+def test_a_second_interrupt_while_storages_are_told_of_the_first_ones_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is overwritten by then: what was computed of the old content is nowhere else."""
+    x = genesis.ones(2)
+    genesis.eval(x)
+    y = x * 3
+    x.add_(1)
+    plain, left = running._settle, [stop, stop]
+
+    def settle(*what: Any) -> None:
+        if left:
+            left.pop()()
+        plain(*what)
+    monkeypatch.setattr(running, "_settle", settle)
+    with pytest.raises(Stop):
+        genesis.eval(x, y)
+    assert not left and (y.tolist(), x.tolist()) == ([3, 3], [2, 2]) and engine_state.record is None
+
+
+def limited(room: int, function: Callable[[], Any]) -> Any:
+    """What the function does where the stack has room for so many calls into one another."""
+    return Depths().fail(function, room, RecursionError())
+
+
+def test_where_the_stack_ends_all_stays_pending() -> None:
+    """A step, its gradients, and a total beside it: RecursionError tells where its caller stands, and nothing of what
+    is computed."""
+    net, optimizer, _ = trained()
+    total, outcomes = genesis.zeros(3), set()
+    genesis.eval(total)
+    for turn, room in enumerate(range(2, 40), 1):
+        before, count = net.weight.tolist(), optimizer.state[net.weight]["step"]
+        optimizer.zero_grad()
+        loss = net(genesis.ones(4, 3)).pow(2).sum()
+        loss.backward()
+        total.add_(1)
+        raised = False
+        try:
+            limited(room, optimizer.step)
+        except RecursionError:
+            raised = True
+        stepped = optimizer.state[net.weight]["step"] - count
+        assert (net.weight.tolist() != before) == stepped and (stepped or raised)
+        assert total.tolist() == [turn] * 3 and loss.item() > 0 and net.weight.grad.tolist()[0][0] != 0
+        outcomes.add((raised, stepped))
+    assert outcomes == {(True, 0), (True, 1), (False, 1)}
+
+
+def test_a_value_for_which_there_was_no_memory_is_computed_when_it_is_read_again(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    x = genesis.ones(2)
+    genesis.eval(x)
+    for beside in (False, True):
+        for _ in range(3):  # the first is a program, and those behind it are read by its plan
+            assert (x * 3 + 1).tolist() == [4, 4]
+        value, other = x * 3 + 1, x * 5 if beside else None
+        with monkeypatch.context() as patch:
+            patch.setattr(CPUExecutor, "start", no_memory)
+            patch.setattr(CPUExecutor, "run", no_memory)
+            with pytest.raises(MemoryError):
+                value.tolist()
+        assert value.tolist() == [4, 4] and (other is None or other.tolist() == [5, 5])
+
+
+def no_memory(*what: Any) -> None:
+    raise MemoryError("no room")
+
+
+def test_a_context_that_cannot_be_left_is_not_entered() -> None:
+    """Leaving one takes more calls into one another than entering it. Some of these are of C, which Python 3.11 counts,
+    too."""
+    def inside() -> None:
+        with uncollected:
+            pass
+    collects, finished = gc.isenabled(), 0
+    gc.enable()
+    try:
+        for room in range(40):
+            with suppress(RecursionError):
+                limited(room, inside)
+                finished += 1
+            assert gc.isenabled(), f"with room for {room} calls"
+    finally:
+        if not collects:
+            gc.disable()
+    assert 0 < finished < 40
+
+
+def test_changes_that_the_stack_has_no_room_for_are_not_made() -> None:
+    """A later one of them may take more calls into one another than the first."""
+    class Thing:
+        a = b = 0
+    finished, thing = 0, Thing()
+
+    def change() -> None:
+        at_once(changes([], [(setattr, thing, "a", thing.a + 1), attributes([thing], "b", [thing.b + 1])]))
+    for room in range(40):
+        with suppress(RecursionError):
+            limited(room, change)
+            finished += 1
+        assert thing.a == thing.b == finished and gc.isenabled()
+    assert 0 < finished < 40
 
 
 def test_changes_are_made_in_order_or_not_at_all() -> None:

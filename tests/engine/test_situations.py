@@ -71,6 +71,7 @@ def test_who_is_alive_is_part_of_the_situation(prepared: list[int]) -> None:
                 del hidden, logits
             elif turn % 3 == 1:
                 kept.append(logits)
+                del hidden
             optimizer.step()
             kept.append(loss)
             if turn % 3 == 2:

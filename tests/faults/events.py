@@ -317,9 +317,83 @@ def _telling(each: Callable[[str], None], name: str, original: Callable[..., Any
     return asked
 
 
+class Depths:
+    """Instants of the stack: how many calls into one another there is room for. Which call finds its end is up to
+    Python, and may be one of C (up to Python 3.11).
+
+    Args:
+        driver: of the fake GPU, which has all the room that it wants: hardware has no such stack.
+    """
+
+    LEAST = 3
+    """Calls that there is always room for: what restores the limit is one."""
+
+    def __init__(self, driver: Any = None) -> None:
+        self.last = AtExit(None, 0)
+        self._driver = driver
+
+    def places(self, function: Callable[[], Any]) -> list[Place]:
+        """See `Instants`: of one run, up to a few more calls than those of Python's functions."""
+        deepest = here = _depth()
+
+        def note(frame: Any, event: str, argument: Any) -> None:
+            nonlocal deepest
+            if event == "call":
+                deepest = max(deepest, _depth(frame))
+        sys.setprofile(note)
+        try:
+            function()
+        finally:
+            sys.setprofile(None)
+        return [Place("stack", room) for room in range(deepest - here + 6)]
+
+    def fail(self, function: Callable[[], Any], at: int, error: BaseException) -> Any:
+        """See `Instants`; the error is Python's."""
+        before = sys.getrecursionlimit()
+        with self._roomy(before):
+            sys.setrecursionlimit(_depth() + self.LEAST + at)
+            try:
+                return function()
+            finally:
+                sys.setrecursionlimit(before)
+
+    @contextmanager
+    def _roomy(self, limit: int) -> Iterator[None]:
+        own = () if self._driver is None else dir(type(self._driver))
+        names = [name for name in own if not name.startswith("_") and callable(getattr(self._driver, name))]
+        for name in names:
+            setattr(self._driver, name, _with_room(getattr(self._driver, name), limit))
+        try:
+            yield
+        finally:
+            for name in names:
+                delattr(self._driver, name)
+
+
+def _with_room(function: Callable[..., Any], limit: int) -> Callable[..., Any]:
+    def run(*what: Any, **how: Any) -> Any:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit)
+        try:
+            return function(*what, **how)
+        finally:
+            sys.setrecursionlimit(before)
+    return run
+
+
+def _depth(frame: Any = None) -> int:
+    """The frames below this one, or below the caller's."""
+    frame, count = frame or sys._getframe(1), 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
 def instants_of(kind: str, device: str, driver: Any = None) -> Instants:
-    """The instants of a kind: "line", "opcode", "allocation" or "call", of programs on a device."""
+    """The instants of a kind: "line", "opcode", "allocation", "call" or "depth", of programs on a device."""
     from genesis.runtime.cpu import executor, storage
+    if kind == "depth":
+        return Depths(driver)
     if kind in ("line", "opcode") or (kind == "call" and device == "cpu"):
         return Traced(kind)
     if kind == "call":

@@ -13,10 +13,10 @@ from tests.faults.programs import Unit
 from tests.faults.trial import Bench, Program, Verdict
 from tests.faults.tried import Tried
 
-KINDS = ("line", "opcode", "allocation", "call")
+KINDS = ("line", "opcode", "allocation", "call", "depth")
 ERRORS: dict[str, tuple[type[BaseException], ...]] = {
     "line": (KeyboardInterrupt, MemoryError), "opcode": (KeyboardInterrupt,), "allocation": (MemoryError,),
-    "call": (MemoryError,),
+    "call": (MemoryError,), "depth": (RecursionError,),
 }
 """What is raised at each kind of instants."""
 

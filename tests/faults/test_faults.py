@@ -26,10 +26,10 @@ from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
 from tests.sweeping import by_default, sweep_but
 
-PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1}
+PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1, "depth": 1}
 """The parts that the faults of a kind are counted in, each about 15 s of a processor."""
 
-COMBINED_STEPS = {"line": 16, "opcode": 144, "allocation": 1, "call": 1}
+COMBINED_STEPS = {"line": 16, "opcode": 144, "allocation": 1, "call": 1, "depth": 1}
 """Of the faults of a kind, each how manieth is tried in `COMBINED_PROGRAMS`, which differ by their optimizers."""
 
 OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed dtypes", "compiled step",
@@ -37,7 +37,7 @@ OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed 
          "compiled all with Muon", "step of LBFGS with a search", "loader")
 """The programs of the sample."""
 
-SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9}
+SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9, "depth": 1}
 """Of the faults of a kind, each how manieth is in the sample."""
 
 
@@ -52,7 +52,7 @@ def check(row: Row, all_of_them: bool) -> None:
     assert not row.inconsistent, "\n".join(f"{v.text} at {v.place}: {v.problem}" for v in row.inconsistent[:20])
 
 
-OF_EACH_KIND = ("reads", "batch norm", "compiled step", "carried state", "loader")
+OF_EACH_KIND = ("reads", "batch norm", "compiled step", "carried state", "loader", "loading")
 """The programs of the sample that opcodes and allocations are tried in: what each runs first takes as long as all of a
 kind's faults."""
 
@@ -67,6 +67,12 @@ def test_a_sample_of_faults(program: str, kind: str) -> None:
 ON_GPU = {"reads": 1, "step of AdamW": 4, "compiled step": 1, "loading": 2, "compiled low precision": 1}
 """The programs whose opcodes are tried on the pretended GPU, in as many parts of a few minutes in the sweep: reads that
 are flushed, a step with its backward, a replay, loads, and a step whose weights have copies in bfloat16."""
+
+
+@pytest.mark.parametrize("program", ["compile", "moving", "second length"])
+def test_a_stack_that_ends_in_a_compile_a_move_or_a_run_on_stand_ins(program: str) -> None:
+    """RecursionError at each depth: what was pending stays so, and modes and locks are left as they were."""
+    check(count(program, "cpu", "depth"), False)
 
 
 @by_default("*-opcode", "reads-call", "compiled step-call")

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save_file
 from torch_peer import array_of
 
 import genesis
+from tests.faults.events import Depths
 
 
 def run(script: str, *arguments: Any) -> str:
@@ -96,6 +97,18 @@ def test_deep_objects(kind: str, tmp_path: Path) -> None:
     for depth in (151, 100_000):
         with pytest.raises(ValueError, match="more than 150"):
             genesis.save(nested(depth, kind), tmp_path / "file")
+
+
+def test_a_good_file_is_not_damaged_where_its_reader_has_no_stack_left(tmp_path: Path) -> None:
+    genesis.save({"a": {"b": [1, (2.0, genesis.ones(2))]}}, tmp_path / "x")
+    genesis.load(tmp_path / "x")
+    outcomes = set()
+    for room in range(60):
+        try:
+            outcomes.add(Depths().fail(lambda: genesis.load(tmp_path / "x")["a"]["b"][0], room, RecursionError()))
+        except RecursionError as error:
+            outcomes.add(type(error))
+    assert outcomes == {RecursionError, 1}
 
 
 def test_what_contains_itself_is_refused(tmp_path: Path) -> None:

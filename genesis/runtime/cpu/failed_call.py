@@ -47,6 +47,8 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     """
     if "can't allocate memory" in str(error):
         return MemoryError(str(error))
+    if isinstance(error, RecursionError):  # which says where the reader stands, not what the op is given
+        return error
     library = type(error).__module__.partition(".")[0]
     if library not in ("builtins", "torch", "genesis") or not _is_of_torch(error.__traceback__):
         return error
