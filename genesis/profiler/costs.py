@@ -50,9 +50,9 @@ def peaks_of(device: str) -> Peaks:
 
 def _host_peaks() -> Peaks:
     import torch
-    source, target = torch.zeros(8 << 20), torch.zeros(8 << 20)
-    square = torch.ones(512, 512)
-    small = torch.ones(2048)
+    source, target = (torch.zeros(8 << 20, dtype=torch.float32, device="cpu") for _ in range(2))
+    square = torch.ones(512, 512, dtype=torch.float32, device="cpu")
+    small = torch.ones(2048, dtype=torch.float32, device="cpu")
     return Peaks("this host, as measured", 2 * source.nbytes / _least(lambda: target.copy_(source)),
                  2 * 512 ** 3 / _least(lambda: square @ square), 2048 * 16 / _least(lambda: _many(small)))
 

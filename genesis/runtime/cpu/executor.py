@@ -26,6 +26,16 @@ from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
+from genesis.runtime.cpu.thread_modes import (
+    CPU,
+    Without,
+    dispatch_modes,
+    function_modes,
+    in_autocast,
+    in_inference,
+    level,
+    without,
+)
 from genesis.runtime.plan import Call, Direct, NumberTensor, Plan, Register
 
 atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
@@ -63,7 +73,7 @@ def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.
     """A row-major torch tensor of this type over a storage's memory, from byte `offset` on."""
     dtype = torch_dtype(type)
     if not type.numel:
-        return torch.empty(type.shape, dtype=dtype)
+        return torch.empty(type.shape, dtype=dtype, device=CPU)
     return torch.frombuffer(storage.bytes, dtype=dtype, count=type.numel, offset=offset).view(type.shape)
 
 
@@ -80,7 +90,7 @@ class _Views:
         """A row-major tensor of this type from byte `offset` on, a multiple of its elements' size."""
         dtype, size = torch_dtype(type), type.dtype.itemsize
         if not type.numel:
-            return torch.empty(type.shape, dtype=dtype)
+            return torch.empty(type.shape, dtype=dtype, device=CPU)
         whole = self._whole.get(dtype)
         if whole is None:
             count = self._storage.nbytes // size
@@ -110,7 +120,7 @@ def allocate(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtyp
         MemoryError: the host has no such block.
     """
     try:
-        return torch.empty_strided(shape, strides, dtype=dtype)
+        return torch.empty_strided(shape, strides, dtype=dtype, device=CPU)
     except RuntimeError as error:
         raise MemoryError(str(error)) from None
 
@@ -200,9 +210,13 @@ class CPUExecutor:
 
     def start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> Started:
         """Run all of the plan but what overwrites inputs. Outputs that no call allocates are allocated first."""
-        if torch.is_inference_mode_enabled():  # nothing may write later to a tensor that torch makes in that mode
-            with torch.inference_mode(False):
-                return self.start(inputs, numbers)
+        if in_inference() or function_modes() or in_autocast() or dispatch_modes() or level() is not None:
+            with Without():
+                outputs, writes = self._start(inputs, numbers)
+            return Started(outputs, without(writes))
+        return self._start(inputs, numbers)
+
+    def _start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> Started:
         try:
             bound = self._free.pop()
         except IndexError:

@@ -60,7 +60,7 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     if op is not None and isinstance(error, (IndexError, RuntimeError)):
         allowed, index = allowed_in(op, shown, cast("dict[str, int]", call.attributes)), index_of(op, operands)
         assert allowed is not None and isinstance(index, torch.Tensor)
-        outside = torch.as_tensor(is_outside(cast("ndarray", index), allowed))
+        outside = torch.as_tensor(is_outside(cast("ndarray", index), allowed), dtype=torch.bool, device=index.device)
         if outside.any():
             return misplaced(op, shown, int(index[outside].flatten()[0]), allowed, at)
     if isinstance(error, torch.linalg.LinAlgError):

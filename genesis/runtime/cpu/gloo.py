@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from genesis.runtime.collectives import DistBackendError
+from genesis.runtime.cpu.thread_modes import CPU
 
 if TYPE_CHECKING:
     from genesis.runtime.collectives import KeyStore, SupportsDLPack
@@ -107,7 +108,7 @@ class GlooTransport:
         """
         if self.size == 1:
             return
-        own = torch.tensor([zlib.crc32(text.encode())], dtype=torch.int64)
+        own = torch.tensor([zlib.crc32(text.encode())], dtype=torch.int64, device=CPU)
         found = [torch.empty_like(own) for _ in range(self.size)]
         self._gathered(found, own)
         different = [rank for rank, x in enumerate(found) if not torch.equal(x, own)]
@@ -163,7 +164,7 @@ class GlooTransport:
         if len(given) == 1:
             self._gathered(list(_as_bytes(outputs[0]).chunk(self.size)), given[0])
             return
-        parts = list(torch.empty(self.size * sum(sizes), dtype=torch.uint8).chunk(self.size))
+        parts = list(torch.empty(self.size * sum(sizes), dtype=torch.uint8, device=CPU).chunk(self.size))
         self._gathered(parts, torch.cat(given))
         rows = [_as_bytes(x).view(self.size, -1) if x.numel() else x for x in outputs]
         for rank, part in enumerate(parts):
@@ -199,7 +200,7 @@ class GlooTransport:
 
     def recv(self, shape: Sequence[int], dtype: str, peer: int | None, tag: int = 0) -> GlooMessage:
         """Begin to receive from one process, or from any."""
-        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+        tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=CPU)
         into = [_as_bytes(tensor)]
         if peer is None:
             return GlooMessage(tensor, lambda: self._group.recv_anysource(into, tag), True)

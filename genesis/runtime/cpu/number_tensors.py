@@ -12,6 +12,8 @@ from typing import Final
 
 import torch
 
+from genesis.runtime.cpu.thread_modes import CPU
+
 MOST_NUMBERS: Final = 512
 """Tensors of one number that are remembered, of either kind."""
 
@@ -21,7 +23,7 @@ LARGEST: Final = torch.finfo(torch.float32).max
 
 @lru_cache(maxsize=MOST_NUMBERS, typed=True)
 def _number_tensor(value: float, dtype: torch.dtype, sign: float) -> torch.Tensor:
-    return torch.scalar_tensor(value, dtype=dtype)
+    return torch.scalar_tensor(value, dtype=dtype, device=CPU)
 
 
 def number_tensor(value: bool | int | float, dtype: torch.dtype) -> torch.Tensor:
@@ -36,7 +38,7 @@ def number_tensor(value: bool | int | float, dtype: torch.dtype) -> torch.Tensor
 @lru_cache(maxsize=MOST_NUMBERS, typed=True)
 def _operand_tensor(value: float, dtype: torch.dtype, sign: float) -> torch.Tensor:
     if dtype is torch.float32 and LARGEST < abs(value) < inf:
-        return torch.scalar_tensor(value, dtype=torch.float64).to(dtype)
+        return torch.scalar_tensor(value, dtype=torch.float64, device=CPU).to(dtype)
     return _number_tensor(value, dtype, sign)
 
 

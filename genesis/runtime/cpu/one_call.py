@@ -18,6 +18,14 @@ from genesis.runtime.cpu.executor import Started, first_value, owned, tensor_ove
 from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
+from genesis.runtime.cpu.thread_modes import (
+    Without,
+    dispatch_modes,
+    function_modes,
+    in_autocast,
+    in_inference,
+    level,
+)
 from genesis.runtime.plan import Call, NumberTensor, Plan
 
 
@@ -60,9 +68,12 @@ class OneCall:
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
         """Run the plan over these memories; returns the outputs'."""
-        if torch.is_inference_mode_enabled():  # nothing may write later to a tensor that torch makes in that mode
-            with torch.inference_mode(False):
-                return self.run(inputs, numbers)
+        if in_inference() or function_modes() or in_autocast() or dispatch_modes() or level() is not None:
+            with Without():
+                return self._run(inputs, numbers)
+        return self._run(inputs, numbers)
+
+    def _run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
         operands = self._operands.copy()
         for at, index, type in self._inputs:
             memory = inputs[index]

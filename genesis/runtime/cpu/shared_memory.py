@@ -45,6 +45,6 @@ def shared_copy(memory: CPUStorage) -> SharedMemory:
         RuntimeError: the system has no room for it, or lets the process open no more files.
     """
     import torch
-    copy = SharedMemory(torch.empty(memory.nbytes, dtype=torch.uint8).share_memory_())
+    copy = SharedMemory(torch.empty(memory.nbytes, dtype=torch.uint8, device="cpu").share_memory_())
     copy.bytes[:] = memory.bytes
     return copy

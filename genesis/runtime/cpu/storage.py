@@ -94,10 +94,9 @@ class CPUStorage:
     def bytes(self) -> np.ndarray:
         """The memory as an array uint8[nbytes]."""
         if self._bytes is None:
-            import torch
+            from genesis.runtime.cpu.thread_modes import bytes_of
             assert self.tensor is not None
-            # A single element may come with any stride, by which torch would not view it as bytes.
-            shown = self.tensor.as_strided((self.tensor.numel(),), (1,)).view(torch.uint8).numpy()
+            shown = bytes_of(self.tensor)
             self._ptr = address_of(shown)  # first: who finds bytes takes the address for known
             self._bytes = shown
         return self._bytes
@@ -134,7 +133,10 @@ class CPUStorage:
         """The element at a place in row-major order, as a Python number; `type` is that of the whole memory."""
         if self.shown is type:
             assert self.tensor is not None
-            return (self.tensor if type.numel == 1 else self.tensor.view(-1)[at]).item()
+            try:
+                return (self.tensor if type.numel == 1 else self.tensor.view(-1)[at]).item()
+            except AssertionError:  # torch's FakeTensorMode is on, and refuses what is no fake
+                pass
         size = type.dtype.itemsize
         return self.bytes[at * size:(at + 1) * size].view(type.dtype.numpy).item()
 

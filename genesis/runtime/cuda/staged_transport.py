@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.cuda.cuda_python_driver import driver
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _rows(x: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _empty(buffer: Buffer) -> torch.Tensor:
-    return torch.empty(buffer.count, dtype=getattr(torch, buffer.dtype))
+    return torch.empty(buffer.count, dtype=getattr(torch, buffer.dtype), device=CPU)
 
 
 def _fetched(buffer: Buffer, stream: StreamHandle) -> torch.Tensor:

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.runtime.collectives import transport
+from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.ledger import ledger
 
 
 def _next() -> Tensor:
     """The next content of a communicator's order: any will do."""
-    return torch.zeros(1, dtype=torch.int32)
+    return torch.zeros(1, dtype=torch.int32, device=CPU)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from genesis.codegen.cpu.lowerings.dtypes import number_tensor
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, builtin, into
+from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.plan import Direct
 
 Types = tuple[Any, ...]
@@ -85,7 +86,7 @@ def _layer_norm_from_saved(g: Tensor, mean: Tensor, inverse: Tensor, x: Tensor, 
 @lru_cache(64)
 def _number(value: float, dtype: torch.dtype) -> Tensor:
     """A number in memory: torch makes one of a Python number in each call, which takes as long as a short row."""
-    return torch.tensor(value, dtype=dtype)
+    return torch.tensor(value, dtype=dtype, device=CPU)
 
 
 def _rms_norm(outs: Outs, x: Tensor, weight: Tensor | None = None, *, ndim: int, eps: float) -> None:
@@ -229,7 +230,7 @@ def _cross(outs: Outs, a: Tensor, b: Tensor, axis: int) -> Any:
 
 
 def _equal(outs: Outs, a: Tensor, b: Tensor) -> Any:
-    return into(outs, scalar_tensor(torch.equal(a, b), dtype=torch.bool))
+    return into(outs, scalar_tensor(torch.equal(a, b), dtype=torch.bool, device=CPU))
 
 
 def _at_least_float32(types: Types, attributes: Attributes) -> bool:

@@ -48,7 +48,7 @@ def _rows(pivots: Tensor, size: int) -> Tensor:
     """The place of each column's 1 in the permutation matrix."""
     if not size:
         return pivots.new_empty(pivots.shape, dtype=torch.int64)
-    square = torch.empty(*pivots.shape[:-1], size, pivots.shape[-1])
+    square = pivots.new_empty((*pivots.shape[:-1], size, pivots.shape[-1]), dtype=torch.float32)
     return torch.lu_unpack(square, pivots, unpack_data=False)[0].argmax(-2)
 
 

@@ -135,7 +135,7 @@ def _ascends(index: Tensor) -> bool:
 
 def _last_of_equal(index: Tensor, size: int) -> Tensor:
     """The last position of each of an index's values (n,), all below `size`; in order."""
-    places = torch.arange(index.numel(), device=index.device)
+    places = torch.arange(index.numel(), dtype=torch.int64, device=index.device)
     last = index.new_empty(size).scatter_(0, index, places)
     return (last[index] == places).nonzero().view(-1)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, into
+from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.plan import Direct
 
 Ints = tuple[int, ...]
@@ -33,7 +34,7 @@ def base_copied(out: Tensor, base: Tensor) -> Writes:
 
 def _fill(outs: Outs, value: Any, type: Any) -> Any:
     if outs[0] is None:
-        return torch.full(type.shape, value, dtype=torch_dtype(type.dtype))
+        return torch.full(type.shape, value, dtype=torch_dtype(type.dtype), device=CPU)
     return outs[0].fill_(value)
 
 
@@ -42,12 +43,12 @@ def _fill_late(outs: Outs, value: Any, type: Any) -> Writes:
 
 
 def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> Any:
-    places = torch.arange(shape[axis], dtype=torch_dtype(dtype))
+    places = torch.arange(shape[axis], dtype=torch_dtype(dtype), device=CPU)
     if len(shape) == 1:
         return into(outs, places)
     along = [1] * len(shape)
     along[axis] = shape[axis]
-    out = torch.empty(shape, dtype=places.dtype) if outs[0] is None else outs[0]
+    out = places.new_empty(shape) if outs[0] is None else outs[0]
     return out.copy_(places.view(along))
 
 
@@ -85,7 +86,7 @@ def _assign_late(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: I
 
 
 def _linspace(outs: Outs, start: float, end: float, count: int, dtype: Any, device: Any) -> Any:
-    return torch.linspace(start, end, count, dtype=torch_dtype(dtype), out=outs[0])
+    return torch.linspace(start, end, count, dtype=torch_dtype(dtype), device=CPU, out=outs[0])
 
 
 def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> Any:

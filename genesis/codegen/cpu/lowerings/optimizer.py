@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genesis.codegen.cpu.lowerings.dtypes import number_tensor
 from genesis.codegen.cpu.lowerings.movement import base_copied
 from genesis.codegen.cpu.lowerings.table import Lowering, Writes
 from genesis.ir.node import Node
@@ -28,7 +29,7 @@ def roles_of(operands: tuple[Tensor, ...], count: int, before: list[Any]) -> lis
     rest = []
     for x in operands:
         if not x.is_contiguous():
-            turned, x = x, torch.empty(x.shape, dtype=x.dtype)
+            turned, x = x, torch.empty_like(x, memory_format=torch.contiguous_format)
             before.append(partial(x.copy_, turned))
         rest.append(x)
     return [rest[i:i + count] for i in range(0, len(rest), count)]
@@ -56,8 +57,8 @@ def _adamw_late(outs: Outs, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: An
         decay = lr * decay / scaled if scaled else 0.0
     return [*before, partial(
         call, list(outs[:count]), gradients, list(outs[count:2 * count]), list(outs[2 * count:]), [],
-        [torch.tensor(FAR)] * count, lr=scaled, beta1=float(beta1), beta2=float(beta2), weight_decay=decay,
-        eps=float(eps) * root, amsgrad=False, maximize=False)]
+        [number_tensor(FAR, torch.float32)] * count, lr=scaled, beta1=float(beta1), beta2=float(beta2),
+        weight_decay=decay, eps=float(eps) * root, amsgrad=False, maximize=False)]
 
 
 def _start(outs: Outs, bases: list[Tensor], before: list[Any]) -> None:

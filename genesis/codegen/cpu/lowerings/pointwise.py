@@ -17,6 +17,7 @@ from torch import Tensor, scalar_tensor
 from genesis.codegen.cpu.lowerings.dtypes import number_tensor, torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, builtin, smaller
 from genesis.ir.types import DType, float64
+from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.plan import Direct
 
 Operand = Any  # Tensor | bool | int | float
@@ -59,16 +60,16 @@ def _tensors(call: Callable) -> Lowering:
     """The lowering to a call that takes no number."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         if not isinstance(a, Tensor):
-            a = scalar_tensor(a, dtype=b.dtype)
+            a = scalar_tensor(a, dtype=b.dtype, device=CPU)
         elif not isinstance(b, Tensor):
-            b = scalar_tensor(b, dtype=a.dtype)
+            b = scalar_tensor(b, dtype=a.dtype, device=CPU)
         return call(a, b, out=outs[0])
 
     def late(outs: Outs, a: Operand, b: Operand) -> Writes:
         if not isinstance(a, Tensor):
-            a = scalar_tensor(a, dtype=b.dtype)
+            a = scalar_tensor(a, dtype=b.dtype, device=CPU)
         elif not isinstance(b, Tensor):
-            b = scalar_tensor(b, dtype=a.dtype)
+            b = scalar_tensor(b, dtype=a.dtype, device=CPU)
         return [partial(call, a, b, out=outs[0])]
     return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), direct_for=_are_tensors,
                     as_tensors=(0, 1), refuses_far=True)
@@ -135,14 +136,18 @@ def _where_late(outs: Outs, condition: Operand, a: Operand, b: Operand) -> Write
 
 
 def _cast(outs: Outs, x: Operand, dtype: DType) -> Any:
-    x = x if isinstance(x, Tensor) else torch.tensor(x, dtype=_NUMBER_DTYPES[type(x)])
+    x = _as_tensor(x)
     if outs[0] is None:
         return x.to(torch_dtype(dtype), copy=True, memory_format=torch.contiguous_format)
     return outs[0].copy_(x)
 
 
 def _cast_late(outs: Outs, x: Operand, dtype: DType) -> Writes:
-    return [partial(outs[0].copy_, x if isinstance(x, Tensor) else torch.tensor(x, dtype=_NUMBER_DTYPES[type(x)]))]
+    return [partial(outs[0].copy_, _as_tensor(x))]
+
+
+def _as_tensor(x: Operand) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.tensor(x, dtype=_NUMBER_DTYPES[type(x)], device=CPU)
 
 
 _NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
@@ -194,13 +199,13 @@ def _add_scaled_late(outs: Outs, a: Tensor, b: Tensor, alpha: Any) -> Writes:
 
 def _clamp(outs: Outs, x: Tensor, low: Operand, high: Operand) -> Any:
     if isinstance(low, Tensor) is not isinstance(high, Tensor):
-        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype) for y in (low, high))
+        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype, device=CPU) for y in (low, high))
     return torch.clamp(x, low, high, out=outs[0])
 
 
 def _clamp_late(outs: Outs, x: Tensor, low: Operand, high: Operand) -> Writes:
     if isinstance(low, Tensor) is not isinstance(high, Tensor):
-        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype) for y in (low, high))
+        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype, device=CPU) for y in (low, high))
     return [partial(torch.clamp, x, low, high, out=outs[0])]
 
 
@@ -208,18 +213,18 @@ def _bound(call: Callable, on_tensors: Callable) -> Lowering:
     """The lowering to clamp_min or clamp_max, which know no bool but as maximum and minimum."""
     def run(outs: Outs, x: Operand, bound: Operand) -> Any:
         if not isinstance(x, Tensor):
-            x = scalar_tensor(x, dtype=bound.dtype)
+            x = scalar_tensor(x, dtype=bound.dtype, device=CPU)
         if x.dtype is not torch.bool:
             return call(x, bound, out=outs[0])
-        bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype)
+        bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype, device=CPU)
         return on_tensors(x, bound, out=outs[0])
 
     def late(outs: Outs, x: Operand, bound: Operand) -> Writes:
         if not isinstance(x, Tensor):
-            x = scalar_tensor(x, dtype=bound.dtype)
+            x = scalar_tensor(x, dtype=bound.dtype, device=CPU)
         if x.dtype is not torch.bool:
             return [partial(call, x, bound, out=outs[0])]
-        bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype)
+        bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype, device=CPU)
         return [partial(on_tensors, x, bound, out=outs[0])]
     return Lowering(run, in_place=(0, 1), allocates=True, late=late, direct=Direct(call), direct_for=_is_no_bool)
 
@@ -238,7 +243,7 @@ def _logit(outs: Outs, x: Tensor, eps: float | None = None) -> Any:
 
 def _trunc_divide(outs: Outs, a: Operand, b: Operand) -> Any:
     if not isinstance(a, Tensor):
-        a = scalar_tensor(a, dtype=b.dtype)
+        a = scalar_tensor(a, dtype=b.dtype, device=CPU)
     return torch.div(a, b, rounding_mode="trunc", out=outs[0])
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.ir.ops.windows import pooled_sizes
+from genesis.runtime.cpu.thread_modes import CPU
 
 Ints = tuple[int, ...]
 _aten = torch.ops.aten
@@ -39,7 +40,7 @@ def _ceil(x: Ints, sizes: Ints, window: Ints, stride: Ints, padding: Ints, dilat
 def _shaped(like: Tensor, shape: Ints) -> Tensor:
     """A tensor that kernels read the shape and the order of, and nothing else."""
     if like.ndim == 4 and not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last):
-        return torch.empty((*like.shape[:2], *shape), dtype=like.dtype, memory_format=torch.channels_last)
+        return torch.empty((*like.shape[:2], *shape), dtype=like.dtype, device=CPU, memory_format=torch.channels_last)
     return like.new_empty(()).expand(_two(like).shape[:2] + _high(shape, 1))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.ir.ops.recurrent import Operands, operands_of
+from genesis.runtime.cpu.thread_modes import CPU
 
 _aten = torch.ops.aten
 
@@ -361,7 +362,7 @@ def _recurrent(*operands: Tensor, mode: str, reverse: bool, **how: Any) -> Resul
 def _saving(*operands: Tensor, mode: str, reverse: bool, **how: Any) -> Results:
     """The handle is a byte; what is kept goes with the tensor that shows it."""
     results, kept = _forward(operands_of(operands, mode, **how), mode, reverse, True)
-    handle: Any = torch.zeros(1, dtype=torch.uint8)
+    handle: Any = torch.zeros(1, dtype=torch.uint8, device=CPU)
     handle.kept = kept
     return (*results, handle)
 

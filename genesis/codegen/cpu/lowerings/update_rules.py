@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genesis.codegen.cpu.lowerings.dtypes import number_tensor
 from genesis.codegen.cpu.lowerings.movement import base_copied
 from genesis.codegen.cpu.lowerings.optimizer import FAR, own_tensor, roles_of
 from genesis.codegen.cpu.lowerings.table import Lowering, Writes
+from genesis.runtime.cpu.thread_modes import CPU
 
 Tensors = list[Tensor]
 
@@ -45,7 +47,7 @@ class _Calls(list[Callable[[], Any]]):
         room = self._scratch.get((name, dtype))
         needed = sum(x.numel() for x in like)
         if room is None or room.numel() < needed:
-            room = self._scratch[name, dtype] = torch.empty(max(self._room, needed), dtype=dtype)
+            room = self._scratch[name, dtype] = torch.empty(max(self._room, needed), dtype=dtype, device=CPU)
         return list(torch._C._nn.unflatten_dense_tensors(room[:needed], list(like)))
 
     def copied(self, name: str, tensors: Sequence[Tensor], dtype: torch.dtype | None = None) -> Tensors:
@@ -133,15 +135,15 @@ def _root(calls: _Calls, mean: Tensors, eps: float) -> Tensors:
 
 def _adagrad(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, total: Tensors) -> None:
     lr, eps = numbers
-    calls(torch._fused_adagrad_, p, g, total, [torch.tensor(1.0)] * len(p), lr=lr, lr_decay=0.0, weight_decay=0.0,
-          eps=eps, maximize=False)
+    calls(torch._fused_adagrad_, p, g, total, [number_tensor(1.0, torch.float32)] * len(p), lr=lr, lr_decay=0.0,
+          weight_decay=0.0, eps=eps, maximize=False)
 
 
 def _adam(calls: _Calls, p: Tensors, g: Tensors, mean: Tensors, squares: Tensors, lr: float, first: float,
           second: float, eps: float) -> None:
     """p - lr · mean / (√squares + eps), with both means brought on: Adam, without its corrections."""
-    calls(torch._fused_adam_, p, g, mean, squares, [], [torch.tensor(FAR)] * len(p), lr=lr, beta1=first, beta2=second,
-          weight_decay=0.0, eps=eps, amsgrad=False, maximize=False)
+    calls(torch._fused_adam_, p, g, mean, squares, [], [number_tensor(FAR, torch.float32)] * len(p), lr=lr,
+          beta1=first, beta2=second, weight_decay=0.0, eps=eps, amsgrad=False, maximize=False)
 
 
 def _adadelta(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, squares: Tensors, steps: Tensors) -> None:
