@@ -63,6 +63,10 @@ set_operand_class(TensorBase)
 _tensor_class: type[TensorBase] = TensorBase
 _new_tensor: Final = object.__new__
 
+MOST_NOTED: Final = 256
+"""Views of a storage that are noted before those that ended are looked for. A new one often has an ended one's address,
+and takes its place."""
+
 
 def set_tensor_class(cls: type[TensorBase]) -> None:
     """Set the class of the tensors that `wrap` makes; `frontend/tensor.py` calls this."""
@@ -283,10 +287,24 @@ def view_of(tensor: TensorBase, type: TensorType, part: View) -> Tensor:
     """A new tensor that is a view of another one: over the same storage, with its leaf."""
     view = _new_tensor(_tensor_class)
     view.storage = storage = tensor.storage
-    storage.viewed = True
     view.spec, view.part, view._grad, view.is_view = type, part, None, True
     view.leaf, view.detached = tensor.leaf, tensor.detached
+    if view.leaf is None and ((node := storage._node) is None or not node.needs_grad):
+        note_view(view)
     return view  # type: ignore[return-value]
+
+
+def note_view(view: TensorBase) -> None:
+    """Note a view that wants no gradients: it does once its base does (`Storage.viewed`)."""
+    storage = view.storage
+    noted = storage.viewed
+    if noted is None:
+        noted = storage.viewed = {}
+    elif len(noted) > MOST_NOTED:
+        for number, reference in list(noted.items()):
+            if reference() is None:
+                noted.pop(number, None)
+    noted[id(view)] = weakref.ref(view)
 
 
 def owned(result: Any) -> Any:

@@ -77,13 +77,13 @@ class Storage:
         inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
         detached_by: tensors that show it without its history (`detached.py`), None if there never were any.
-        viewed: there only once a view of it was taken.
+        viewed: views that were taken of it while no gradients flowed through it, by their `id`; None if there never
+            were any. A view that has ended may be among them.
         watching: the last node that a leaf tensor was read through, which shows all of it (`views.watched`).
     """
 
     __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "detached_by", "error",
                  "inference", "persistent", "replays", "type", "viewed", "watching", "writes")
-    viewed: bool
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
@@ -94,6 +94,7 @@ class Storage:
         self.error: BaseException | None = None
         self._outside: Outside | None = None
         self.detached_by: list[weakref.ref[Any]] | None = None
+        self.viewed: dict[int, weakref.ref[Any]] | None = None
         self.watching: Node | None = None
         self._reference = weakref.ref(self)
         if node is None:
@@ -393,7 +394,7 @@ def storage_of(node: Node) -> Storage:
     self.replays = ()
     self.persistent = False
     self.inference = mode.flags[1] == 1
-    self.error = self._outside = self.detached_by = self.watching = None
+    self.error = self._outside = self.detached_by = self.watching = self.viewed = None
     self._reference = reference = weakref.ref(self)
     self._queued = number = next_number()
     state.pending[number] = reference

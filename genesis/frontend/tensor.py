@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from numbers import Number
@@ -401,16 +399,15 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
 def _follow(leaf: Tensor, was: Detached | None) -> None:
     """Views that were taken of a tensor before it wanted gradients require grad from now on, and pass none on.
 
-    Nobody keeps a list of views, so the collector is asked (0.1 s for a million objects) if there ever was one and
-    somebody else has the memory; of a detached tensor, if somebody else has its `Detached`, as its views do.
+    A detached tensor's are those that share its `Detached`.
     """
-    shared, own = (leaf.storage, 2) if was is None else (was, 4)  # the holders that are no other tensor
-    if hasattr(leaf.storage, "viewed") and sys.getrefcount(shared) > own:
-        for view in gc.get_referrers(shared):
-            if isinstance(view, TensorBase) and view.is_view and view.leaf is None and view.detached is was:
-                view.leaf = -next(leaf_numbers)
-                if view.part is not None:
-                    view.part = view.part.of_leaf()
+    storage = leaf.storage
+    for reference in list((storage.viewed or {}).values()):
+        view = reference()
+        if view is not None and view.storage is storage and view.is_view and view.leaf is None and view.detached is was:
+            view.leaf = -next(leaf_numbers)
+            if view.part is not None:
+                view.part = view.part.of_leaf()
 
 
 class Size(tuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import view_geometry
 from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, over, owned, require_tensors
+from genesis.frontend.recording import TensorBase, note_view, over, owned, require_tensors
 from genesis.frontend.views import STRIDED, View
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
@@ -136,7 +136,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     result = over(input.storage, tensor_type(shape, kind.dtype, kind.device),
                   View(strides, start, ((STRIDED, (shape, strides, start)),)))
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
-    input.storage.viewed = True
+    if result.leaf is None:
+        note_view(result)
     if result.detached is not None and input.storage.needs_grad:
         note_detached(result)
     if not mode.enabled:

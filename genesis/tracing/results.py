@@ -11,7 +11,7 @@ from typing import Any
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.later_number import LaterNumber
-from genesis.frontend.recording import FREED, TensorBase, over
+from genesis.frontend.recording import FREED, TensorBase, note_view, over
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
@@ -200,10 +200,10 @@ class Result:
                 continue
             x = over(fresh[out.fresh], out.type, out.part)
             x.leaf, x.is_view = out.leaf, out.is_view
-            if out.is_view:
-                x.storage.viewed = True
             if out.detached is not None:
                 x.detached = detached.setdefault(out.detached, Detached())
+            if out.is_view and out.leaf is None:
+                note_view(x)
             made.append(x)
         return made
 
