@@ -77,8 +77,8 @@ class Storage:
         inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
         detached_by: tensors that show it without its history (`detached.py`), None if there never were any.
-        viewed: views that were taken of it while no gradients flowed through it, by their `id`; None if there never
-            were any. A view that has ended may be among them.
+        viewed: views that were taken of it while no gradients flowed through it, by their `id` (one that has ended may
+            be among them); the number of the next search for some if they are not noted; None if there never were any.
         watching: the last node that a leaf tensor was read through, which shows all of it (`views.watched`).
     """
 
@@ -94,7 +94,7 @@ class Storage:
         self.error: BaseException | None = None
         self._outside: Outside | None = None
         self.detached_by: list[weakref.ref[Any]] | None = None
-        self.viewed: dict[int, weakref.ref[Any]] | None = None
+        self.viewed: dict[int, weakref.ref[Any]] | int | None = None
         self.watching: Node | None = None
         self._reference = weakref.ref(self)
         if node is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from numbers import Number
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
@@ -18,8 +19,10 @@ from genesis.frontend.recording import (
     TensorBase,
     leaf_numbers,
     misplaced,
+    note_all_views,
     over,
     read,
+    searches,
     set_tensor_class,
     showing,
 )
@@ -32,6 +35,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, pointwise
 from genesis.ir.sym_int import RUNNING, as_seen
 from genesis.ir.types import Device, DType
+from genesis.runtime.references import HELD_AND_NAMED
 
 if TYPE_CHECKING:
     from genesis.autograd.methods import AutogradMethods
@@ -402,7 +406,11 @@ def _follow(leaf: Tensor, was: Detached | None) -> None:
     A detached tensor's are those that share its `Detached`.
     """
     storage = leaf.storage
-    for reference in list((storage.viewed or {}).values()):
+    if storage.viewed == searches.number and (was is not None or getrefcount(storage) > HELD_AND_NAMED):
+        note_all_views()
+    if storage.viewed.__class__ is not dict:
+        storage.viewed = {}
+    for reference in list(storage.viewed.values()):
         view = reference()
         if view is not None and view.storage is storage and view.is_view and view.leaf is None and view.detached is was:
             view.leaf = -next(leaf_numbers)
