@@ -53,7 +53,8 @@ _COPYING = frozenset({"copy", "deepcopy", "asdict", "astuple", "replace", "repr"
 """Names of functions that look at all attributes of an object."""
 _PLAIN = frozenset({bool, int, float, str, bytes, complex, type(None), list, dict, set, tuple, frozenset, range, slice})
 """Classes whose objects have no attributes of their own."""
-_REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+_REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
+               "_backward_pre_hooks")
 _NAMING = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 _OF_FUNCTIONS = _NAMING | {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__"}
 """Attributes that each function has, which say how it is called, and what it is made of."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import is_, setitem
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.host_values import host_number
@@ -32,6 +32,7 @@ from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control
+from genesis.nn.modules.hooks import HookKind
 from genesis.nn.modules.tree import Tree, changing
 from genesis.tracing.checks import APPENDED, Difference, same
 from genesis.tracing.slots import Place
@@ -376,7 +377,7 @@ def _attribute(owner: Any, name: str) -> Any:
 def _passes_on(frame: types.FrameType) -> bool:
     """Whether a frame of Genesis' own returns what the function that it called does."""
     module = frame.f_locals.get("self")
-    hooks = getattr(module, "_forward_hooks", None) or getattr(module, "_forward_pre_hooks", None)
+    hooks = any(getattr(module, f"_{kind}_hooks", None) for kind in get_args(HookKind))
     return frame.f_code.co_name in _PASSING and not hooks
 
 

@@ -41,6 +41,50 @@ def hooks_of_backward(T: Any) -> Any:
     return seen, net.b.bias.grad.tolist()
 
 
+def hooks_of_backward_stand_around_those_of_forward(T: Any) -> Any:
+    """They see what forward itself gets, and what the caller gets, whichever was registered first; an emptied or
+    removed registry leaves nothing behind."""
+    layer, seen = network(T).a, []
+    handles = [layer.register_full_backward_hook(
+        lambda module, before, after: seen.append([x.tolist() for x in (*before, *after)])),
+        layer.register_forward_hook(lambda module, args, result: result * 2),
+        layer.register_forward_pre_hook(lambda module, args: (args[0] * 3,))]
+    x = T.ones(4, 2, requires_grad=True)
+    layer(x).sum().backward()
+    for handle in handles:
+        handle.remove()
+    seen.append([len(layer._forward_hooks), len(layer._backward_hooks), len(layer._forward_pre_hooks)])
+    layer.register_full_backward_hook(lambda module, *both: seen.append("cleared"))
+    layer._backward_hooks.clear()
+    layer(x).sum().backward()
+
+    class Named(T.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return {"a": x * 2, "b": (x + 1,)}
+    named = Named()
+    named.register_full_backward_hook(lambda module, *both: seen.append("seen in a dictionary"))
+    named(x)["a"].sum().backward()
+    return seen, x.grad
+
+
+def hooks_that_are_always_called(T: Any) -> Any:
+    class Failing(T.nn.Module):
+        def forward(self, x: Any) -> Any:
+            raise ValueError("as it does")
+    net, seen = Failing(), []
+    net.register_forward_hook(lambda module, args, result: seen.append("not called"))
+    net.register_forward_hook(lambda module, args, result: seen.append(result), always_call=True)
+    net.register_forward_hook(lambda module, args, kwargs, result: seen.append(kwargs), with_kwargs=True,
+                              always_call=True)
+    try:
+        net(x=T.ones(2))
+    except ValueError as error:
+        seen.append(str(error))
+    working = T.nn.ReLU()
+    working.register_forward_hook(lambda module, args, result: result * 2, always_call=True)
+    return seen, working(T.ones(2))
+
+
 def hooks_of_all_modules(T: Any) -> Any:
     M, seen = T.nn.modules.module, []
     handles = [
@@ -188,7 +232,8 @@ def modules_that_stand_twice(T: Any) -> Any:
     return len(list(net.modules())), len(list(net.modules(remove_duplicate=False)))
 
 
-POINTS = (hooks_of_backward, hooks_of_all_modules, a_hook_of_all_backwards_changes_gradients, hooks_of_registration,
+POINTS = (hooks_of_backward, hooks_of_backward_stand_around_those_of_forward, hooks_that_are_always_called,
+          hooks_of_all_modules, a_hook_of_all_backwards_changes_gradients, hooks_of_registration,
           hooks_of_saving, versions_of_state, hooks_of_loading, own_loading_of_an_older_version,
           a_count_of_batches_that_old_states_lack, own_apply, a_compiled_module_is_itself, parts_by_path, types,
           modules_that_stand_twice)

@@ -11,8 +11,7 @@ from typing import Any
 
 from genesis.autograd.function import Function
 from genesis.frontend.tensor import Tensor
-from genesis.nn.modules.hooks import RemovableHandle, everywhere
-from genesis.nn.modules.tree import changed
+from genesis.nn.modules.hooks import of
 
 Gradients = tuple[Any, ...]
 
@@ -33,105 +32,82 @@ class _Passing(Function):
         return None, *ctx.seen(gradients)
 
 
-class BackwardHooks:
-    """Hooks of backward, of a module or of all, and the two hooks of forward that serve them."""
+class Passage:
+    """One call of a module with hooks of backward: where gradients flow through arguments and results, what arrived.
 
-    def __init__(self, module: Any):
-        self.before: dict[int, Callable[..., Any]] = {}
-        self.after: dict[int, Callable[..., Any]] = {}
-        self._calls: list[_Call] = []
-        if module is None:
-            RemovableHandle(everywhere, (True, self._entering), changed)  # type: ignore[arg-type]
-            RemovableHandle(everywhere, (False, self._leaving), changed)  # type: ignore[arg-type]
-        else:
-            RemovableHandle(module._forward_pre_hooks, self._entering, changed)
-            RemovableHandle(module._forward_hooks, self._leaving, changed)
+    Hooks are those that there were at the call.
+    """
 
-    @classmethod
-    def of_all(cls) -> BackwardHooks:
-        """Those of all modules, made when first asked for."""
-        global _of_all
-        if _of_all is None:
-            _of_all = cls(None)
-        return _of_all
+    def __init__(self, module: Any, before: list[Callable[..., Any]], after: list[Callable[..., Any]]):
+        self._module, self._before, self._after = module, before, after
+        self._arguments = 0
+        self._entered: list[int] = []
+        self._results: tuple[int, list[int]] = 0, []
+        self._arrived: Gradients | None = None
 
     @classmethod
-    def of(cls, module: Any) -> BackwardHooks:
-        """The module's, made when first asked for."""
-        found: BackwardHooks | None = module.__dict__.get("_backward_hooks")
-        if found is None:
-            found = module.__dict__["_backward_hooks"] = cls(module)
-        return found
+    def of(cls, module: Any) -> Passage | None:
+        """That of a call which begins; None where no hook would see it."""
+        before, after = of(module, "backward_pre"), of(module, "backward")
+        return cls(module, before, after) if before or after else None
 
-    def add(self, hook: Callable[..., Any], first: bool, prepend: bool) -> RemovableHandle:
-        """Add a hook that runs first, or when the gradients by the inputs are there."""
-        return RemovableHandle(self.before if first else self.after, hook, changed, prepend)
+    def entering(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments as forward gets them."""
+        self._arguments, self._entered = len(args), _tracked(args)
+        return _passed(args, self._entered, self._by_inputs) if self._after else args
 
-    def _entering(self, module: Any, args: tuple[Any, ...]) -> Any:
-        if not self.before and not self.after:
-            return None
-        places = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
-        call = _Call(self, module, len(args), places)
-        self._calls.append(call)
-        if not places or not self.after:
-            return None
-        new = list(args)
-        for i, x in zip(places, _Passing.apply(call.by_inputs, *[args[i] for i in places]), strict=True):
-            new[i] = x
-        return tuple(new)
-
-    def _leaving(self, module: Any, args: tuple[Any, ...], result: Any) -> Any:
-        while self._calls and self._calls[-1].module is not module:  # whose forward raised
-            self._calls.pop()
-        if not self._calls:
-            return None
-        call = self._calls.pop()
-        alone = isinstance(result, Tensor)
-        results = [result] if alone else list(result) if isinstance(result, (tuple, list)) else []
-        places = [i for i, x in enumerate(results) if isinstance(x, Tensor) and x.requires_grad]
+    def leaving(self, result: Any) -> Any:
+        """The result as the caller gets it: a tensor or a tuple of some; of another one nothing is seen."""
+        several = isinstance(result, tuple)
+        results = result if several else (result,)
+        places = _tracked(results)
         if not places:
-            return None
-        call.results = len(results), places
-        for i, x in zip(places, _Passing.apply(call.of_results, *[results[i] for i in places]), strict=True):
-            results[i] = x
-        return results[0] if alone else type(result)(results)
+            return result
+        self._results = len(results), places
+        passed = _passed(results, places, self._of_results)
+        if not several:
+            return passed[0]
+        return passed if type(result) is tuple else type(result)._make(passed)  # type: ignore[attr-defined]
 
-
-_of_all: BackwardHooks | None = None
-
-
-class _Call:
-    """One call of forward: which arguments and results gradients flow through, and what arrived."""
-
-    def __init__(self, owner: BackwardHooks, module: Any, arguments: int, places: list[int]):
-        self._owner, self._arguments, self._places = owner, arguments, places
-        self.module = module
-        self.results: tuple[int, list[int]] = 0, []
-        self._arrived: Gradients = ()
-
-    def of_results(self, gradients: Gradients) -> Gradients:
+    def _of_results(self, gradients: Gradients) -> Gradients:
         """The gradients of the results arrived."""
-        owner, (count, places) = self._owner, self.results
+        count, places = self._results
         whole = _spread(count, places, gradients)
-        for hook in list(owner.before.values()):
-            new = hook(self.module, whole)
+        for hook in self._before:
+            new = hook(self._module, whole)
             if new is not None:
                 whole = new if isinstance(new, tuple) else (new,)
         self._arrived = whole
-        if not self._places:  # no gradient leaves by the inputs
-            for hook in list(owner.after.values()):
-                hook(self.module, (None,) * max(1, self._arguments), whole)
+        if not self._entered:  # no gradient leaves by the inputs
+            for hook in self._after:
+                hook(self._module, (None,) * max(1, self._arguments), whole)
         return tuple(whole[i] for i in places)
 
-    def by_inputs(self, gradients: Gradients) -> Gradients:
+    def _by_inputs(self, gradients: Gradients) -> Gradients:
         """The gradients by the inputs are there."""
-        owner = self._owner
-        whole = _spread(self._arguments, self._places, gradients)
-        for hook in list(owner.after.values()):
-            new = hook(self.module, whole, self._arrived)
+        if self._arrived is None:  # they came by another way than the results
+            return gradients
+        whole = _spread(self._arguments, self._entered, gradients)
+        for hook in self._after:
+            new = hook(self._module, whole, self._arrived)
             if new is not None:
                 whole = new if isinstance(new, tuple) else (new,)
-        return tuple(whole[i] for i in self._places)
+        return tuple(whole[i] for i in self._entered)
+
+
+def _tracked(values: tuple[Any, ...]) -> list[int]:
+    """The places of tensors that gradients flow through."""
+    return [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
+
+
+def _passed(values: tuple[Any, ...], places: list[int], seen: Callable[[Gradients], Gradients]) -> tuple[Any, ...]:
+    """The values, those at the places behind a function that sees their gradients."""
+    if not places:
+        return values
+    new = list(values)
+    for i, x in zip(places, _Passing.apply(seen, *[values[i] for i in places]), strict=True):
+        new[i] = x
+    return tuple(new)
 
 
 def _spread(count: int, places: list[int], gradients: Gradients) -> Gradients:

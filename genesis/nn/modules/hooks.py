@@ -1,15 +1,26 @@
-"""Hooks: functions of the user's that run around a module's forward, of one module or of all."""
+"""Hooks: functions of the user's around a module's forward and backward, of one module or of all.
+
+`hooked_call.py` calls a module that has some.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 _numbers = itertools.count()
 
-everywhere: dict[int, tuple[bool, Callable[..., Any]]] = {}
-"""Hooks of all modules: whether one runs before forward, and the hook."""
+HookKind = Literal["forward_pre", "forward", "backward_pre", "backward"]
+"""When a hook runs; a module has those of a kind in `_forward_pre_hooks` and so on, torch's names."""
+
+everywhere: dict[int, tuple[HookKind, Callable[..., Any]]] = {}
+"""Hooks of all modules."""
+
+
+def of(module: Any, kind: HookKind) -> list[Callable[..., Any]]:
+    """The hooks of a kind that run for a module: those of all modules come first."""
+    return [*(hook for when, hook in everywhere.values() if when == kind), *getattr(module, f"_{kind}_hooks").values()]
 
 
 class RemovableHandle:
@@ -44,33 +55,12 @@ class RemovableHandle:
         self.remove()
 
 
-def with_keywords(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook that gets forward's keywords, too."""
+def marked(hook: Callable[..., Any], with_kwargs: bool, always: bool = False) -> Callable[..., Any]:
+    """The hook, with the marks `keywords` (it gets forward's keywords, too) and `always` (also behind an error)."""
+    if not with_kwargs and not always:
+        return hook
+
     def taking(*arguments: Any) -> Any:
         return hook(*arguments)
-    taking.keywords = True  # type: ignore[attr-defined]
+    taking.keywords, taking.always = with_kwargs, always  # type: ignore[attr-defined]
     return taking
-
-
-def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """forward, with the pre-hooks before it and the hooks after it; those of all modules come first.
-
-    A pre-hook returns the new positional arguments (one that is no tuple is wrapped) or None, one with keywords a pair
-    of both; a hook returns the new result or None.
-    """
-    common = list(everywhere.values())
-    for before in [*(hook for first, hook in common if first), *module._forward_pre_hooks.values()]:
-        if hasattr(before, "keywords"):
-            changed = before(module, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-            continue
-        changed = before(module, args)
-        if changed is not None:
-            args = changed if isinstance(changed, tuple) else (changed,)
-    result = module.forward(*args, **kwargs)
-    for after in [*(hook for first, hook in common if not first), *module._forward_hooks.values()]:
-        changed = after(module, args, kwargs, result) if hasattr(after, "keywords") else after(module, args, result)
-        if changed is not None:
-            result = changed
-    return result

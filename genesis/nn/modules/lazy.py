@@ -60,7 +60,7 @@ class _Lazy(Module):
             if own is not None and parameter is not None:
                 own.data = parameter.data.to(own.device)
                 made._parameters[name] = own.requires_grad_()
-        for kept in ("_forward_hooks", "_forward_pre_hooks"):
+        for kept in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
             made.__dict__[kept] = self.__dict__[kept]
         object.__setattr__(self, "__class__", self.becomes)
         self.__dict__.clear()

@@ -15,9 +15,8 @@ from genesis.frontend.tensor import Tensor, clear_gradients, data_changes
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.suggest import check_keywords, unexpected
 from genesis.ir.types import Device, DType, as_dtype, bfloat16, float16, float32, float64, not_a_dtype
-from genesis.nn.modules import hooks, state
-from genesis.nn.modules.backward_hooks import BackwardHooks
-from genesis.nn.modules.hooks import RemovableHandle, everywhere, with_keywords
+from genesis.nn.modules import hooked_call, state
+from genesis.nn.modules.hooks import HookKind, RemovableHandle, everywhere, marked
 from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch, registering
 from genesis.nn.parameter import Parameter
@@ -62,13 +61,16 @@ class Module(Tree):
     """Version of the module's part of a state dict, which `_load_from_state_dict` is told."""
     _forward_hooks: dict[int, Callable[..., Any]]
     _forward_pre_hooks: dict[int, Callable[..., Any]]
+    _backward_hooks: dict[int, Callable[..., Any]]
+    _backward_pre_hooks: dict[int, Callable[..., Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """An instance in training mode, without hooks."""
         if kwargs:
             check_keywords(cls, kwargs)
         self = super().__new__(cls)
-        self.__dict__.update(training=True, _forward_hooks={}, _forward_pre_hooks={})
+        self.__dict__.update(training=True, _forward_hooks={}, _forward_pre_hooks={}, _backward_hooks={},
+                             _backward_pre_hooks={})
         return self
 
     def __init__(self) -> None:
@@ -80,8 +82,9 @@ class Module(Tree):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if self._forward_hooks or self._forward_pre_hooks or everywhere:
-                return hooks.call(self, args, kwargs)
+            if (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+                    or everywhere):
+                return hooked_call.call(self, args, kwargs)
             return self.forward(*args, **kwargs)
         except (AttributeError, TypeError):  # it costs nothing to try
             for x in (*args, *kwargs.values()):
@@ -277,9 +280,10 @@ class Module(Tree):
                               always_call: bool = False) -> RemovableHandle:
         """Call hook(module, args, result) after every forward; what it returns replaces the result.
 
-        With `with_kwargs` it is hook(module, args, kwargs, result). A hook is not called for a forward that raised.
+        With `with_kwargs` it is hook(module, args, kwargs, result). For a forward that raised (the result is None) only
+        a hook with `always_call` is called.
         """
-        return RemovableHandle(self._forward_hooks, with_keywords(hook) if with_kwargs else hook, changed, prepend)
+        return RemovableHandle(self._forward_hooks, marked(hook, with_kwargs, always_call), changed, prepend)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
                                   with_kwargs: bool = False) -> RemovableHandle:
@@ -287,20 +291,20 @@ class Module(Tree):
 
         With `with_kwargs` it is hook(module, args, kwargs), and returns both or None.
         """
-        return RemovableHandle(self._forward_pre_hooks, with_keywords(hook) if with_kwargs else hook, changed, prepend)
+        return RemovableHandle(self._forward_pre_hooks, marked(hook, with_kwargs), changed, prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call hook(module, grad_input, grad_output) when the gradients by the inputs are there.
 
         Both are tuples, None where no gradient flows. What it returns replaces grad_input.
         """
-        return BackwardHooks.of(self).add(hook, False, prepend)
+        return RemovableHandle(self._backward_hooks, hook, changed, prepend)
 
     register_backward_hook = register_full_backward_hook
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call hook(module, grad_output) before the gradients go through the module; what it returns replaces them."""
-        return BackwardHooks.of(self).add(hook, True, prepend)
+        return RemovableHandle(self._backward_pre_hooks, hook, changed, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call hook(module, state_dict, prefix, local_metadata) when the module's part of a state dict is collected."""
@@ -381,12 +385,12 @@ def _convert_all(modules: Iterable[Module], convert: Callable[[Tensor], Tensor])
 def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False,
                                  always_call: bool = False) -> RemovableHandle:
     """Call hook(module, args, result) after the forward of every module."""
-    return RemovableHandle(everywhere, (False, with_keywords(hook) if with_kwargs else hook), changed)  # type: ignore
+    return _everywhere("forward", marked(hook, with_kwargs, always_call))
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call hook(module, grad_input, grad_output) in the backward of every module."""
-    return BackwardHooks.of_all().add(hook, False, False)
+    return _everywhere("backward", hook)
 
 
 register_module_backward_hook = register_module_full_backward_hook
@@ -394,7 +398,7 @@ register_module_backward_hook = register_module_full_backward_hook
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call hook(module, grad_output) before the gradients go through any module."""
-    return BackwardHooks.of_all().add(hook, True, False)
+    return _everywhere("backward_pre", hook)
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -414,7 +418,11 @@ def register_module_module_registration_hook(hook: Callable[..., Any]) -> Remova
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call hook(module, args) before the forward of every module."""
-    return RemovableHandle(everywhere, (True, hook), changed)  # type: ignore[arg-type]
+    return _everywhere("forward_pre", hook)
+
+
+def _everywhere(kind: HookKind, hook: Callable[..., Any]) -> RemovableHandle:
+    return RemovableHandle(everywhere, (kind, hook), changed)  # type: ignore[arg-type]
 
 
 __all__ = ["Module", "Parameter", "RemovableHandle", "epoch", "register_module_backward_hook",

@@ -1,6 +1,6 @@
 """What a program switches on in torch is not seen in Genesis' values, nor Genesis in the program's.
 
-`hostile` is all of it at once: default dtype and device, autocast, deterministic algorithms, and modes for functions and
+`hostile` is all of it at once: default dtype and device, autocast, deterministic algorithms, modes for functions and
 for dispatch that raise whatever reaches them. Every op of the CPU gives the bits that it gives without.
 """
 
