@@ -64,7 +64,7 @@ def hooks_of_backward_stand_around_those_of_forward(T: Any) -> Any:
     named = Named()
     named.register_full_backward_hook(lambda module, *both: seen.append("seen in a dictionary"))
     named(x)["a"].sum().backward()
-    return seen, x.grad
+    return seen, x.grad.tolist()
 
 
 def hooks_that_are_always_called(T: Any) -> Any:
@@ -82,7 +82,7 @@ def hooks_that_are_always_called(T: Any) -> Any:
         seen.append(str(error))
     working = T.nn.ReLU()
     working.register_forward_hook(lambda module, args, result: result * 2, always_call=True)
-    return seen, working(T.ones(2))
+    return seen, working(T.ones(2)).tolist()
 
 
 def hooks_of_all_modules(T: Any) -> Any:
