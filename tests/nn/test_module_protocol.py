@@ -74,7 +74,7 @@ def hooks_that_are_always_called(T: Any) -> Any:
     net, seen = Failing(), []
     net.register_forward_hook(lambda module, args, result: seen.append("not called"))
     net.register_forward_hook(lambda module, args, result: seen.append(result), always_call=True)
-    net.register_forward_hook(lambda module, args, kwargs, result: seen.append(kwargs), with_kwargs=True,
+    net.register_forward_hook(lambda module, args, kwargs, result: seen.append(list(kwargs)), with_kwargs=True,
                               always_call=True)
     try:
         net(x=T.ones(2))
