@@ -127,7 +127,7 @@ NAMES = (
            r"thread_safe_generator|.*torch_function.*|boolean_dispatch|assert_int_or_pair|Broadcasting.*|GRID_SAMPLE_.*|"
            r".*_notes|TYPE_CHECKING|Callable|Optional|Tensor|DType|ScalingType|SwizzleType|factory_kwargs|"
            r"NestedIOFunction|set_multithreading_enabled|enforce_grad_layout_policy|functionalize|debug_unwrap|rearrange|"
-           r"module_load|as_subclass|grad_dtype|const_data_ptr|output_nr|record_stream|storage_type|"
+           r"module_load|as_subclass|grad_dtype|const_data_ptr|output_nr|storage_type|"
            r"swap_in_optimizer_params_and_state|[A-Z]\w*(Type|Storage|Stream|Event|Graph|Code|Unit|Module|Function|Value|"
            r"Node|Block|Argument|Schema|Dict|Error|Base|Future|Guard|Key|Set|Await|Capsule|Usage|Property|Info|Method|"
            r"Object|Reader|Writer|Observer|Logger|Use|Gradient|Tag|View|Config|Backend|Mode|Plan)|"

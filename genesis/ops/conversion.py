@@ -170,6 +170,16 @@ class ConversionMethods(TensorBase):
         """False."""
         return False
 
+    def record_stream(self: Any, stream: Any) -> None:
+        """Nothing is left to do: the memory is given to others behind all work that uses it, on whatever stream.
+
+        Raises:
+            NotImplementedError: the tensor is on the CPU.
+        """
+        if self.device is cpu:
+            raise failure("record_stream", "memory of the host is not used by streams", [("tensor", self)],
+                          error=NotImplementedError)
+
     def share_memory_(self: Any) -> Any:
         """The tensor itself, whose memory is moved to where processes that are forked, or are sent the tensor, read and
         write it as well. All tensors over that memory move with it; a gradient of this tensor's does not.

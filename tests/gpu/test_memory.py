@@ -139,6 +139,37 @@ def test_two_streams(cuda):
     assert first.query() and second.query()
 
 
+def test_batches_that_are_moved_on_a_stream_of_their_own(cuda):
+    """The loop of image classifiers that prefetch: it tells the memory which other stream uses it."""
+    class Prefetcher:
+        def __init__(self, batches):
+            self.batches, self.stream = iter(batches), genesis.cuda.Stream()
+            self.load()
+
+        def load(self):
+            self.following = next(self.batches, None)
+            if self.following is not None:
+                with genesis.cuda.stream(self.stream):
+                    self.following = self.following.cuda(non_blocking=True).float().sub_(2.0).div_(4.0)
+
+        def next(self):
+            genesis.cuda.current_stream().wait_stream(self.stream)
+            batch = self.following
+            if batch is not None:
+                batch.record_stream(genesis.cuda.current_stream())
+            self.load()
+            return batch
+    data = [numbers(4, 8, seed=k) for k in range(5)]
+    prefetcher, sums = Prefetcher([genesis.tensor(x).pin_memory() for x in data]), []
+    batch = prefetcher.next()
+    while batch is not None:
+        sums.append((batch * batch).sum())
+        batch = prefetcher.next()
+    np.testing.assert_allclose([x.item() for x in sums], [(((x - 2) / 4) ** 2).sum() for x in data], rtol=1e-5)
+    with pytest.raises(NotImplementedError, match="record_stream"):
+        genesis.zeros(2).record_stream(genesis.cuda.current_stream())
+
+
 def test_what_is_pending_runs_on_the_stream_of_its_block(cuda):
     stream = genesis.cuda.Stream()
     x = on_cuda(numbers(3))
