@@ -44,6 +44,10 @@ page against them.
 * Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor.
 * On the CPU torch's `grid_sample` multiplies and adds in one rounding. At the very centre of an element, where its
   gradient by the grid jumps, the two may take different sides; spatial transformers that begin at the identity do.
+* A program may use both libraries. What it sets in torch for its own calls (default device and dtype, autocast, modes,
+  `torch.func`, deterministic algorithms) holds for torch alone, and Genesis' settings for Genesis. What is said to
+  torch's CPU kernels holds for both, as Genesis calls them: threads, `set_flush_denormal`, and
+  `set_float32_matmul_precision("medium")`, which rounds large products on some processors.
 * Values that differ on purpose, and what is open, are listed in [open ends](open_ends.md).
 
 ## Names that are left out
