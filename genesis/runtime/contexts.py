@@ -202,13 +202,23 @@ _MADE_OLD: Final[dict[bool, tuple[tuple[Callable[[], None]], ...]]] = {True: ((g
 """What gives all objects to the oldest generation. Nothing where a program has frozen some: they would be thawed."""
 
 
+def _making_old() -> Iterator[object]:
+    """The calls that give all objects to the oldest generation, as they are asked for."""
+    frozen_none = map((0).__eq__, starmap(gc.get_freeze_count, ((),)))
+    return starmap(call, chain.from_iterable(map(_MADE_OLD.__getitem__, frozen_none)))
+
+
+def make_old() -> None:
+    """Give all objects to the oldest generation, in one call of C: the collector then counts anew how often it has
+    looked at the younger ones."""
+    in_order(_making_old())
+
+
 class _Importing(_Uncollected):
     __slots__ = ()
 
     def _leaving(self) -> Callable[..., object]:
-        frozen_none = map((0).__eq__, starmap(gc.get_freeze_count, ((),)))
-        made_old = starmap(call, chain.from_iterable(map(_MADE_OLD.__getitem__, frozen_none)))
-        return leaving((in_order, made_old), (super()._leaving(), None, None, None))
+        return leaving((in_order, _making_old()), (super()._leaving(), None, None, None))
 
 
 importing: Final = _Importing()

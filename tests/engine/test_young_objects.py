@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,3 +123,53 @@ def test_young_objects_are_not_looked_at_more_often_than_the_collector_would(col
         recorded(x).tolist()
         assert gc.get_count()[1] >= LOOKS
     assert 1 not in collected
+
+
+
+LOOPS = """
+import gc
+import genesis
+from genesis.engine import young_objects
+from genesis.engine.young_objects import Began
+
+def loops():
+    x = genesis.ones(3)
+    for _ in range(20):
+        y = x
+        for _ in range(250):
+            y = (y + 1).cos()
+        y.tolist()
+
+found = []
+gc.callbacks.append(lambda phase, about: found.append(about["generation"]) if phase == "stop" else None)
+loops()
+gc.disable()
+gc.collect()
+made = [[] for _ in range(len(gc.get_objects()) // 2)]  # as `import torch`: a third of what there is, and taken for old
+gc.collect(1)
+young_objects.began = Began.now()
+gc.set_threshold(700, 6, 3)
+gc.enable()
+del found[:]
+"""
+"""A new process whose collector counts far less than there is."""
+
+
+def looked_at(then: str) -> str:
+    """What a process prints that does this."""
+    return subprocess.run([sys.executable, "-c", LOOPS + then], capture_output=True, text=True, check=True,
+                          timeout=120).stdout.strip()
+
+
+def test_everything_is_not_gone_through_because_of_what_was_imported() -> None:
+    assert looked_at("loops(); print(found.count(1) > 10, found.count(2))") == "True 0"
+
+
+def test_everything_is_gone_through_once_there_is_a_quarter_more() -> None:
+    """From then on the collector knows how much there is."""
+    assert looked_at("young_objects.began.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))") == "True 1"
+
+
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    assert looked_at("gc.freeze(); kept = gc.get_freeze_count(); loops(); loops(); "
+                     "print(gc.get_freeze_count() > kept // 2 > 0)") == "True"
