@@ -19,7 +19,9 @@ from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
+from genesis.ir.ops.checked import is_inside
 from genesis.ir.ops.row_number import row_number
+from genesis.ir.ops.searching import flat_positions
 from genesis.ir.source import here
 from genesis.ir.sym_int import RUNNING, as_size
 from genesis.ir.types import bool_, cpu, int32, int64, uint8
@@ -150,12 +152,13 @@ def _rows_plan(input: Tensor, view: Tensor, indices: list[tuple[int, Tensor]], k
 
 
 def _rows(view: Tensor, axes: Sequence[int], indices: Sequence[Tensor]) -> Tensor:
-    """Row numbers into the indexed dimensions made one."""
-    rows: Node | None = None
-    for axis, index in zip(axes, indices, strict=True):
-        size = view.spec.shape[axis]
-        if index.spec.device is cpu:
-            index = index.to(view.spec.device)
+    """Row numbers into the indexed dimensions made one. Where elements are that are not 0 has them already."""
+    sizes = tuple([view.spec.shape[axis] for axis in axes])
+    indices = [index.to(view.spec.device) if index.spec.device is cpu else index for index in indices]
+    rows = flat_positions([read(index) for index in indices], sizes) if len(axes) > 1 else None
+    if rows is not None:
+        return wrap(rows)
+    for axis, size, index in zip(axes, sizes, indices, strict=True):
         part = wrapped(index, size, axis)
         rows = part if rows is None else rows * size + part
     assert rows is not None
@@ -163,8 +166,11 @@ def _rows(view: Tensor, axes: Sequence[int], indices: Sequence[Tensor]) -> Tenso
 
 
 def wrapped(index: Tensor, size: int, dim: int) -> Node:
-    """int64 row numbers ≥ 0 among the `size` along a dimension."""
-    return make(row_number, (read(index),), (size, dim), here())
+    """int64 row numbers ≥ 0 among the `size` along a dimension: the index itself, if it is known to be such."""
+    node = read(index)
+    if node.type.dtype is int64 and is_inside(node, size):
+        return node
+    return make(row_number, (node,), (size, dim), here())
 
 
 # From a key to a view and index tensors

@@ -7,14 +7,13 @@ device once; then it is recorded with that length, like any other op.
 from __future__ import annotations
 
 import operator
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_all, wrap_laid_out
 from genesis.frontend.state import state
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
-from genesis.ir.node import literal, make
+from genesis.ir.node import make
 from genesis.ir.ops import movement
 from genesis.ir.ops import searching as s
 from genesis.ir.types import bool_, int32, int64
@@ -117,7 +116,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
         return nonzero(input.reshape(1), as_tuple=True)
     count = counted(input)
     flat = emit(s.nonzero, (read(input.detach()),), (count,))
-    parts = [_coordinate(flat, input.spec.shape, d) for d in range(input.spec.ndim)]
+    parts = [s.coordinate(flat, input.spec.shape, d) for d in range(input.spec.ndim)]
     if as_tuple:
         return wrap_all(parts)
     if not parts:
@@ -125,18 +124,6 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     columns = [make(movement.reshape, (part,), ((count, 1),)) for part in parts]
     node = make(movement.concat, tuple(columns), (1,)) if len(columns) > 1 else columns[0]
     return into(out, wrap_laid_out(node, (1, count)))  # a column after the other, as torch's
-
-
-def _coordinate(flat: Any, shape: tuple[int, ...], d: int) -> Any:
-    """The coordinate d of flat positions in a shape. Integer division takes ten times as long as a shift."""
-    from genesis.ir.ops.pointwise import bitwise_and, floor_divide, remainder, right_shift
-    below, size = prod(shape[d + 1:]), shape[d]
-    if below > 1:
-        whole = below & (below - 1)
-        flat = floor_divide(flat, literal(below)) if whole else right_shift(flat, literal(below.bit_length() - 1))
-    if not d:
-        return flat
-    return remainder(flat, literal(size)) if size & (size - 1) else bitwise_and(flat, literal(size - 1))
 
 
 def argwhere(input: Tensor) -> Tensor:

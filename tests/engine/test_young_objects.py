@@ -167,7 +167,8 @@ def test_everything_is_not_gone_through_because_of_what_was_imported() -> None:
 
 def test_everything_is_gone_through_once_there_is_a_quarter_more() -> None:
     """From then on the collector knows how much there is."""
-    assert looked_at("young_objects.began.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))") == "True 1"
+    found = looked_at("young_objects.began.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))")
+    assert found == "True 1"
 
 
 def test_what_a_program_has_frozen_stays_frozen() -> None:

@@ -8,8 +8,9 @@ from types import CodeType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.ir.node import Node, Op, make
-from genesis.ir.ops import composite, indexing, leaves, reduction
+from genesis.ir.ops import composite, indexing
 from genesis.ir.ops.row_number import in_range, row_number
+from genesis.ir.ops.searching import positions_below
 from genesis.ir.source import Source
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def with_check(op: Op, operands: Operands, attrs: tuple, source: Source | TextSo
     if op is row_number:
         return _check(operands[0], Range(values["size"], values["dim"], negative=True), op, source)
     allowed = TAKING_AN_INDEX[op](operands, values)
-    if not _is_inside(operands[1], allowed.size):
+    if not is_inside(operands[1], allowed.size):
         operands = (operands[0], _check(operands[1], allowed, op, source), *operands[2:])
     return make(op, operands, attrs, source)
 
@@ -66,15 +67,10 @@ def _check(index: Node, allowed: Range, op: Op, source: Source | TextSource | No
     return make(in_range, (index,), (*allowed, name, line_of(source)), source)
 
 
-def _is_inside(index: Node, size: int) -> bool:
-    """Whether the index is `arange(n)`, or where a row of n elements has its largest or smallest one, or a part of
-    these, with n ≤ size."""
-    while index.op.name in ("reshape", "permute", "expand", "slice"):
-        index = index.inputs[0]
-    if index.op not in (leaves.iota, reduction.argmax, reduction.argmin):
-        return False
-    count = (index if index.op is leaves.iota else index.inputs[0]).type.shape[index["axis"]]
-    return count is size or (count.__class__ is int and size.__class__ is int and count <= size)
+def is_inside(index: Node, size: int) -> bool:
+    """Whether these positions are known to be among `size`, without a look at them."""
+    below = positions_below(index)
+    return below is size or (below.__class__ is int and size.__class__ is int and below <= size)  # type: ignore[operator]
 
 
 def line_of(source: Source | TextSource | None) -> str:

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from math import prod
+from typing import TYPE_CHECKING, Final, Literal
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.indexing import gather, take
-from genesis.ir.ops.leaves import full, iota, zeros_like
+from genesis.ir.ops.leaves import const, full, iota, zeros_like
 from genesis.ir.ops.movement import expand, reshape
-from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, cast, ge, gt, le, lt, maximum, minimum, ne, where_
+from genesis.ir.ops.pointwise import (
+    bitwise_and,
+    bitwise_not,
+    cast,
+    floor_divide,
+    ge,
+    gt,
+    le,
+    lt,
+    maximum,
+    minimum,
+    ne,
+    remainder,
+    right_shift,
+    where_,
+)
+from genesis.ir.ops.reduction import argmax, argmin
 from genesis.ir.ops.samples import ANY, NUMERIC, Array, Values, ascending, case, cases, chosen, np, reals
 from genesis.ir.ops.scan import cumsum
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy import ndarray
 
     from genesis.ir.ops.samples import Samples
@@ -142,5 +161,55 @@ compress: Op = Op("compress", "index", _compress_type, attrs=("count",), vjp=_co
                   samples=cases(*(case(reals().of(*s), chosen(n).of(s[0]), count=n)
                                   for s, n in (((5,), 2), ((6, 3), 4), ((3, 2), 0), ((4,), 4))), kinds=ANY),
                   reference=lambda x, mask, count: x[mask])
+
+
+def coordinate(flat: Node, shape: tuple[int, ...], d: int) -> Node:
+    """The coordinate d of flat positions in a shape. Integer division takes ten times as long as a shift."""
+    below, size = prod(shape[d + 1:]), shape[d]
+    if below > 1:
+        whole = below & (below - 1)
+        flat = floor_divide(flat, literal(below)) if whole else right_shift(flat, literal(below.bit_length() - 1))
+    if not d:
+        return flat
+    return remainder(flat, literal(size)) if size & (size - 1) else bitwise_and(flat, literal(size - 1))
+
+
+def flat_positions(indices: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
+    """The `nonzero` whose coordinates, all of them and in order, these are, if what it looked at has this shape: an
+    index by all of them is one by flat positions. Otherwise None."""
+    found = indices[0]
+    while found.op in (right_shift, floor_divide):
+        found = found.inputs[0]
+    if found.op is not nonzero or found.inputs[0].type.shape != shape or len(indices) != len(shape):
+        return None
+    return found if all(index is coordinate(found, shape, d) for d, index in enumerate(indices)) else None
+
+
+def positions_below(index: Node) -> int | None:
+    """A number that these positions are below, none of them negative, as is known without a look at them; None if
+    nothing is known.
+
+    They are a range, where rows have their largest or smallest element, where elements are that are not 0, a
+    coordinate of that, or a part of such ones.
+    """
+    while index.op.name in ("reshape", "permute", "expand", "slice"):
+        index = index.inputs[0]
+    if index.op is iota:
+        return index.type.shape[index["axis"]]
+    if index.op in (argmax, argmin):
+        return index.inputs[0].type.shape[index["axis"]]
+    if index.op is nonzero:
+        return index.inputs[0].type.numel
+    if index.op not in _OF_COORDINATES or index.inputs[1].op is not const:
+        return None
+    below, by = positions_below(index.inputs[0]), index.inputs[1]["value"]
+    return _OF_COORDINATES[index.op](below, by) if below.__class__ is int else None
+
+
+_OF_COORDINATES: Final[dict[Op, Callable[[int, int], int]]] = {
+    remainder: lambda below, by: by, bitwise_and: lambda below, by: by + 1,
+    floor_divide: lambda below, by: (below - 1) // by + 1, right_shift: lambda below, by: (below - 1 >> by) + 1}
+"""Ops of `coordinate` → what their result is below, for positions below a number, and by the literal."""
+
 
 __all__ = ["compress", "nonzero", "searchsorted"]

@@ -100,6 +100,12 @@ NARROW: Final = 16
 
 
 def _index_copy(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    """torch looks at each index itself, as it writes: what is written before it raises nobody reads."""
+    if source.numel() < DIVIDED or torch.get_num_threads() == 1:
+        out = outs[0]
+        copy_base(out, base)
+        out.index_copy_(axis, _flat(index).long(), _rows(source, axis, index, base))
+        return
     for write in _index_copy_late(outs, base, index, source, axis):
         write()
 
