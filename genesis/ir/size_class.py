@@ -91,10 +91,10 @@ def exact_class_of(size: int) -> SizeClass:
     return SizeClass(LEAST, LARGEST, 1, size, parted=False)
 
 
-def place_class(most: int) -> SizeClass:
-    """The class of where a slice begins that does not begin where its operand does.
+def place_class(most: int, least: int = 1) -> SizeClass:
+    """The class of where a slice begins; by default of one that does not begin where its operand does.
 
     >>> 1 in place_class(14), 14 in place_class(14), 15 in place_class(14), 0 in place_class(14)
     (True, True, False, False)
     """
-    return SizeClass(1, most, 1, most, parted=False)
+    return SizeClass(least, most, 1, most, parted=False)

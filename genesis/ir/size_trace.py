@@ -94,10 +94,10 @@ class Trace:
         made = self._symbols[name] = self._symbol(name, value)
         return made
 
-    def add_place(self, name: str, value: int, most: int) -> SymInt:
-        """A symbol for where a slice begins, from 1 to `most`: these are one class."""
-        self.classes[name] = place_class(most)
-        made = self._atom(("symbol", name, None), value, (1, most), most)
+    def add_place(self, name: str, value: int, most: int, least: int = 1) -> SymInt:
+        """A symbol for where a slice begins, from `least` to `most`: these are one class."""
+        self.classes[name] = place_class(most, least)
+        made = self._atom(("symbol", name, None), value, (least, most), most)
         assert isinstance(made, SymInt)  # as above
         self._symbols[name] = made
         return made

@@ -72,6 +72,8 @@ def test_positions_beyond_a_shorter_tensor_are_an_error() -> None:
     rows, columns = genesis.where(mask)
     with pytest.raises(IndexError, match="index 3 is out of bounds for dimension 0 with size 3"):
         genesis.zeros(3, 5)[rows].numpy()
+    with pytest.raises(IndexError, match="index 3 is out of bounds for dimension 0 with size 3"):
+        genesis.zeros(3, 5)[rows, columns].numpy()
     with pytest.raises(IndexError, match="index 4 is out of bounds for dimension 1 with size 4"):
         genesis.zeros(4, 4)[rows, columns].numpy()
 

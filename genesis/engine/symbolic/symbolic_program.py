@@ -23,7 +23,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement, resample
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.windows import pooled_sizes
-from genesis.ir.size_class import LEAST
+from genesis.ir.size_class import LARGEST, LEAST
 from genesis.ir.size_divisors import gcd
 from genesis.ir.sym_int import Size, SymInt, most, value_of
 from genesis.ir.types import TensorType
@@ -185,6 +185,8 @@ class SymbolicProgram:
         Args:
             at: where the numbers of its starts are.
         """
+        if self._sizes.trace.exact:
+            return self._seen_to_move(node, operands, at)
         found: list[SymInt | None] = [None] * len(node["starts"])
         single = self._movable.get(node)
         if single is not None:
@@ -195,6 +197,20 @@ class SymbolicProgram:
                         place = self._sizes.place(at + axis, most(whole) - 1)
                         if bool(place + extent < whole):  # it is: said for the sake of the guard
                             found[axis] = place
+        return found
+
+    def _seen_to_move(self, node: Node, operands: Types, at: int) -> list[SymInt | None]:
+        """Where nothing is chosen by classes, a slice's place along an axis is a symbol once it was seen to move as no
+        size does: boxes are taken out of ever fewer by where the best of them is."""
+        count = len(node["starts"])
+        found: list[SymInt | None] = [None] * count
+        for axis, whole in enumerate(operands[0].shape[:count]):
+            starts, steps = self._sizes.vector(at + axis), self._sizes.vector(at + 2 * count + axis)
+            if len(set(starts)) > 1 and set(steps) == {1} and self._bound(at + axis, whole).__class__ is not SymInt:
+                extent = self._extent(node, operands, axis, at)
+                place = self._sizes.place(at + axis, LARGEST, least=0)
+                if bool(place + extent <= whole):  # it is: said for the sake of the guard
+                    found[axis] = place
         return found
 
     def _extent(self, node: Node, operands: Types, axis: int, at: int) -> Size:

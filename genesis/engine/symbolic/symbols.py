@@ -139,12 +139,12 @@ class Sizes:
         """The size of an axis that the program makes, whose number is at this position; None if it is none."""
         return self._formulas.get(self.told(position)) if position in self._made else None
 
-    def place(self, position: int, most: int) -> SymInt:
-        """The symbol of the place that is the number at this position, from 1 to `most`."""
+    def place(self, position: int, most: int, least: int = 1) -> SymInt:
+        """The symbol of the place that is the number at this position, from `least` to `most`."""
         found = self._places.get(position)
         if found is None:
             name = f"at{len(self._places)}"
-            found = self._places[position] = self.trace.add_place(name, self._all[0][position], most)
+            found = self._places[position] = self.trace.add_place(name, self._all[0][position], most, least)
             for values, sample in zip(self._values, self._all[1:], strict=True):
                 values[name] = sample[position]
         return found

@@ -175,14 +175,17 @@ def coordinate(flat: Node, shape: tuple[int, ...], d: int) -> Node:
 
 
 def flat_positions(indices: Sequence[Node], shape: tuple[int, ...]) -> Node | None:
-    """The `nonzero` whose coordinates, all of them and in order, these are, if what it looked at has this shape: an
-    index by all of them is one by flat positions. Otherwise None."""
+    """The `nonzero` whose coordinates in this shape, all of them and in order, these are; None if they are not, or may
+    be outside."""
     found = indices[0]
     while found.op in (right_shift, floor_divide):
         found = found.inputs[0]
-    if found.op is not nonzero or found.inputs[0].type.shape != shape or len(indices) != len(shape):
+    if found.op is not nonzero or not all(index is coordinate(found, shape, d) for d, index in enumerate(indices)):
         return None
-    return found if all(index is coordinate(found, shape, d) for d, index in enumerate(indices)) else None
+    looked_at, count = found.inputs[0].type, prod(shape)
+    known = looked_at.shape == shape or (
+        looked_at.numel.__class__ is int and count.__class__ is int and looked_at.numel <= count)
+    return found if known else None
 
 
 def positions_below(index: Node) -> int | None:

@@ -212,3 +212,56 @@ def test_rows_that_a_constant_mask_chooses_stay_a_number(monkeypatch: pytest.Mon
     monkeypatch.setattr(call_template.CallTemplate, "__init__", lambda *given: pytest.fail("a template was made"))
     for _ in range(3):
         computed(parted, (4, 5, 6))
+
+
+def read_at(n: int, at: int) -> list[Any]:
+    x = data(n, 4)
+    return [x[at] * 2 + x.sum(0), (x - x[at:at + 2].mean(0)).exp()]
+
+
+def written_at(n: int, at: int) -> list[Any]:
+    x = data(n, 4) + 0
+    x[at:at + 2] = data(2, 4) * 5
+    return [x, x * x]
+
+
+def differentiated_at(n: int, at: int) -> list[Any]:
+    x = data(n, 4).requires_grad_()
+    loss = (x[at] @ x.t()).softmax(-1).square().sum()
+    loss.backward()
+    return [loss, x.grad]
+
+
+SIZES_AND_PLACES = [(9, 3), (12, 5), (13, 2), (30, 17), (11, 0), (40, 33), (8, 6), (21, 4)]
+
+
+@pytest.mark.parametrize("program", [read_at, written_at, differentiated_at])
+def test_places_that_move_while_sizes_change_are_filled_in(program: Callable[[int, int], list[Any]]) -> None:
+    """A place was a number of the template, which served no other program. One at the beginning may have its own."""
+    origins, found = list[str](), list[list[Any]]()
+    with observe(lambda compiled: origins.append(compiled.origin)):
+        for n, at in SIZES_AND_PLACES:
+            found.append(computed(lambda n, at=at: program(n, at), n))
+    assert origins.count("compiled") <= 3 and origins.count("other size") >= len(SIZES_AND_PLACES) - 3
+    for (n, at), values in zip(SIZES_AND_PLACES, found, strict=True):
+        engine.reset()
+        for a, b in zip(values, computed(lambda n, at=at: program(n, at), n), strict=True):
+            assert a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def test_boxes_that_are_taken_out_one_by_one_stop_compiling() -> None:
+    """Suppression of detections: the best box, wherever it is, and those of the others that overlap it little."""
+    rng = np.random.default_rng(3)
+    corners = rng.random((40, 2)).astype(np.float32)
+    boxes = genesis.tensor(np.concatenate([corners, corners + 0.05], 1))
+    scores = genesis.tensor(rng.random(40).astype(np.float32))
+    order, kept, origins = scores.argsort(descending=True), list[int](), list[str]()
+    with observe(lambda compiled: origins.append(compiled.origin)):
+        while len(order) > 3:
+            best, order = int(order[0]), order[1:]
+            kept.append(best)
+            low = genesis.maximum(boxes[order][:, :2], boxes[best][:2])
+            high = genesis.minimum(boxes[order][:, 2:], boxes[best][2:])
+            shared = (high - low).clamp(min=0).prod(1)
+            order = order[shared <= 0.3 * 0.05 ** 2]
+    assert len(kept) > 20 and origins[len(origins) // 2:].count("compiled") <= 2, "18 times"
