@@ -41,6 +41,7 @@ class StepCosts:
         outside: values that are in memory whatever is decided: inputs and results of the program.
         waited_for: values that others wait for (`recompute`), and so may need: a second computation of such a value,
             which waits for some of these, would wait for itself.
+        relied_on: values that are kept for a stream (`network`).
     """
 
     def __init__(self, schedule: Schedule, turns: Sequence[int]):
@@ -63,6 +64,7 @@ class StepCosts:
                     self._loops.setdefault(x, set()).add(at)
         self.outside = {self.value(x) for x in (*graph.roots, *graph.inputs)}
         self.waited_for = {self.value(node.inputs[1]) for node in graph.nodes if node.op is recompute}
+        self.relied_on: set[Node] = set()
 
     def value(self, name: Node) -> Node:
         """The value in memory that goes by this name: an output may be a reshape of it."""
@@ -97,8 +99,13 @@ def size(node: Node) -> int:
     return hint(node.type.nbytes)
 
 
-def network(step: StepCosts, group: Group, wanted: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[CutValue, ...]]:
-    """(nodes, the network's values for them): what wanted values of a group are made of, and what they cost."""
+def network(step: StepCosts, group: Group, wanted: Sequence[Node],
+            streams: bool = False) -> tuple[tuple[Node, ...], tuple[CutValue, ...]]:
+    """(nodes, the network's values for them): what wanted values of a group are made of, and what they cost.
+
+    `streams`: of a stream, to which each kernel adds something for the next one to read, a value may be made again from
+    the one before it, which is kept then.
+    """
     inputs = dict.fromkeys(map(step.value, group.inputs))
     nodes = _behind(wanted, group, inputs)
     position = {node: i for i, node in enumerate(nodes)}
@@ -107,7 +114,7 @@ def network(step: StepCosts, group: Group, wanted: Sequence[Node]) -> tuple[tupl
     for node in nodes:
         operands = () if node in inputs else tuple(sorted({position[x] for x in inputs_read(node) if x in position}))
         cost = _input_cost(step, node, reach[node]) if node in inputs else (
-            _own_cost(step, node, node in wanted, reach[node]) if node in step.home else FREE)
+            _own_cost(step, node, node in wanted, reach[node], streams) if node in step.home else FREE)
         values.append(CutValue(operands, cost.traffic, cost.held, cost.again, node in inputs or node in step.home,
                             node in wanted))
     return nodes, tuple(values)
@@ -132,15 +139,16 @@ def _input_cost(step: StepCosts, node: Node, reach: set[int]) -> Cost:
     return Cost(size(node) * loads, 0 if kept_anyway else size(node), FORBIDDEN)
 
 
-def _own_cost(step: StepCosts, node: Node, wanted: bool, reach: set[int]) -> Cost:
+def _own_cost(step: StepCosts, node: Node, wanted: bool, reach: set[int], streams: bool) -> Cost:
     """Something the group makes.
 
     It is stored for its near readers; where one of these is a loop it is not made again: that could go on from kernel
-    to kernel, and every far reader would load what all of them read.
+    to kernel, and every far reader would load what all of them read. Of a stream it is, where no other value is made
+    again from it.
     """
     nbytes, near, far = size(node), step.near(node), step.far(node)
     barred = (node.op.kind not in MADE_AGAIN or node in step.outside or node in step.waited_for
-              or step.read_by_loops(node))
+              or (step.read_by_loops(node) and (not streams or node in step.relied_on)))
     again = round(weight(node) * hint(node.type.numel) * OP_BYTES) * len(reach)
     loads = len(reach)
     if wanted and any(step.groups[at].kind not in FUSED for at in far):  # made again, it must be in memory again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -293,6 +293,42 @@ def group_norms(images: int, size: int) -> Graph:
     came = p.cast(g, dtype=float32)
     return Graph((x, w, b, g), (p.cast(norm * columns[0] + columns[1], dtype=bfloat16),
                                 reduction.sum(norm * came, axes=(0, 2)), reduction.sum(came, axes=(0, 2))))
+
+
+def residuals(rows: int = 32, width: int = 64) -> Graph:
+    """A residual stream of float32, to which products in bfloat16 of its layer norms are added."""
+    x, *weights = inputs((rows, width), *[(width, width)] * 6)
+    stream = x
+    for w in weights:
+        norm = p.cast(OPS["layer_norm"](stream, ndim=1, eps=1e-5), dtype=bfloat16)
+        stream = stream + p.cast(matmul(norm, p.cast(w, dtype=bfloat16)), dtype=float32)
+    return Graph((x, *weights), gradient(total(stream), *weights))
+
+
+def stream_values(step: StepCosts) -> list[Node]:
+    """The values of the stream that a norm's backward would read, in order."""
+    return [node for node in step.home if node.op is p.add and step.near(node) and node.dtype is float32]
+
+
+def test_of_a_residual_stream_every_second_value_is_bought() -> None:
+    """From the one before it, which is kept, and from what was added in half of the bytes."""
+    schedule = scheduled(residuals())
+    step = StepCosts(schedule, turns(Lives(schedule).alive()))
+    again = all_that_could_be(step)
+    made = [node in again for node in stream_values(step)]
+    assert sum(made) == 2 and not any(one and other for one, other in pairwise(made))
+
+
+def test_a_stream_that_is_bought_keeps_fewer_bytes_and_changes_no_bit() -> None:
+    before = scheduled(residuals())
+    without, bought = (remat(before, fuse, gpu, least=0) for gpu in (None, H200))
+    second = [x for x in bought.graph.nodes if x.op is p.add and any(y.op is recompute for y in x.inputs)]
+    assert len(second) == 2 and Lives(bought).peak() < Lives(without).peak()
+    assert moved_bytes(bought) - moved_bytes(without) <= MOST_TIME * step_bytes(before, H200)
+    assert len(bought.groups) == len(before.groups), "the kernels that read them make them"
+    data = [some(x) for x in before.graph.inputs]
+    for one, other in zip(run_schedule(without, data), run_schedule(bought, data), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_what_is_kept_for_one_sum_alone_is_made_again() -> None:
