@@ -32,7 +32,7 @@ from math import inf
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.passes.gpu import Gpu
-from genesis.passes.groups import MissedFusion, Schedule
+from genesis.passes.groups import Group, MissedFusion, Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
 from genesis.passes.remat.network import CHOOSING, StepCosts, network
