@@ -96,7 +96,7 @@ def _remat_at(peaks: Sequence[int], schedule: Schedule, group: Callable[[Graph],
     step = StepCosts(schedule, peaks)
     if step.crossing_bytes() < least:
         return schedule
-    kernels = options(step)
+    kernels = options(step, streams=not lone)
     given = Counted.of(schedule)
     budgets = _budgets(given, 0 if gpu is None else step_bytes(schedule, gpu), kernels, sparing)
     cheaper = spend(kernels, budgets[-1])
@@ -221,9 +221,9 @@ class KernelOptions:
         return min(self.now, self.lean, key=lambda choice: (choice.traffic, choice.held))
 
 
-def options(step: StepCosts) -> list[KernelOptions]:
+def options(step: StepCosts, streams: bool = True) -> list[KernelOptions]:
     """Each kernel's choices, from the last to the first: what a later one's choice reads of an earlier one is wanted of
-    that one. Then, in the same order, of streams: it is known by now what of them is kept."""
+    that one. Then, in the same order, with `streams` those of streams: it is known by now what of them is kept."""
     found: list[tuple[KernelOptions, Group, list[Node]]] = []
     for at in reversed(range(len(step.groups))):
         group = step.groups[at]
@@ -231,7 +231,7 @@ def options(step: StepCosts) -> list[KernelOptions]:
             wanted = [x for x in map(step.value, member.outputs) if x not in step.outside and step.far(x)]
             if wanted:
                 found += [(one, member, wanted) for one in _choices(step, wanted, *network(step, member, wanted))]
-    return [_of_stream(step, *each) for each in found]
+    return [_of_stream(step, *each) if streams else each[0] for each in found]
 
 
 def _of_stream(step: StepCosts, kernel: KernelOptions, group: Group, wanted: Sequence[Node]) -> KernelOptions:
