@@ -27,7 +27,7 @@ from genesis.ir.ops.splits import SPREADS, split_length
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import literal_value
 from genesis.passes.fusion.index_map import Atom
-from genesis.passes.graph.split_reductions import SHORT_RUN, whole_columns
+from genesis.passes.graph.split_reductions import SHORT_RUN, block_of_columns, whole_columns
 
 TILE: Final = 8192
 """Maximum elements of a block of columns that needs no loop over r."""
@@ -209,7 +209,7 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 
 def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
+    """Square tiles where each element is written, too; else blocks that are wide (`block_of_columns`)."""
     assert kernel.splits is not None
     columns = about(kernel.x_size)
     stores = any(isinstance(s, Store) for s in kernel.statements)
@@ -217,9 +217,7 @@ def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if kernel.space[0][1] != "r" or stores or singles:
         x_block = min(64, power_of_two(columns))
     else:
-        x_block = between(64, power_of_two(columns // 8), 1024)
-        while columns % x_block and x_block > 64:
-            x_block //= 2
+        x_block = block_of_columns(columns)
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
     if singles and (stores or len(kernel.loads("xr")) > 1):
         elements = min(elements, SINGLES)

@@ -37,6 +37,14 @@ ROWS: Final = 24
 """Rows of 64 columns below which there are fewer splits: what a program does once would take longer than its rows.
 Sums of 768 columns of 16,384 rows have 31."""
 
+LONG_SUMS: Final = (256, 2)
+"""(rows of a split, programs of a multiprocessor) up to which mere sums of memory have fewer splits: each program costs
+0.9 µs of a multiprocessor's time beside what it reads (H200: 16,384 rows of 2304 bfloat16, 18 µs by their bytes, in 33
+splits 33.4 µs, in 132 40.7; GPT-2's and ViT's gradients of queries, keys and values)."""
+
+WIDEST_BLOCK: Final = 1024
+"""Columns of a program that sums up what it reads, at most."""
+
 ROWS_OF_SPREADS: Final = 64
 """Rows below which there are fewer splits of squares or exponentials around a number of the split's own: its lanes are
 put together at its end (H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19)."""
@@ -132,12 +140,14 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
     whole = _whole_columns(graph, gpu)
     beside = {(node.inputs[0], node["how"]): Cut(node["splits"], node["multiple"], node["axes"])
               for node in graph.nodes if node.op is reduce_splits}
+    of_rows = _in_rows(graph)
 
     def split(node: Node) -> Node | None:
         if node in whole or not node.op.associative:
             return None
         cut = beside.get((node.inputs[0], node.op.name))
-        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None)
+        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None,
+                      node.inputs[0] in of_rows)
     return rewrite(graph, split)
 
 
@@ -164,13 +174,28 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     return found
 
 
-def _split(node: Node, gpu: Gpu, cut: Cut | None = None) -> Node | None:
+def _in_rows(graph: Graph) -> set[Node]:
+    """Values that are reduced row by row, or of which something is that is."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if node.op.kind == "reduction" and node.type.numel:
+            x, axes = node.inputs[0], node["axes"] if "axes" in node.op.attrs else (node["axis"],)
+            if x.type.ndim - 1 in axes and 0 not in axes:
+                found.add(x)
+    for node in reversed(graph.nodes):
+        if node in found and node.op.kind in ("pointwise", "movement"):
+            found.update(x for x in node.inputs if x.type.numel == node.type.numel)
+    return found
+
+
+def _split(node: Node, gpu: Gpu, cut: Cut | None = None, beside_rows: bool = False) -> Node | None:
     """The reduction in splits; None where it stays whole.
 
     Args:
         cut: that of the same reduction beside a spread, so that one reading of a split gives both.
+        beside_rows: whether a kernel has what is reduced in whole rows.
     """
-    cut = cut or _cut(node, gpu)
+    cut = cut or _cut(node, gpu, beside_rows=beside_rows)
     if cut is None:
         return None
     row = _row_before(node, gpu) or _across_orders(node)
@@ -261,10 +286,16 @@ def _axis_of_neighbours(x: Node) -> int | None:
     return found
 
 
-def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
-    """How a reduction is split; None for one that stays whole. `fewest` are rows of a split of blocks of columns.
+def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, beside_rows: bool = False) -> Cut | None:
+    """How a reduction is split; None for one that stays whole.
 
     The number of splits has few possible values, so that most batch sizes share their kernels.
+
+    Args:
+        fewest: rows of a split of blocks of columns.
+        beside_rows: whether a kernel has what is reduced in whole rows. It makes their sums on the way where half of
+            the multiprocessors have enough rows: sums of 1024 rows were kernels of their own beside it, 50 of the 343
+            in GPT-2's step for one row of 1024 tokens.
     """
     x, axes = node.inputs[0], [axis for axis in node["axes"] if node.inputs[0].shape[axis] != 1]
     results, count = hint(node.type.numel), prod(x.shape[axis] for axis in axes)
@@ -290,14 +321,40 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
     if columns <= SHORT_RUN and results >= 2 * gpu.multiprocessors * columns and extent * columns <= LONGEST_PIECE:
         return None
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
-    fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
+    part, of, whole_rows = 1, 1, beside_rows or _follows_rows(node)
+    if whole_rows:
+        (part, of), (_, widest) = NEARLY_ALL, row_splits[-1]
+        row_splits.append((gpu.multiprocessors // 2, widest))
+    fitting = [splits for splits, most in row_splits if results <= most and of * extent >= part * splits * FEWEST_ROWS]
     if not fitting:
         return None
     splits, blocks = max(fitting), -(-results // COLUMNS)
-    while (extent < splits * fewest and splits // 2 * blocks >= EACH * gpu.multiprocessors
-           and not _follows_rows(node)):
+    while not whole_rows and extent < splits * fewest and splits // 2 * blocks >= EACH * gpu.multiprocessors:
         splits //= 2
+    if not whole_rows and node.op is reduction.sum and _is_memory(node.inputs[0]):
+        (long, each), blocks = LONG_SUMS, -(-results // block_of_columns(results))
+        while extent < splits * long and splits // 2 * blocks >= each * gpu.multiprocessors:
+            splits //= 2
     return Cut(splits, 1, node["axes"])
+
+
+def block_of_columns(columns: int) -> int:
+    """Columns of a program that only sums up splits of rows: as wide as eight programs for each split leave them.
+
+    >>> block_of_columns(2304), block_of_columns(768), block_of_columns(100)
+    (256, 128, 64)
+    """
+    width = min(max(COLUMNS, 1 << max(columns // 8 - 1, 0).bit_length()), WIDEST_BLOCK)
+    while columns % width and width > COLUMNS:
+        width //= 2
+    return width
+
+
+def _is_memory(x: Node) -> bool:
+    """Whether a value is read from memory as it is: nothing but a cast or a view of what no loop computes."""
+    while x.op is cast or (x.op.kind == "movement" and len(x.inputs) == 1):
+        x = x.inputs[0]
+    return x.op.kind not in ("pointwise", "movement", "reduction") or not x.inputs
 
 
 def _follows_rows(node: Node) -> bool:

@@ -147,6 +147,32 @@ def test_splits_of_blocks_of_columns_are_long(shape: tuple[int, int], splits: in
     assert part["splits"] == (most if of_rows else splits)
 
 
+@pytest.mark.parametrize(("rows", "splits"), [(1056, 132), (1024, 132), (1023, 66), (512, 66), (511, None)])
+@pytest.mark.parametrize("way", ["follows rows", "beside rows", "alone"])
+def test_a_kernel_of_whole_rows_sums_them_up_where_half_of_the_multiprocessors_have_enough(
+        rows: int, splits: int | None, way: str) -> None:
+    """As the gradients of a norm's weights do; a sum alone takes one launch where every multiprocessor has fewer."""
+    x = an_input(0, (rows, 4096), dtype_named("float32"))
+    y, largest = x * 2.0, OPS["max"](x * 2.0, axes=(1,))
+    if way == "follows rows":
+        y = y - movement.expand(movement.reshape(largest, shape=(rows, 1)), shape=x.shape)
+    graph = Graph((x,), (OPS["sum"](y, axes=(0,)), *([largest] if way == "beside rows" else [])))
+    found = [part["splits"] for part in cuts(graph)]
+    if way == "alone":
+        splits = 33 if rows == 1056 else None
+    assert found == ([splits] if splits else [])
+
+
+def test_the_sums_of_1024_rows_are_made_by_the_norms_kernel() -> None:
+    x, w, b, g = (an_input(i, shape, dtype_named("float32")) for i, shape in enumerate(
+        ((1024, 1024), (1024,), (1024,), (1024, 1024))))
+    norm = OPS["layer_norm"](x, ndim=1, eps=1e-5)
+    mean = movement.expand(OPS["sum"](g * norm, axes=(1,), keepdims=True), shape=x.shape)
+    graph = Graph((x, w, b, g), (g - norm * mean, OPS["sum"](g * norm, axes=(0,)), OPS["sum"](g, axes=(0,))))
+    _, schedule, *_ = run_passes(graph, backend_named("cuda"))
+    assert len(schedule.groups) == 2, "one of rows, and the sums of their splits"
+
+
 def test_splits_of_a_variance_are_longer_and_those_of_its_mean_are_the_same() -> None:
     """In 21 rows each they took 48.9 µs of an H200, where torch.compile took 19; one kernel makes both."""
     x = an_input(0, (10_624, 832), dtype_named("float32"))
