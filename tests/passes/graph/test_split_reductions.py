@@ -147,6 +147,19 @@ def test_splits_of_blocks_of_columns_are_long(shape: tuple[int, int], splits: in
     assert part["splits"] == (most if of_rows else splits)
 
 
+@pytest.mark.parametrize(("shape", "memory", "computed"), [
+    ((16_384, 2304), 33, 132), ((12_608, 2304), 33, 132), ((16_384, 768), 66, 528), ((50_000, 512), 132, 528),
+    ((2048, 4096), 33, 66), ((1100, 8000), 4, 33)])
+def test_sums_of_memory_have_long_splits(shape: tuple[int, int], memory: int, computed: int) -> None:
+    """Of 256 rows, while each multiprocessor has two programs: one that begins costs as much as many rows. Where
+    something is computed of each element there are more, as they wait for arithmetic, too."""
+    x = an_input(0, shape, dtype_named("bfloat16"))
+    wide = OPS["cast"](movement.reshape(x, shape=(2, shape[0] // 2, shape[1])), dtype=dtype_named("float32"))
+    for value, splits in ((wide, memory), (OPS["tanh"](wide), computed)):
+        part, = cuts(Graph((x,), (OPS["sum"](value, axes=(0, 1)),)))
+        assert part["splits"] == splits
+
+
 @pytest.mark.parametrize(("rows", "splits"), [(1056, 132), (1024, 132), (1023, 66), (512, 66), (511, None)])
 @pytest.mark.parametrize("way", ["follows rows", "beside rows", "alone"])
 def test_a_kernel_of_whole_rows_sums_them_up_where_half_of_the_multiprocessors_have_enough(
@@ -163,14 +176,28 @@ def test_a_kernel_of_whole_rows_sums_them_up_where_half_of_the_multiprocessors_h
     assert found == ([splits] if splits else [])
 
 
-def test_the_sums_of_1024_rows_are_made_by_the_norms_kernel() -> None:
-    x, w, b, g = (an_input(i, shape, dtype_named("float32")) for i, shape in enumerate(
-        ((1024, 1024), (1024,), (1024,), (1024, 1024))))
+def norm_gradients(rows: int, columns: int) -> Graph:
+    """What of a norm's gradients is added up along rows and along columns."""
+    x, g = (an_input(i, (rows, columns), dtype_named("float32")) for i in range(2))
     norm = OPS["layer_norm"](x, ndim=1, eps=1e-5)
     mean = movement.expand(OPS["sum"](g * norm, axes=(1,), keepdims=True), shape=x.shape)
-    graph = Graph((x, w, b, g), (g - norm * mean, OPS["sum"](g * norm, axes=(0,)), OPS["sum"](g, axes=(0,))))
+    return Graph((x, g), (g - norm * mean, OPS["sum"](g * norm, axes=(0,)), OPS["sum"](g, axes=(0,))))
+
+
+def test_the_sums_of_1024_rows_are_made_by_the_norms_kernel() -> None:
+    graph = norm_gradients(1024, 1024)
     _, schedule, *_ = run_passes(graph, backend_named("cuda"))
     assert len(schedule.groups) == 2, "one of rows, and the sums of their splits"
+
+
+def test_the_sums_of_rows_of_half_of_the_multiprocessors_are_right() -> None:
+    graph = norm_gradients(517, 512)
+    _, schedule, *_ = run_passes(graph, backend_named("cuda"))
+    assert {node["splits"] for node in schedule.graph.nodes if node.op is reduce_splits} == {66}
+    data = [some(x) for x in graph.inputs]
+    wanted = evaluate(decomposed(graph), [x.double() for x in data])
+    for found, want in zip(run_schedule(schedule, data, most_programs=128), wanted, strict=True):
+        torch.testing.assert_close(found.double(), want.double(), rtol=2e-5, atol=2e-4)  # sums of 517
 
 
 def test_splits_of_a_variance_are_longer_and_those_of_its_mean_are_the_same() -> None:
