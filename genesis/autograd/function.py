@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from sys import getrefcount
-from typing import Any, Final
+from typing import Any
 
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary, Gradients, insert_boundary, read_through
@@ -15,7 +14,6 @@ from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
-from genesis.runtime.references import HELD_ONCE
 
 
 class FunctionCtx:
@@ -96,10 +94,6 @@ class _SavedOutput(_Saved):
         if boundary is None or not mode.enabled:
             return value
         return wrap(read_through(boundary, self._position, read(value)) if node is None else node)
-
-
-_OWN: Final = frozenset(vars(FunctionCtx()))
-"""Attributes of a `ctx` that are not the user's."""
 
 
 class Function:
@@ -241,10 +235,8 @@ class _Call(Boundary):
 
     @property
     def saved(self) -> list[Any]:
-        """What forward saved; a program that asks its `ctx` for it when backward is over asks too late, as in torch.
-        What it has set as attributes of `ctx`, too, as long as nobody else holds that."""
-        found = [x.tensor for x in self.ctx._saved if x is not None]
-        return [*found, *_set_on(self.ctx)] if next(map(getrefcount, [self.ctx])) == HELD_ONCE + 1 else found
+        """What forward saved; a program that asks its `ctx` for it when backward is over asks too late, as in torch."""
+        return [x.tensor for x in self.ctx._saved if x is not None]
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
         """The gradients that the function's backward makes of the outputs'."""
@@ -279,19 +271,6 @@ class _Call(Boundary):
                               f"{list(part.spec.shape)} but expected shape compatible with {list(origin.spec.shape)}")
             part = part.sum_to_size(origin.spec.shape)
         return part.to(origin.spec.dtype)
-
-
-def _set_on(ctx: FunctionCtx) -> list[Any]:
-    """The tensors that a forward has set as attributes, and those in containers that are held by these alone."""
-    attributes = [x for name, x in vars(ctx).items() if name not in _OWN]
-    containers = [x for x in attributes if type(x) in (list, tuple, dict)]
-    found = [x for x in attributes if isinstance(x, TensorBase)]
-    del attributes
-    for container, count in zip(containers, list(map(getrefcount, containers)), strict=True):
-        if count == HELD_ONCE + 1:  # by `containers` and `ctx`
-            found += [x for x in (container.values() if isinstance(container, dict) else container)
-                      if isinstance(x, TensorBase)]
-    return found
 
 
 def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:

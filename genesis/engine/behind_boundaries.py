@@ -10,13 +10,13 @@ overwrites is copied for its sake.
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.detached import live_histories
 from genesis.frontend.grad_mode import enable_grad
 from genesis.frontend.pending import live_differentiable
-from genesis.frontend.recording import read
+from genesis.frontend.recording import TensorBase, read
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
@@ -26,6 +26,8 @@ from genesis.runtime.references import HELD_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from genesis.frontend.tensor import Tensor
 
 
 def that_can_be_asked_for(live: Sequence[Storage], wanted: Sequence[Storage]) -> list[Storage]:
@@ -70,15 +72,30 @@ def _saved_alone(boundaries: Sequence[Boundary], live: Sequence[Storage]) -> dic
             if storage in pending and count == HELD_ONCE + len(shown) + 2}
 
 
-def _saved(boundaries: Sequence[Boundary]) -> tuple[list[Any], list[list[Boundary]]]:
+def _saved(boundaries: Sequence[Boundary]) -> tuple[list[Tensor], list[list[Boundary]]]:
     """(the tensors that these have saved, each once; the boundaries that have saved it, one for each time)."""
     savers: dict[int, list[Boundary]] = {}
-    tensors: dict[int, Any] = {}
+    tensors: dict[int, Tensor] = {}
     for boundary in boundaries:
-        for x in boundary.saved:
+        for x in (*boundary.saved, *_set_on(boundary)):
             tensors[id(x)] = x
             savers.setdefault(id(x), []).append(boundary)
     return list(tensors.values()), list(savers.values())
+
+
+def _set_on(boundary: Boundary) -> list[Tensor]:
+    """The tensors that are attributes of a boundary's `ctx`, or in containers that are held by these alone; none where
+    somebody else holds the `ctx`."""
+    if boundary.ctx is None or next(map(getrefcount, [boundary.ctx])) != HELD_ONCE + 1:
+        return []
+    attributes = vars(boundary.ctx).values()
+    containers = [x for x in attributes if type(x) in (list, tuple, dict)]
+    found = [x for x in attributes if isinstance(x, TensorBase)]
+    for container, count in zip(containers, list(map(getrefcount, containers)), strict=True):
+        if count == HELD_ONCE + 1:  # by `containers` and the `ctx`
+            found += [x for x in (container.values() if isinstance(container, dict) else container)
+                      if isinstance(x, TensorBase)]
+    return found  # type: ignore[return-value]
 
 
 def _reached(live: Sequence[Storage]) -> set[Boundary]:

@@ -43,6 +43,7 @@ class Boundary:
         records: what makes its gradients only records ops, the same each time: `genesis.compile` may do these again.
         early: it is asked as soon as no other gradient can reach it, before values that were computed later.
         renewal: what backward has to make anew before it reads the outputs.
+        ctx: an object whose attributes only its gradients read, unless somebody else holds it; None for none.
         owns_origins: they are tensors over values that it has made for itself: who holds none of them cannot come to
             their storages in another way.
     """
@@ -51,6 +52,7 @@ class Boundary:
     records = False
     early = False
     owns_origins = False
+    ctx: Any = None
     renewal: Renewal | None = None
     origins: Sequence[Any] = ()
 

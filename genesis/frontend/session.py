@@ -42,6 +42,8 @@ class Session:
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         repeating: an action runs that a replay runs again (`repeated`).
         repeats_own_code: such an action called code of the user's.
+        looked_into: optimizers whose states the function asked for, by `id`.
+        counting: those whose states are counted with the numbers that a replay asks for.
         own_backward: the first function that it called whose backward is Python of the user's, and where, or None. Such
             a call is replayed if no gradient leaves it: its backward has run inside.
         mirrored: what follows a write to a storage of which there is a copy: storage → a call.
@@ -67,6 +69,8 @@ class Session:
         self.repeating = self.repeats_own_code = self._given_up = False
         self.mirrored: Mapping[weakref.ref[Any], Callable[[weakref.ref[Any]], None]] = {}
         self.own_backward: str | None = None
+        self.looked_into: dict[int, Any] = {}
+        self.counting: dict[int, Any] = {}
 
     @property
     def writes(self) -> Mapping[Any, int]:
@@ -164,6 +168,13 @@ def rebound() -> None:
 def states_shown() -> None:
     """An optimizer's states were handed to somebody who may put other tensors into them, or have been changed."""
     state.states_shown += 1
+
+
+def states_shown_of(optimizer: Any) -> None:
+    """Its states are handed to a user, or what is in them: what a captured function reads there is guarded."""
+    states_shown()
+    if state.session is not None and (running := active()) is not None:
+        running.looked_into[id(optimizer)] = optimizer
 
 
 def active() -> Session | None:

@@ -208,17 +208,19 @@ class traced_math(Context):
     they give what they always do, to whoever calls them."""
 
     def _entering(self) -> Callable[[], object]:
-        return partial(vars(math).update, {name: _of_math(name) for name in _OF_MATH})
+        return partial(vars(math).update, {
+            name: _of_math(name, count) for count, names in _OF_MATH.items() for name in names})
 
     def _leaving(self) -> Callable[..., object]:
-        return leaving((vars(math).update, _OF_MATH))
+        return leaving((vars(math).update, _FUNCTIONS))
 
 
-def _of_math(name: str) -> Callable[..., Any]:
+def _of_math(name: str, count: int) -> Callable[..., Any]:
     def function(*given: Any) -> Any:
-        if len(given) == 1 and type(given[0]) is TracedNumber:
-            return given[0].trace.compute(f"math.{name}", given[0])
-        return _OF_MATH[name](*given)
+        traced = [x for x in given if type(x) is TracedNumber]
+        if traced and len(given) == count and all(type(x) in _OPERANDS for x in given):
+            return traced[0].trace.compute(f"math.{name}", *given)
+        return _FUNCTIONS[name](*given)
     return function
 
 
@@ -319,11 +321,16 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
     "/": operator.truediv, "**": operator.pow, "neg": operator.neg, "pos": operator.pos, "abs": abs}
 """Operations that formulas are made of, as Python does them."""
-_OF_MATH: Final[dict[str, Callable[[float], float]]] = {name: getattr(math, name) for name in (
-    "acos", "asin", "atan", "cos", "cosh", "exp", "expm1", "fabs", "log", "log10", "log1p", "log2", "sin", "sinh",
-    "sqrt", "tan", "tanh")}
-"""Functions of the module `math` with one operand and a float for a result: schedules of rates are made of them."""
-OPERATIONS.update({f"math.{name}": function for name, function in _OF_MATH.items()})
+_OPERANDS: Final = (TracedNumber, bool, int, float)
+_OF_MATH: Final = {
+    1: ("acos", "asin", "atan", "cos", "cosh", "exp", "expm1", "fabs", "log", "log10", "log1p", "log2", "sin", "sinh",
+        "sqrt", "tan", "tanh"),
+    2: ("atan2", "copysign", "fmod", "pow")}
+"""Functions of the module `math` with a float for a result, by the number of their operands. Schedules of rates are
+made of them."""
+_FUNCTIONS: Final[dict[str, Callable[..., float]]] = {
+    name: getattr(math, name) for names in _OF_MATH.values() for name in names}
+OPERATIONS.update({f"math.{name}": function for name, function in _FUNCTIONS.items()})
 _DONE: Final = {**OPERATIONS, **COMPARISONS}
 _LOOKS: Final = ("__index__", "__int__", "__float__", "__str__", "__repr__", "__format__", "__round__", "__trunc__",
                  "__floor__", "__ceil__", "__complex__", "__divmod__", "__rdivmod__", "__lshift__", "__rlshift__",

@@ -133,7 +133,7 @@ class Optimizer:
     def state(self) -> defaultdict[Any, dict[str, Any]]:
         """The state of each parameter that made a step, by name. Whoever asks may put another tensor into it: compiled
         steps look then, and need not at each call."""
-        session.states_shown()
+        session.states_shown_of(self)
         if "_ahead" in vars(self):
             self._ahead = {p: state for p, state in self._ahead.items() if state.get("step") == 0}
             for parameter in self.without_step():
@@ -363,6 +363,7 @@ class Optimizer:
         running = session.active()
         if running is not None:
             running.note_options(self.param_groups)
+            running.counting[id(self)] = self
         return self._writes
 
     def new_writes(self) -> Writes:

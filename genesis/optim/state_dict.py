@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend import session
 from genesis.frontend.tensor import Tensor
 from genesis.optim import hooks
 from genesis.optim.loading import load
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 def state_dict_of(optimizer: Optimizer) -> dict[str, Any]:
     """See `Optimizer.state_dict`."""
+    session.states_shown_of(optimizer)
     for hook in hooks.of(optimizer, "state_pre"):
         hook(optimizer)
     numbers = {id(p): i for i, p in enumerate(optimizer._parameters())}

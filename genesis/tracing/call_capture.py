@@ -24,7 +24,7 @@ from genesis.tracing.replay import make_replay
 from genesis.tracing.replay_base import Replay
 from genesis.tracing.results import Result
 from genesis.tracing.signature import signature
-from genesis.tracing.slots import Slots
+from genesis.tracing.slots import Place, Slots
 from genesis.tracing.snapshot import (
     Entered,
     NotReplayable,
@@ -182,7 +182,8 @@ class CallCapture:
     def _guards(self) -> tuple[Guards, Slots | None]:
         """The guards of the call, which hold, and the places that it writes to."""
         roots, entered, tracer = self._roots, self.entered, self._tracer
-        guards = Guards(roots, entered, tracer)
+        optimizers = frozenset(self.effects.looked_into), frozenset(self.effects.counting)
+        guards = Guards(roots, entered, tracer, frozenset(), frozenset(), *optimizers)
         if entered.uncomputed:
             raise Unsettled("it reads a tensor that was not computed yet")
         key_now, tensors_now = signature(self.args, self.kwargs)
@@ -194,8 +195,10 @@ class CallCapture:
         held = guards.hold()
         if held and not numbers and not gradients:
             return guards, None
-        return find_slots(guards, held, entered, self.tensors,
-                          lambda slots, given: Guards(roots, entered, tracer, slots, given), numbers, gradients)
+
+        def again(slots: frozenset[Place], given: frozenset[Place]) -> Guards:
+            return Guards(roots, entered, tracer, slots, given, *optimizers)
+        return find_slots(guards, held, entered, self.tensors, again, numbers, gradients)
 
     def refused(self) -> None:
         """Run what the call left to its replay: the end of its step, and values that were not computed before it."""

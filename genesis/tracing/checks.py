@@ -193,33 +193,41 @@ class Checks:
         """Check that a module's registry, or that of all modules, has these entries and no others."""
         self._slow.append((space, {k: ANY if (id(space), k) in self._slots else v for k, v in values.items()}, True))
 
-    def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any) -> None:
+    def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any, states: bool) -> None:
         """Check that groups have the same parameters and flags, and parameters that were at one step still are.
 
         Of those that the call stepped, where it stepped any: others have no gradient, and stay behind at each call.
+
+        Args:
+            states: whether the states are to be looked at, which others do not compare.
         """
-        groups = copy["param_groups"]
+        self.entries(vars(optimizer), {name: copy[name] for name in ("param_groups", "state") if name in copy})
+        groups, state = copy.get("param_groups", []), copy.get("state")
         self.container(groups, world.of(groups))
-        self.entries(vars(optimizer), {"param_groups": groups, "state": copy["state"]})
-        state = copy["state"]
-        count = len(world.of(state))
-        self._more.append(lambda: len(state) == count)
-        self._states.append((state, world.of(state)))
         for group in world.of(groups):
             options = world.of(group)
             self.entries(group, {"params": options["params"]})
             self.container(options["params"], world.of(options["params"]))
             self._more.append(_flags(group, options))
-            for held in [copy["state"][p] for p in options["params"] if p in copy["state"]]:
-                found = world.of(held) or held  # what a look has left empty is begun in the call
-                tensors = {name: x for name, x in found.items() if isinstance(x, TensorBase)}
-                self._states.append((held, self._without(held, tensors)))
-            states = [copy["state"][p] for p in options["params"] if "step" in copy["state"].get(p, ())]
-            steps = [world.of(state).get("step", state["step"]) for state in states]
-            if moved := [at for at, state in enumerate(states) if state["step"] != steps[at]]:
-                states, steps = [states[at] for at in moved], [steps[at] for at in moved]
-            if states:
-                self._more.append(_steps(states, steps))
+            if states and state is not None:
+                self._states_of([state[p] for p in options["params"] if p in state], world)
+        if states and state is not None:
+            count = len(world.of(state))
+            self._more.append(lambda: len(state) == count)
+            self._states.append((state, world.of(state)))
+
+    def _states_of(self, states: list[dict[str, Any]], world: Any) -> None:
+        """Check the states of a group's parameters, of an optimizer that Genesis steps."""
+        for held in states:
+            found = world.of(held) or held  # what a look has left empty is begun in the call
+            tensors = {name: x for name, x in found.items() if isinstance(x, TensorBase)}
+            self._states.append((held, self._without(held, tensors)))
+        counted = [held for held in states if "step" in held]
+        steps = [world.of(held).get("step", held["step"]) for held in counted]
+        if moved := [at for at, held in enumerate(counted) if held["step"] != steps[at]]:
+            counted, steps = [counted[at] for at in moved], [steps[at] for at in moved]
+        if counted:
+            self._more.append(_steps(counted, steps))
 
     def finish(self) -> None:
         """Lay the lists out for comparing; nothing is added afterwards."""

@@ -87,25 +87,6 @@ def reads(code: types.CodeType) -> Reads:
                  not _COMPUTED.isdisjoint(names))
 
 
-@lru_cache(maxsize=4096)
-def owners_of(code: types.CodeType, names: frozenset[str]) -> tuple[tuple[str, ...] | None, ...]:
-    """What the code reads these attributes of: a variable and attributes of it; None where that cannot be said."""
-    found: dict[tuple[str, ...] | None, None] = {}
-    path: tuple[str, ...] | None = None
-    steps = list(dis.get_instructions(code))
-    stored = {x.argval for x in steps if x.opname in ("STORE_FAST", "DELETE_FAST")}
-    for step in steps:
-        if step.opname in _LINKS and step.argval in names:
-            found[path] = None
-        if step.opname.startswith("LOAD_FAST") or step.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
-            path = (step.argval,) if isinstance(step.argval, str) and step.argval not in stored else None
-        elif step.opname in _LINKS:
-            path = None if path is None else (*path, step.argval)
-        elif step.opname not in ("CACHE", "EXTENDED_ARG", "COPY"):
-            path = None
-    return tuple(found)
-
-
 def compares_unknown_objects(code: types.CodeType, namespace: Mapping[str, Any]) -> bool:
     """Whether the code asks with `is` for something that may be a number: neither a constant that is none, nor a global
     (an attribute of a module or class included) that is none.

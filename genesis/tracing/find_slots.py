@@ -13,6 +13,7 @@ from genesis.frontend.patches import Held
 from genesis.frontend.recording import TensorBase
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import Tree
+from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import ANY, APPENDED, Difference
 from genesis.tracing.code_reads import place_of
 from genesis.tracing.guards import Guards
@@ -33,9 +34,10 @@ from genesis.tracing.updates import (
 Place = tuple[int, Any]
 
 _NUMBERS = 8
-"""Places of numbers that others change, beyond which a capture is for these values alone."""
+"""Numbers that others change, beyond which a capture is for these values alone. One number is the count that each
+parameter has in its state: places of one name that hold the same and held the same."""
 
-_BASES = (object, SimpleNamespace, Tree, Module)
+_BASES = (object, SimpleNamespace, Tree, Module, Optimizer)
 """Classes that read no attributes of the user's: `object` and Genesis' own that modules derive from."""
 
 _WAYS = ("the attribute ", "the closure variable ")
@@ -67,8 +69,10 @@ def find_slots(guards: Guards, held: bool, entered: Entered, tensors: Sequence[A
     kinds = [_kind(x, guards, entered, tensors) for x in changes]
     known = {(id(x.owner), x.key) for x in changes}
     moving = {(id(x.owner), x.key) for x in numbers}
-    kinds = ["given" if kind == "fixed" and (id(x.owner), x.key) in moving and is_number(x.before) and (
-        is_number(x.now) or type(x.now) is LaterNumber) else kind for x, kind in zip(changes, kinds, strict=True)]
+    kinds = ["given" if kind == "fixed" and is_number(x.before) and (
+        ((id(x.owner), x.key) in moving and (is_number(x.now) or type(x.now) is LaterNumber))
+        or (id(x.owner) in guards.states and type(x.now) is type(x.before))) else kind
+        for x, kind in zip(changes, kinds, strict=True)]
     others = [replace(x, before=x.now) for x in numbers if (id(x.owner), x.key) not in known and (
         x.key is not APPENDED or (guards.follows_names and _is_only_appended_to(x.owner, guards)))]
     changes = [*changes, *others]
@@ -107,10 +111,12 @@ def changed_numbers(kept: Guards, slots: Slots | None) -> list[Difference]:
         if x.key is APPENDED:
             longer = [*longer, x]
             continue
-        if not is_number(x.before) or type(x.now) is not type(x.before) or len(places) >= _NUMBERS or (
+        if not is_number(x.before) or type(x.now) is not type(x.before) or (
                 isinstance(x.owner, type) and not is_plain_class(x.owner)):
             return []
         places[id(x.owner), x.key] = x
+    if len({(x.key, repr(x.before), repr(now_in(x.owner, x.key))) for x in places.values()}) > _NUMBERS:
+        return []
     found = [replace(x, now=now_in(x.owner, x.key)) for x in places.values()]
     return [*[x for x in found if is_number(x.now)], *[replace(x, before=(), now=()) for x in longer]]
 

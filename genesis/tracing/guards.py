@@ -17,7 +17,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from genesis.frontend.generator import Generator
@@ -58,6 +58,8 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forwar
 _NAMING = frozenset({"__name__", "__qualname__", "__doc__", "__module__"})
 _OF_FUNCTIONS = _NAMING | {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__"}
 """Attributes that each function has, which say how it is called, and what it is made of."""
+_OF_OPTIMIZERS = frozenset({"param_groups", "state", "_ahead", "_writes", "_noted"})
+"""Attributes of optimizers that are guarded as what they are, or that only Genesis reads."""
 _RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate", "param_groups"})
 """Names by which a program looks at a schedule, or at the rates that it writes into the optimizer's groups."""
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__",
@@ -74,22 +76,27 @@ class Guards:
         ran: the user's code objects that ran, with their global names.
         holders: an attribute dictionary's id → the object whose attributes they are.
         ways: an object's id → the descriptions of the places where it was found, of lists and dictionaries.
+        states: ids of parameters' states that the call looks into: a number that it changes there counts its calls.
         follows_names: attributes are looked up by the names in the code alone.
 
     Args:
         slots: places (owner's id, key) that the call writes to and that are checked elsewhere (`slots.py`).
         given: those among them whose value is given to each call like an argument, and so not guarded.
+        looked_into: ids of optimizers whose states the call has asked for.
+        counting: ids of those whose states a replay counts in its own way.
     """
 
     def __init__(self, roots: Iterable[Any], entered: Entered, tracer: Tracer,
-                 slots: frozenset[tuple[int, Any]] = frozenset(), given: frozenset[tuple[int, Any]] = frozenset()):
+                 slots: frozenset[tuple[int, Any]] = frozenset(), given: frozenset[tuple[int, Any]] = frozenset(),
+                 looked_into: Collection[int] = (), counting: Collection[int] = ()):
         self.checks = Checks(slots)
         self.tensors: list[Any] = []
         self.ways: dict[int, set[str]] = {}
         self.holders: dict[int, Any] = {}
+        self.states: set[int] = set()
         self._given = given
         self._world = entered.world
-        self._reads_states = tracer.reads_states
+        self._looked_into, self._counting = looked_into, counting
         self.ran = tracer.globals
         self._functions: set[types.CodeType] = set()
         self._seen: set[int] = set()
@@ -386,17 +393,26 @@ class Guards:
         self._follow(vars(scheduler), named)
 
     def _optimizer(self, optimizer: Any, what: str) -> None:
-        """Guard an optimizer: options that are numbers of the plan may change; parameters and flags may not."""
-        if "param_groups" in self._names:
-            self._stack.append((optimizer.param_groups, what))
-        if self._reads_states or (self._computed and "state" in self._names):
-            raise NotReplayable(f"it looks into the state of {what}")
-        self._stack.append((type(optimizer), what))
+        """Guard an optimizer: options that are numbers of the plan may change; parameters and flags may not. A state
+        that the user's code looks into is a dictionary like others, but not what a replay counts in its own way."""
         own = self._world.of(optimizer)
-        self.checks.absent(vars(optimizer), {*_CALLED, "_hooks"} - own.keys())
+        self._stack.append((type(optimizer), what))
+        if "param_groups" in self._names:
+            self._stack.append((own.get("param_groups"), what))
+        looks = id(optimizer) in self._looked_into or (self._computed and "state" in self._names)
+        if looks and id(optimizer) in self._counting:
+            raise NotReplayable(f"it looks into the state of {what}")
+        if looks and own.get("state") is not None:
+            self._stack.append((own["state"], f"{what}.state"))
+            self.states.update(map(id, self._world.of(own["state"]).values()))
+        named = {k: v for k, v in own.items() if k not in _OF_OPTIMIZERS and (self._computed or k in self._names)}
+        self.holders[id(vars(optimizer))] = optimizer
+        self.checks.entries(vars(optimizer), named)
+        self.checks.absent(vars(optimizer), {*_CALLED, "_hooks", *self._names} - own.keys() - _OF_OPTIMIZERS)
+        self._follow(vars(optimizer), named)
         self._stack.extend((hooks, f"hooks of {what}")
                            for hooks in (*own.get("_hooks", {}).values(), *step_hooks.values()))
-        self.checks.optimizer(optimizer, self._world.of(optimizer), self._world)
+        self.checks.optimizer(optimizer, own, self._world, states=not looks)
 
     def _all_found(self) -> None:
         """Refuse unless every function of the user's that ran was found on the way, or made by one that ran."""

@@ -26,6 +26,8 @@ from operator import call
 from typing import Any
 
 from genesis.frontend.at_once import Change, Expected, at_once, changes
+from genesis.frontend.recording import TensorBase
+from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import changed, changing
 from genesis.runtime.contexts import Context, in_order, leaving
 from genesis.tracing.checks import APPENDED, Difference, appended_to, same
@@ -33,7 +35,7 @@ from genesis.tracing.explanation import value_text
 from genesis.tracing.results import Result, reads
 from genesis.tracing.signature import describe
 from genesis.tracing.slot_access import cut_off, is_put_by_c, looking, now_in, putting
-from genesis.tracing.snapshot import SIMPLE, NotReplayable
+from genesis.tracing.snapshot import SIMPLE, NotReplayable, set_by_the_user
 
 Place = tuple[int, Any]
 """The id of what a place is in, and which of its places."""
@@ -275,11 +277,22 @@ def is_number(value: Any) -> bool:
 
 
 def describe_all(values: Iterable[Any], tensors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
-    """(key, tensors) as of further arguments after these tensors."""
+    """(key, tensors) as of further arguments after these tensors. A value may be a view, as a result is that was given
+    another shape (`state["momentum"] = update.view(shape)`): a replay takes the memory that it is a view of."""
     key: list[Any] = []
     found = list(tensors)
     for value in values:
-        describe(value, key, found)
+        part = value.part if isinstance(value, TensorBase) else None
+        if part is None or part.__class__ is Layout or value.leaf is not None or value.detached is not None:
+            describe(value, key, found)
+            continue
+        if any(x.storage is value.storage for x in found):
+            raise NotReplayable("two arguments share memory")
+        found.append(value)
+        key.append((value.spec, value.storage.type, part.__class__, part.strides, part.offset, part.steps, part.shapes,
+                    value.storage.needs_grad, value.__class__, value.is_view, value.storage.inference))
+        if set_by_the_user(value):
+            raise NotReplayable("a view that it keeps has an attribute of the user's")
     return tuple(key), found
 
 

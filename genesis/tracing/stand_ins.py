@@ -12,7 +12,7 @@ from typing import Any
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.traced_number import NumberTrace, alike
-from genesis.frontend.views import Layout
+from genesis.frontend.views import Layout, View
 from genesis.ir.ops import movement
 from genesis.ir.size_class import LEAST
 from genesis.ir.size_trace import Trace
@@ -136,6 +136,8 @@ class StandIns:
         return value
 
     def _tensor(self, x: Any) -> Any:
+        if isinstance(x.part, View) and not isinstance(x.part, Layout):  # of a slot (`describe_all`)
+            return x
         shape = tuple([next(self._sizes) for _ in range(x.spec.ndim)])
         permuted = x.part is not None
         if all(size.__class__ is not SymInt for size in shape):

@@ -15,9 +15,7 @@ from operator import is_
 from typing import Any, Final
 
 from genesis.ir.source import PACKAGE, Source
-from genesis.optim.optimizer import Optimizer
 from genesis.runtime.contexts import Context, in_order, leaving, profiled_by
-from genesis.tracing.code_reads import owners_of
 from genesis.tracing.stance import untraced
 
 _LIBRARY = os.path.dirname(types.__file__)
@@ -72,7 +70,6 @@ class Tracer(Context):
 
     Attributes:
         globals: the user's code objects that ran, with their global names.
-        reads_states: the user's code may look into the state of an optimizer.
         looked: a method ran that looks at all attributes of an object: that which a dataclass makes for `==`, say.
         refusal: the first call that rules out a replay, or None.
 
@@ -87,7 +84,7 @@ class Tracer(Context):
         self._refused = refused
         self.globals: dict[types.CodeType, dict[str, Any]] = {}
         self.refusal: str | None = None
-        self.looked = self.reads_states = False
+        self.looked = False
         self._entered = entered
         self._inside: types.FrameType | None = None
         self._users: dict[int, bool] = {}
@@ -133,7 +130,6 @@ class Tracer(Context):
         elif not users:
             self._called(code, frame, frame.f_back)  # type: ignore[arg-type]
         else:
-            self.reads_states = self.reads_states or _reads_a_state(frame)
             if code not in self.globals:
                 self.globals[code] = frame.f_globals
                 reason = self._entered(code, frame.f_globals)
@@ -174,24 +170,6 @@ def _called_as(code: types.CodeType, frame: types.FrameType) -> str:
     if code.co_qualname != "__getattr__" or not code.co_argcount:
         return code.co_qualname
     return f"{frame.f_globals.get('__name__')}.__getattr__({frame.f_locals.get(code.co_varnames[0])!r})"
-
-
-_STATES = frozenset({"state", "defaults", "__dict__"})
-"""Attributes of an optimizer that change from step to step, or hold those that do."""
-
-
-def _reads_a_state(frame: types.FrameType) -> bool:
-    """Whether a function that begins may look into the state of an optimizer: it reads such an attribute, and not of
-    an object that is something else."""
-    for path in owners_of(frame.f_code, _STATES):
-        if path is None:
-            return True
-        value = frame.f_locals.get(path[0], frame.f_globals.get(path[0]))
-        for name in path[1:]:
-            value = getattr(value, "__dict__", {}).get(name)
-        if value is None or isinstance(value, Optimizer):
-            return True
-    return False
 
 
 def is_user_code(code: types.CodeType) -> bool:
