@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import genesis
-from genesis import nn, optim
+from genesis import engine, nn, optim
 from genesis.nn import functional as F
 from tests.faults.programs import PROGRAMS, Case, Recipe, Statement, Training
 
@@ -176,7 +176,84 @@ class CompiledMethod(Turning):
         yield from {"x": self.x, "total": self.total, "first": self.history[0], "second": self.history[1]}.items()
 
 
+class ByHand(optim.Optimizer):
+    """An optimizer as people write them: a count that the update reads, an average, a tensor that is another one after
+    each step."""
+
+    def __init__(self, params: Any):
+        super().__init__(params, {"lr": 0.1})
+        for p in self.param_groups[0]["params"]:
+            self.state[p] = {"step": 0, "mean": genesis.zeros_like(p), "last": genesis.ones_like(p)}
+
+    @genesis.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                for line in self.lines(group, p):
+                    line()
+
+    def lines(self, group: Any, p: Any) -> tuple[Any, ...]:
+        """The statements of a parameter's update."""
+        state = self.state[p]
+        return (lambda: state.update(step=state["step"] + 1), lambda: state["mean"].mul_(0.9),
+                lambda: state["mean"].add_(p.grad, alpha=0.1),
+                lambda: state.update(last=state["last"] * 0.5 + p.grad),
+                lambda: p.add_(state["mean"], alpha=-group["lr"] / (1 - 0.9 ** state["step"])),
+                lambda: p.sub_(state["last"], alpha=0.01))
+
+
+class WrittenOptimizer(Case):
+    """A compiled step with such an optimizer, whose third and fourth calls are replayed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x, self.net = genesis.linspace(-1, 1, 12).view(4, 3).clone(), nn.Linear(3, 2)
+        with genesis.no_grad():
+            for i, p in enumerate(self.net.parameters()):
+                p.copy_(genesis.sin(genesis.arange(p.numel()).float() + i).view(p.shape))
+        self.opt = ByHand(self.net.parameters())
+        genesis.eval([x for _, x in self.kept() if isinstance(x, genesis.Tensor)])
+        step = genesis.compile(self._step)
+        self.whole = Statement("loss = step(x)", lambda: {"loss": step(self.x)}, ("loss",))
+        iteration = [*self._iteration()]
+        self.statements = iteration * 5
+        self.starts = [len(iteration) * i for i in range(6)]
+        self.target = (self.starts[3], self.starts[4])
+
+    def _step(self, x: Any) -> Any:
+        self.opt.zero_grad()
+        loss = self.net(x).square().mean()
+        loss.backward()
+        self.opt.step()
+        return loss
+
+    def _iteration(self) -> Iterator[Statement]:
+        local: dict[str, Any] = {}
+        yield Statement("opt.zero_grad()", self.opt.zero_grad)
+        yield Statement("loss = net(x).square().mean()",
+                        lambda: local.update(loss=self.net(self.x).square().mean()))
+        yield Statement("loss.backward()", lambda: local["loss"].backward())
+        for group in self.opt.param_groups:
+            for p in group["params"]:
+                for number in range(len(self.opt.lines(group, p))):
+                    yield Statement(f"line {number} of the update",
+                                    genesis.no_grad()(lambda p=p, number=number, group=group:
+                                                      self.opt.lines(group, p)[number]() is None or None))
+        yield Statement("the step ends", engine.end_step)
+        yield Statement("return loss", lambda: {"loss": local.pop("loss")}, ("loss",))
+        yield Statement("value = loss.item()", lambda: {"value": self.names["loss"].item()}, ("value",))
+
+    def kept(self) -> Iterator[tuple[str, Any]]:
+        for name, p in self.net.named_parameters():
+            yield name, p
+            yield from ((f"{name}.{key}", x) for key, x in self.opt.state[p].items())
+
+    def graded(self) -> Iterator[tuple[str, Any]]:
+        return self.net.named_parameters()
+
+
 PROGRAMS.update({
+    "written optimizer": lambda device: WrittenOptimizer(),
     "averaged": lambda device: Averaged(Recipe(device=device, optimizer="SGD momentum")),
     "skipped steps": lambda device: Skipping(Recipe(device=device, scaled=True)),
     "carried state": lambda device: Carried(),

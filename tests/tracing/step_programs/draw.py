@@ -22,6 +22,8 @@ from tests.tracing.step_programs.tables import (
     RESULTS,
     SETUP,
     UPDATE,
+    WRITTEN,
+    WRITTEN_EVENTS,
     XS,
     ZERO,
 )
@@ -38,18 +40,21 @@ class StepProgram:
         form: what is compiled, around the body.
         body: the step's statements, the last is its return.
         steps: what is done, one after the other.
+        written: `S.adam` is an optimizer as people write them.
     """
 
     seed: int
     form: str
     body: tuple[str, ...]
     steps: tuple[str, ...]
+    written: bool = False
 
     def setup(self) -> str:
         """The state, then the function."""
         inside = "\n".join(self.body)
         function = self.form.format(body=indent(inside, "    "), deep=indent(inside, "        "))
-        return "\n".join((SETUP.format(), "fixed, held = batch(77), Batch(genesis.ones(4))", function))
+        optimizer = (WRITTEN,) if self.written else ()
+        return "\n".join((SETUP.format(), *optimizer, "fixed, held = batch(77), Batch(genesis.ones(4))", function))
 
     def __str__(self) -> str:
         steps = (f"# step {i}\n{x}" for i, x in enumerate(self.steps))
@@ -82,6 +87,15 @@ def draw(seed: int) -> StepProgram:
     """The program of this seed."""
     chance = random.Random(seed)
     return StepProgram(seed, _pick(chance, FORMS), tuple(_body(chance)), tuple(_steps(chance)))
+
+
+def draw_written(seed: int) -> StepProgram:
+    """A program of this seed whose steps are an optimizer's that is written in it, and what is done to that."""
+    found = draw(seed)
+    chance = random.Random(~seed)
+    steps = [step for x in found.steps for step in ((chance.choice(WRITTEN_EVENTS), x) if chance.random() < 0.1 else (x,))]
+    body = tuple([x.replace("S.sgd", "S.adam") for x in found.body])
+    return dataclasses.replace(found, body=body, steps=tuple(steps), written=True)
 
 
 def _pick(chance: random.Random, table: dict[str, float]) -> str:

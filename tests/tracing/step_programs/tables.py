@@ -368,3 +368,45 @@ EVENTS = {
     "if S.view is not None:\n    S.view.data.add_(1)": 1,
     "if results and isinstance(results[-1], genesis.Tensor):\n    results[-1].detach().mul_(2)": 1,
 }
+
+WRITTEN = """class Hand(genesis.optim.Optimizer):
+    def __init__(self, params, lr=0.01):
+        super().__init__(params, dict(lr=lr, betas=(0.9, 0.99)))
+        self.decay, self.calls = 0.01, 0
+    @genesis.no_grad()
+    def step(self, closure=None):
+        self.calls += 1
+        for group in self.param_groups:
+            beta1, beta2 = group['betas']
+            for p in group['params']:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if len(state) == 0:
+                    state['step'] = 0
+                    state['mean'] = genesis.zeros_like(p)
+                    state['last'] = p.grad.clone()
+                state['step'] += 1
+                state['mean'].mul_(beta1).add_(p.grad, alpha=1 - beta1)
+                state['last'] = (state['last'] * beta2 + p.grad).view(p.shape)
+                p.mul_(1 - group['lr'] * self.decay)
+                p.add_(state['mean'] + state['last'] * 0.1, alpha=-group['lr'] / (1 - beta1 ** state['step']))
+S.adam = Hand(S.net.parameters())"""
+"""An optimizer as people write them."""
+
+WRITTEN_EVENTS = (
+    "S.adam.decay *= 2",
+    "S.adam.calls = 7",
+    "S.adam.param_groups[0]['lr'] *= 0.5",
+    "S.adam.param_groups[0]['betas'] = (0.5, 0.9)",
+    "for state in S.adam.state.values():\n    state['last'] = genesis.ones_like(state['last'])",
+    "for state in S.adam.state.values():\n    state['mean'].mul_(0.5)",
+    "for state in S.adam.state.values():\n    state['step'] = 3",
+    "S.adam.state.pop(S.net.first.weight, None)",
+    "S.adam.state[S.net.first.weight].clear()",
+    "S.adam.load_state_dict(copy.deepcopy(S.adam.state_dict()))",
+    "S.adam = Hand(S.net.parameters(), lr=0.02)",
+    "S.last = S.adam.state[S.net.last.bias].get('last')",
+    "if 'last' in S.adam.state[S.net.last.bias]:\n    S.adam.state[S.net.last.bias]['last'] = S.net.last.bias.detach()",
+)
+"""What a program does to it between calls."""
