@@ -21,6 +21,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.frontend.state import state
 from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, tensor_identity
+from genesis.tracing.written_places import HELD_BEFORE, Places, Written, write_out
 
 _contents = attrgetter("cell_contents")
 ANY: Any = type("Any", (), {"__repr__": lambda self: "any"})()
@@ -77,6 +78,8 @@ class Checks:
         self._dictionaries: list[tuple[Any, dict[str, Any]]] = []
         self._slow_dictionaries: list[tuple[Any, dict[str, Any]]] = []
         self._module_epoch = self._tensor_epoch = self._states_epoch = -1
+        self._held_so_far = 0
+        self._written: Written | None = None
 
     # Filling
 
@@ -249,6 +252,8 @@ class Checks:
         # not of Genesis' own layers, of which `forward` alone is asked for, and which are most of a model's modules
         self._growing = [space for space, names in self._slowly_absent if len(names) > 1]
         self._grown: list[int] = []
+        self._items = tuple(item for _, items, _ in self._containers for item in items)
+        self._places_there = Places(self._kinds, entries, attributes, [(cell, value) for cell, value, _ in self._cells])
 
     def _now(self) -> Iterator[Any]:
         """The values that are now in the places of `_expected`."""
@@ -260,14 +265,23 @@ class Checks:
 
     def hold(self) -> bool:
         """True if everything is as it was."""
+        written = self._written
         try:
-            if not all(map(is_, self._now(), self._expected)) and not self._equal():
-                return False
-            if not all(map(is_, map(vars, self._holders), self._held)):
-                return False
+            if written is not None:
+                if not (written.same() and all(map(is_, chain.from_iterable(self._lists), self._items))
+                        ) and not self._equal():
+                    return False
+                if not written.settled():
+                    return False
+            else:
+                if not all(map(is_, self._now(), self._expected)) and not self._equal():
+                    return False
+                if not (all(map(is_, map(vars, self._holders), self._held))
+                        and all(map(call, self._disjoint, self._absent_names))):
+                    return False
         except (KeyError, AttributeError, ValueError, RuntimeError, TypeError):
             return False
-        if list(map(len, self._sized)) != self._lengths or not all(map(call, self._disjoint, self._absent_names)):
+        if list(map(len, self._sized)) != self._lengths:
             return False
         for check in self._more:
             if not check():
@@ -295,7 +309,15 @@ class Checks:
             if not all(all(map(is_, map(now.get, known), known.values())) for now, known in self._states):
                 return False
             self._states_epoch = at
+        if self._held_so_far <= HELD_BEFORE:
+            self._note_held()
         return True
+
+    def _note_held(self) -> None:
+        """Everything was as it was: once more, and it is written out."""
+        self._held_so_far += 1
+        if self._held_so_far == HELD_BEFORE:
+            self._written = write_out(self._places_there, self._dictionaries, self._absent)
 
     def difference(self) -> str | None:
         """The name of something that is not as it was; None when that is not known."""
@@ -448,18 +470,27 @@ def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool)
 
 def _flags(group: dict[str, Any], options: dict[str, Any]) -> Callable[[], bool]:
     """A check of a group's options that are part of the program: flags, None, and whether a switching number is 0."""
-    flags = {k: v for k, v in options.items() if v is None or isinstance(v, (bool, str))}
-    momentum = bool(options.get("momentum"))
+    flags = [(k, v) for k, v in options.items() if v is None or isinstance(v, (bool, str))]
+    momentum, get, names = bool(options.get("momentum")), group.get, options.keys()
 
     def check() -> bool:
-        return all(group.get(k) is v or group.get(k) == v for k, v in flags.items()) and (
-            bool(group.get("momentum")) is momentum) and group.keys() == options.keys()
+        for key, value in flags:
+            now = get(key)
+            if not (now is value or now == value):
+                return False
+        return bool(get("momentum")) is momentum and group.keys() == names
     return check
 
 
 def _steps(states: list[dict[str, Any]], steps: list[Any]) -> Callable[[], bool]:
     get = itemgetter("step")
     if len(set(steps)) == 1:
-        return lambda: len(set(map(get, states))) == 1
+        def at_one_step() -> bool:
+            first = states[0]["step"]
+            for state in states:  # a step gives all of them one object; loops of C call two functions for each
+                if state["step"] is not first:
+                    return len(set(map(get, states))) == 1
+            return True
+        return at_one_step
     offsets = [step - steps[0] for step in steps]
     return lambda: [state["step"] - states[0]["step"] for state in states] == offsets

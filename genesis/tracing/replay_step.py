@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat, starmap
-from operator import attrgetter, is_, setitem
+from operator import attrgetter, is_, itemgetter, setitem
 from operator import call as operate
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,7 @@ class StepReplay(Replay):
         self._graded = graded
         self._given_last = StepGradients([x._grad for x in graded])
         self._grad_positions = [position[id(s)] for s in self._given_last.storages]
+        self._news = _all_at(self._grad_positions)
         self._other_outputs = tuple(set(range(len(flush.outputs))).difference(self._grad_positions))
         self._rewritten: Rewritten | None = None
         self._touched = self._looks = -1
@@ -276,9 +277,16 @@ class StepReplay(Replay):
         if call.rewritten is not None and call.rewritten.stamp is stamp:
             return []
         rewritten = None if stamp is None else Rewritten(stamp, self._other_outputs)
-        news = [outputs[index] for index in self._grad_positions]
+        news = self._news(outputs)
         return [*self._given_last.moved(news, self._graded, call.ours, held),
                 (setattr, self, "_rewritten", rewritten)]
+
+
+def _all_at(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What gives the items at these positions: a call of C's for hundreds."""
+    if len(positions) < 2:  # then `itemgetter` gives no tuple
+        return lambda items: [items[at] for at in positions]
+    return itemgetter(*positions)
 
 
 class NumberedStep:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from genesis.engine.plan_lookup import Superseded
@@ -52,8 +51,10 @@ class StepCall:
     def complete(self) -> None:
         """Run it until it is done: what ran or was recorded meanwhile comes first."""
         while self.made is None:
-            with suppress(Superseded):
+            try:  # `suppress` takes 1.5 µs of a call's 60 (`benchmarks/host_time.py`)
                 self.replay.run_once(self)
+            except Superseded:
+                continue
 
     def changes(self, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
         """See `engine.running.Replayed`."""

@@ -7,6 +7,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 from genesis import engine
+from genesis.engine.flushing import locked_memory_of
 from genesis.runtime.plan import Memories
 
 _node_of, _memory_of = attrgetter("_node"), attrgetter("cell.memory")
@@ -38,7 +39,7 @@ class StepMemories:
         """Bind the memories of a call's arguments."""
         bound = self.bound
         for index, argument in self._given:
-            memory = engine.memory_of(tensors[argument])
+            memory = locked_memory_of(tensors[argument])
             if bound[index] is not memory:
                 bound.changed()  # first: an exception may come between the two
                 bound[index] = memory
