@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -242,3 +244,41 @@ POINTS = (hooks_of_backward, hooks_of_backward_stand_around_those_of_forward, ho
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.__name__)
 def test_a_module_does_what_torchs_does(point: Callable[[Any], Any]) -> None:
     assert point(genesis) == point(torch)
+
+
+LAYERS_READ_DIRECTLY = {
+    "linear": (lambda T: T.nn.Linear(2, 2), (3, 2)), "norm": (lambda T: T.nn.LayerNorm(2), (3, 2)),
+    "groups": (lambda T: T.nn.GroupNorm(1, 2), (3, 2)), "batch of rows": (lambda T: T.nn.BatchNorm1d(2), (3, 2)),
+    "batch of images": (lambda T: T.nn.BatchNorm2d(2), (3, 2, 2, 2)),
+    "lines": (lambda T: T.nn.Conv1d(2, 2, 1), (3, 2, 4)), "images": (lambda T: T.nn.Conv2d(2, 2, 1), (3, 2, 2, 2)),
+    "volumes": (lambda T: T.nn.Conv3d(2, 2, 1), (3, 2, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS_READ_DIRECTLY)
+@pytest.mark.parametrize("moved", ["in the registry", "a property of a subclass", "a plain attribute", "no bias"])
+def test_where_a_layer_s_parameters_are(name: str, moved: str) -> None:
+    """As torch's: the registry, or what took its place."""
+    make, shape = LAYERS_READ_DIRECTLY[name]
+    found = []
+    for T in (torch, genesis):
+        layer = make(T)
+        given = T.ones_like(layer.weight.detach()) * 0.5
+        bias = T.tensor([1.0, -2.0])
+        with T.no_grad():
+            layer.weight.copy_(given)
+            layer.bias.copy_(bias)
+        if moved == "in the registry":
+            layer._parameters["weight"] = T.nn.Parameter(given * 4)
+        elif moved == "a property of a subclass":  # what is registered stays, as in a layer of a part of a tensor
+            layer.__class__ = type("Turned", (type(layer),), {
+                "weight": property(lambda self, T=T: -self._parameters["weight"]),
+                "bias": property(lambda self, T=T: self._parameters["bias"] * 3)})
+        elif moved == "a plain attribute":
+            del layer._parameters["weight"]
+            layer.weight = given * 3
+        else:
+            layer.bias = None
+        x = T.arange(float(math.prod(shape))).reshape(shape) / 7
+        found.append(layer(x).tolist())
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@ from genesis.nn import functional as F
 from genesis.nn.functional.channel_norms import batch_norm_counted
 from genesis.nn.modules.affine import register_affine, reset_affine
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import weight_and_bias
 from genesis.nn.parameter import Parameter
 from genesis.ops.conversion import copied
 from genesis.ops.creation import ones, tensor, zeros
@@ -81,10 +82,12 @@ class _BatchNorm(_Running):
         tracked = self.num_batches_tracked if self.training and self.track_running_stats else None
         if self.momentum is None and tracked is not None:  # the mean over all batches
             factor = 1.0 / (1.0 + float(tracked.item()))
-        by_batch = self.training or (self.running_mean is None and self.running_var is None)
+        mean, variance = self.running_mean, self.running_var
+        by_batch = self.training or (mean is None and variance is None)
         kept = not self.training or self.track_running_stats
-        return batch_norm_counted(input, self.running_mean if kept else None, self.running_var if kept else None,
-                                  self.weight, self.bias, by_batch, factor, self.eps, tracked)
+        weight, bias = weight_and_bias(self, BatchNorm1d if type(self) is BatchNorm1d else BatchNorm2d)
+        return batch_norm_counted(input, mean if kept else None, variance if kept else None, weight, bias, by_batch,
+                                  factor, self.eps, tracked)
 
 
 _NormBase = _Running  # the name that programs ask `isinstance` with
@@ -190,7 +193,8 @@ class GroupNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """(n, channels, ...) → the same shape."""
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        weight, bias = weight_and_bias(self, GroupNorm)
+        return F.group_norm(input, self.num_groups, weight, bias, self.eps)
 
     def extra_repr(self) -> str:
         """The arguments."""

@@ -12,6 +12,7 @@ from genesis.nn import functional as F
 from genesis.nn import init
 from genesis.nn.functional.arguments import Ints, each
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import weight_and_bias
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
@@ -132,7 +133,7 @@ class Conv1d(_Forward):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, length) → (batch, out_channels, length')."""
-        return self._conv_forward(input, self.weight, self.bias)
+        return self._conv_forward(input, *weight_and_bias(self, Conv1d))
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The result with these parameters, which a layer of a user's own may have made of its own."""
@@ -151,7 +152,7 @@ class Conv2d(_Forward):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, height, width) → (batch, out_channels, height', width')."""
-        return self._conv_forward(input, self.weight, self.bias)
+        return self._conv_forward(input, *weight_and_bias(self, Conv2d))
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The result with these parameters, which a layer of a user's own may have made of its own."""
@@ -166,7 +167,7 @@ class Conv3d(_Forward):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, depth, height, width) → (batch, out_channels, depth', height', width')."""
-        return self._conv_forward(input, self.weight, self.bias)
+        return self._conv_forward(input, *weight_and_bias(self, Conv3d))
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The result with these parameters, which a layer of a user's own may have made of its own."""

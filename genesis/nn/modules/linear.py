@@ -11,6 +11,7 @@ from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn import init
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import weight_and_bias
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
@@ -56,7 +57,8 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in_features) → (..., out_features)."""
-        return F.linear(input, self.weight, self.bias)
+        weight, bias = weight_and_bias(self, Linear)
+        return F.linear(input, weight, bias)
 
     def extra_repr(self) -> str:
         """The sizes."""

@@ -11,6 +11,7 @@ from genesis.nn import functional as F
 from genesis.nn import init
 from genesis.nn.modules.affine import register_affine, reset_affine
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import weight_and_bias
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones
 
@@ -50,7 +51,8 @@ class LayerNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape and dtype."""
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        weight, bias = weight_and_bias(self, LayerNorm)
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
     def extra_repr(self) -> str:
         """Sizes and options."""
