@@ -92,14 +92,24 @@ def _look_at_young() -> None:
     """Have Python's collector look at young objects, where it would soon do so in the middle of a program."""
     looks = gc.get_count()[1]
     before, engine_state.looks = engine_state.looks, looks
+    engine_state.looks_between = looks - before if looks > before else looks
     if looks >= LOOKS:
         if engine_state.cuts.cutting:  # an op that is being recorded holds all that the piece was made of
             engine_state.cuts.collects = True
         # What is alive now is taken for old, too, as a model's gradients: no more often than the collector does so, but
         # before it would in the middle of as much again as was recorded since the flush before.
-        elif looks + (looks - before if looks > before else looks) >= gc.get_threshold()[1]:
+        elif looks + engine_state.looks_between >= gc.get_threshold()[1]:
             from genesis.engine.young_objects import collect_young
             collect_young()
+
+
+def let_go() -> None:
+    """Gradients were let go of, as a step begins or when it has ended: what was recorded for the step before is gone
+    then, where a value that it returned, such as a model's scores, kept it alive behind its flush."""
+    looks = gc.get_count()[1]
+    if looks >= LOOKS and looks + engine_state.looks_between >= gc.get_threshold()[1]:
+        from genesis.engine.young_objects import collect_young
+        collect_young()
 
 
 def _flushed(wanted: Sequence[Storage]) -> bool:
@@ -194,4 +204,4 @@ def locked_memory_of(tensor: TensorBase) -> Memory:
 
 
 connect(flush=flush, read_size=read_size, materialize=materialize, end_step=end_step, allocate=allocate,
-        memory_of=memory_of, locked_memory_of=locked_memory_of, backend_of=backend_of)
+        memory_of=memory_of, locked_memory_of=locked_memory_of, backend_of=backend_of, let_go=let_go)

@@ -163,9 +163,10 @@ class EngineState:
         cuts: where a long program is cut (`limits.py`).
         sizes: reads of sizes since the last flush (`short_read.py`).
         looks: of Python's collector at the youngest generation, as it counted them when the last flush ended.
+        looks_between: how many of these there were since the flush before.
     """
 
-    __slots__ = ("cuts", "last", "looks", "observers", "plans", "ran", "record", "sizes", "usages")
+    __slots__ = ("cuts", "last", "looks", "looks_between", "observers", "plans", "ran", "record", "sizes", "usages")
 
     def __init__(self) -> None:
         self.plans = Plans()
@@ -175,7 +176,7 @@ class EngineState:
         self.ran = 0
         self.record: Record | None = None
         self.cuts = Cuts()
-        self.sizes = self.looks = 0
+        self.sizes = self.looks = self.looks_between = 0
 
 
 engine_state: Final = EngineState()

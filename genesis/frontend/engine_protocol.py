@@ -27,6 +27,7 @@ class Engine:
         memory_of: returns the computed memory of a tensor's storage.
         locked_memory_of: the same, where the lock is held.
         backend_of: what a device's programs run on.
+        let_go: is told that the gradients of a model were let go of.
         look: is told of a storage and the number of its content when `state.look_at` is passed: much may be pending.
     """
 
@@ -39,6 +40,7 @@ class Engine:
     locked_memory_of: Callable[[Any], Any]
     backend_of: Callable[[Device], Backend]
     look: Callable[[Storage, int], None]
+    let_go: Callable[[], None]
 
 
 engine = Engine()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import session
 from genesis.frontend.at_once import Change, at_once, attributes, changes
 from genesis.frontend.detached import Detached, note_detached
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.layouts import forget
@@ -398,6 +399,7 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
     at_once(changes((), [attributes(listed, "_grad", repeat(None))]))
     state.grad_looks += 1
     del held
+    engine.let_go()
 
 
 def _follow(leaf: Tensor, was: Detached | None) -> None:

@@ -125,7 +125,6 @@ def test_young_objects_are_not_looked_at_more_often_than_the_collector_would(col
     assert 1 not in collected
 
 
-
 LOOPS = """
 import gc
 import genesis
@@ -174,3 +173,27 @@ def test_everything_is_gone_through_once_there_is_a_quarter_more() -> None:
 def test_what_a_program_has_frozen_stays_frozen() -> None:
     assert looked_at("gc.freeze(); kept = gc.get_freeze_count(); loops(); loops(); "
                      "print(gc.get_freeze_count() > kept // 2 > 0)") == "True"
+
+
+def test_what_a_step_s_result_kept_alive_is_looked_at_when_gradients_are_let_go_of(collected: list[int]) -> None:
+    """A model's scores hold all that they were made of behind the step's flush; when the next one begins nobody does."""
+    gc.set_threshold(700, 1 << 30, 1 << 30)
+    w = genesis.ones(3, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+
+    def step() -> Any:
+        scores = recorded(w)
+        scores.sum().backward()
+        optimizer.step()
+        return scores
+    step()  # tables know the ops from here on
+    optimizer.zero_grad()
+    gc.collect()
+    scores = step()
+    gc.set_threshold(700, gc.get_count()[1] + 1, 1 << 30)
+    del collected[:]
+    optimizer.zero_grad()
+    assert not collected, "what the scores hold would be taken for old"
+    del scores
+    optimizer.zero_grad()
+    assert collected == [1]
