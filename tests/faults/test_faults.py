@@ -69,8 +69,8 @@ ON_GPU = {"reads": 1, "step of AdamW": 4, "compiled step": 1, "loading": 2, "com
 are flushed, a step with its backward, a replay, loads, and a step whose weights have copies in bfloat16."""
 
 
-@pytest.mark.parametrize("program", ["compile", "moving", "second length"])
-def test_a_stack_that_ends_in_a_compile_a_move_or_a_run_on_stand_ins(program: str) -> None:
+@pytest.mark.parametrize("program", ["compile", "moving", "second length", "schedule OneCycleLR"])
+def test_a_stack_that_ends_in_a_compile_a_move_a_schedule_or_a_run_on_stand_ins(program: str) -> None:
     """RecursionError at each depth: what was pending stays so, and modes and locks are left as they were."""
     check(count(program, "cpu", "depth"), False)
 

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any, ClassVar
 
-from genesis.frontend.at_once import at_once, changes
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.session import active, repeated
 from genesis.ir.errors import failure
 from genesis.ir.suggest import check_keywords
 from genesis.optim.lr_scheduler.states import copied, is_like, is_plain, taken
 from genesis.optim.optimizer import Optimizer
+from genesis.runtime.contexts import leaving
 
 
 class LRScheduler:
@@ -207,10 +208,11 @@ def _at_each_call(step: Callable[..., None]) -> Callable[..., None]:
 
         def action() -> None:
             kept[:] = _state_of(self)
+            restore = leaving(*_restoring(kept))  # made now: where the stack ends there is no room for making it
             try:
                 step(self, *args, **options)
             except BaseException:
-                _restore(kept)
+                restore()
                 raise
         running = active()
         notes = running is not None and not running.repeating  # not of a part that another schedule steps
@@ -230,18 +232,22 @@ def _state_of(scheduler: LRScheduler) -> list[tuple[dict[str, Any], dict[str, An
             for target in (*map(vars, _with_parts(scheduler)), *scheduler.optimizer.param_groups)]
 
 
+def _restoring(kept: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> list[Change]:
+    return [change for target, content in kept for change in ((target.clear,), (target.update, content))]
+
+
 def _restore(kept: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    at_once(changes((), [change for target, content in kept for change in ((target.clear,), (target.update, content))]))
+    at_once(changes((), _restoring(kept)))
 
 
 @contextmanager
 def all_or_nothing(scheduler: LRScheduler) -> Iterator[None]:
     """Whatever raises inside leaves the scheduler, its parts and the optimizer's options as they were."""
-    kept = _state_of(scheduler)
+    restore = leaving(*_restoring(_state_of(scheduler)))
     try:
         yield
     except BaseException:
-        _restore(kept)
+        restore()
         raise
 
 
