@@ -48,6 +48,10 @@ memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns
 as many, 1528 µs with eight times as many). Where a multiprocessor has one program, that has four times as many warps
 and elements: 8 KB on their way would be all that it waits for."""
 
+SINGLES_WARPS: Final = 32
+"""Warps of a multiprocessor that read whole columns one element after another and write none: with half as many too
+few loads are under way (H200: the least of 3593 rows of 32,704 bfloat16 165 µs in 511 programs of four warps)."""
+
 FEWEST_TURNED: Final = 16
 """Minimum elements side by side in memory, each of another row, that make columns of rows."""
 
@@ -164,9 +168,14 @@ def _warps_side_by_side(kernel: Kernel, x_block: int, r_block: int) -> int:
 
 def _of_singles(x_block: int, programs: int, gpu: GpuModel) -> Blocks:
     """Blocks of columns that are not read in vectors, with more warps where a multiprocessor has few programs."""
-    beside = between(1, ALONE_WARPS // 4 * gpu.multiprocessors // max(programs, 1), ALONE_WARPS // 4)
-    times = 1 << beside.bit_length() - 1
+    times = _times(ALONE_WARPS // 4, programs, gpu)
     return Blocks(x_block, times * SINGLES // x_block, True, 4 * times)
+
+
+def _times(groups: int, programs: int, gpu: GpuModel) -> int:
+    """How many groups of warps a program has so that so many are on a multiprocessor, at most four."""
+    beside = between(1, groups * gpu.multiprocessors // max(programs, 1), ALONE_WARPS // 4)
+    return 1 << beside.bit_length() - 1
 
 
 def turned(kernel: Kernel) -> bool:
@@ -202,9 +211,11 @@ def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:
 def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Long columns of which there are enough for all programs: a line of memory wide."""
     x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    stored = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
-        return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
-    elements = 4096 if any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements) else 256 * x_block
+        times = 1 if stored else _times(SINGLES_WARPS // 4, -(-about(kernel.x_size) // x_block), gpu)
+        return Blocks(x_block, times * SINGLES // 2 // x_block, True, 4 * times)
+    elements = 4096 if stored else 256 * x_block
     return Blocks(x_block, elements // x_block, True, 8, num_stages=pipeline_stages(kernel, elements, 1, gpu))
 
 

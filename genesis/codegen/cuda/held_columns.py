@@ -4,6 +4,9 @@ A softmax over columns reads them for their maximum and sum, and again for its r
 have more columns than the L2 has room for, so that the second reading comes from memory. Here a program has so few
 columns, read in whole sectors, that its registers hold them: loops over r are written out, each block of r loaded once
 (`Blocks.kept_bytes`). The same for rows that lie across memory (`blocks.turned`), which are written along themselves.
+
+Columns that one loop reads are written out, too, where they are read in vectors and registers have room for all of
+them: none of a program's loads waits for another, where a loop asks for the next block behind the last.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ FEWEST_EACH: Final = 4
 """Elements of a block of r that a thread has at least where a multiprocessor has two programs at most: as many warps
 hide what each waits for."""
 
+NARROWEST_ONCE: Final = 64
+"""Bytes of neighbours of a program that reads its columns once, at least: narrower ones have loops of wider blocks."""
+
 MOST_ROUNDS: Final = 8
 """Blocks of r that a column of a power of two has. Others of its class have five to eight, and a plan for each."""
 
@@ -43,12 +49,16 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
     columns = kernel.x_is_fastest
     if not blocks.looped or blocks.run or kernel.splits is not None or not (columns or turned(kernel)):
         return blocks
-    if not kernel.loads("xr") or not _read_again(kernel):
+    loads, again = kernel.loads("xr"), _read_again(kernel)
+    vectors = all(in_vectors(load, kernel) for load in loads)
+    if not loads or not (again or vectors):
         return blocks
-    loads, longest = kernel.loads("xr"), power_of_two(kernel.r_size)
+    longest = power_of_two(kernel.r_size)
     nbytes = sum(s.out.dtype.itemsize for s in loads)
-    narrowest = max(SECTOR // min(s.out.dtype.itemsize for s in loads),
-                    1 if all(in_vectors(load, kernel) for load in loads) else FEWEST_SINGLES)
+    narrowest = max((SECTOR if again else NARROWEST_ONCE) // min(s.out.dtype.itemsize for s in loads),
+                    1 if vectors else FEWEST_SINGLES)
+    if not again and about(kernel.x_size) < narrowest * enough_programs(gpu):
+        return blocks
     if longest < MOST_ROUNDS or longest * nbytes * narrowest > 2 * HELD[-1][1]:
         return blocks
     r_block = longest // MOST_ROUNDS

@@ -17,6 +17,7 @@ from genesis.ir.ops.splits import accumulated, reduce_splits
 from genesis.ir.size_divisors import twos
 from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import bool_
+from genesis.passes.fusion.materialize import weight
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.split_spreads import Cut, split_spread
 from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
@@ -82,6 +83,14 @@ program wait for memory and for arithmetic (H200: mse_loss of 3.2 M float16 in 1
 
 BETWEEN: Final = (64, 32)
 """Total splits that are taken in the same way."""
+
+HEAVY: Final = 24
+"""Weighted ops of an element from which on a split's program computes longer than it waits for memory: registers have
+no room for `SPLITS_EACH` of them (binary cross-entropy of a sigmoid, 9.4 M float32: 922 programs of 80 registers a
+thread were a round of 792 and a lonely rest, which took 34 µs on an H200 where its instructions alone take 24)."""
+
+HEAVY_EACH: Final = 4
+"""Splits per multiprocessor of these: they have a place at once."""
 
 SHORTEST_SPLIT: Final = 4096
 """Minimum elements per split of contiguous elements."""
@@ -402,11 +411,24 @@ def _split_rows(node: Node, results: int, extent: int, gpu: Gpu) -> Cut | None:
     def fitting(numbers: Iterable[int]) -> list[int]:
         return [splits for splits in numbers if splits >= 2 * results and extent * results >= splits * SHORTEST_SPLIT]
 
-    worth = fitting((SPLITS_EACH * gpu.multiprocessors, *FEWER_SPLITS))
+    each = HEAVY_EACH if _weight_behind(node) >= HEAVY else SPLITS_EACH
+    worth = fitting((each * gpu.multiprocessors, *FEWER_SPLITS))
     if not worth:
         return None
     between = fitting((*(each * gpu.multiprocessors for each in BETWEEN_EACH), *BETWEEN))
     return Cut(max(worth + between) // results, MULTIPLE, node["axes"])
+
+
+def _weight_behind(node: Node) -> int:
+    """Weighted ops of each element that a reduction computes from what is in memory; those of 16 bits are cheap."""
+    found, pending, seen = 0, [node.inputs[0]], {node.inputs[0]}
+    while pending and len(seen) <= MOST_BEHIND:
+        x = pending.pop()
+        if x.op.kind == "pointwise" and not x.type.weak and x.type.numel == node.inputs[0].type.numel:
+            found += weight(x) if x.dtype.itemsize > 2 else 0
+            pending += (y for y in dict.fromkeys(x.inputs) if y not in seen)
+            seen.update(x.inputs)
+    return found
 
 
 def _split_across(node: Node, gpu: Gpu) -> Cut | None:
