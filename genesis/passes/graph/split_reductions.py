@@ -84,7 +84,7 @@ program wait for memory and for arithmetic (H200: mse_loss of 3.2 M float16 in 1
 BETWEEN: Final = (64, 32)
 """Total splits that are taken in the same way."""
 
-HEAVY: Final = 24
+HEAVY: Final = 20
 """Weighted ops of an element from which on a split's program computes longer than it waits for memory: registers have
 no room for `SPLITS_EACH` of them (binary cross-entropy of a sigmoid, 9.4 M float32: 922 programs of 80 registers a
 thread were a round of 792 and a lonely rest, which took 34 µs on an H200 where its instructions alone take 24)."""

@@ -58,6 +58,15 @@ def test_short_runs_and_two_parts_are_one_loop() -> None:
     assert loops(checked(rows, movement.concat(*rows, axis=1))) == 1
 
 
+def test_parts_of_a_sector_are_loops_of_their_own() -> None:
+    """A stack of eight parts of 32 bytes took 26.4 µs as one loop for 13 by its bytes (H200)."""
+    columns = [an_input(i, (40, 8)) for i in range(8)]
+    source = checked(columns, movement.concat(*columns, axis=1))
+    assert loops(source) == 8 and "tl.where" not in source.source and compile_cubin(source)
+    x, y, z = an_input(0, (70, 13)), an_input(1, (70, 13)), an_input(2, (13, 70))
+    assert loops(checked([x, y, z], movement.concat(x, y, movement.permute(z, axes=(1, 0)), axis=1))) == 3
+
+
 @pytest.mark.parametrize(("shape", "order"), [((70, 9, 6), (2, 1, 0)), ((6, 70, 9), (0, 2, 1)),
                                               ((9, 70, 6), (2, 0, 1))])
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)

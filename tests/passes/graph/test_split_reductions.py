@@ -115,6 +115,15 @@ def test_a_sum_has_as_many_programs_as_are_long_enough(shape: tuple[int, ...], s
     assert part["splits"] == splits
 
 
+@pytest.mark.parametrize(("dtype", "splits"), [("float32", 528), ("float16", 1056)])
+def test_splits_that_compute_for_long_have_a_place_at_once(dtype: str, splits: int) -> None:
+    """A binary cross-entropy is 76 instructions an element; of 16-bit values it is a third."""
+    x, y = (an_input(i, (1152, 8192), dtype_named(dtype)) for i in range(2))
+    loss = OPS["sub"](OPS["mul"](OPS["sigmoid"](y), x), OPS["logsigmoid"](x))
+    part, = cuts(decomposed(Graph((x, y), (OPS["sum"](loss, axes=(0, 1)),)), keep=("sigmoid", "logsigmoid")))
+    assert part["splits"] == splits
+
+
 @pytest.mark.parametrize(("way", "splits", "multiple"), [
     ("gelu's gradient", 129, 128), ("of heads", 129, 128), ("of rows that were reduced", 132, 1),
     ("of a product of few tiles", 528, 1), ("of another axis", None, None)])
