@@ -48,9 +48,16 @@ memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns
 as many, 1528 µs with eight times as many). Where a multiprocessor has one program, that has four times as many warps
 and elements: 8 KB on their way would be all that it waits for."""
 
-SINGLES_WARPS: Final = 32
-"""Warps of a multiprocessor that read whole columns one element after another and write none: with half as many too
-few loads are under way (H200: the least of 3593 rows of 32,704 bfloat16 165 µs in 511 programs of four warps)."""
+LONG_SINGLES: Final = 1024
+"""Elements of columns from which on those that are read one after another, and not written, wait for memory alone."""
+
+SINGLES_WARPS: Final = 64
+"""Warps of a multiprocessor that read such columns (H200: the least of 3593 rows of 32,704 bfloat16 166 µs in 511
+programs of four warps, 129 of eight, 117 in 1022 of eight; of 1700 rows of 8301 float16 39.7 in 519 programs of four,
+25.8 in 260 of sixteen)."""
+
+SINGLE_COLUMNS: Final = 32
+"""Columns of such a program."""
 
 FEWEST_TURNED: Final = 16
 """Minimum elements side by side in memory, each of another row, that make columns of rows."""
@@ -132,6 +139,8 @@ def column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
         return short
     x_size = about(kernel.x_size)
     x_block = between(1, power_of_two(x_size), WIDEST)
+    if _are_long_singles(kernel, gpu):
+        return _long_singles(-(-x_size // SINGLE_COLUMNS), gpu)
     if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
         return _whole_columns(kernel, gpu)
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
@@ -208,14 +217,28 @@ def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=pipeline_stages(kernel, 4096, 2, gpu), run=run)
 
 
+def _stores_elements(kernel: Kernel) -> bool:
+    return any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
+
+
+def _are_long_singles(kernel: Kernel, gpu: GpuModel) -> bool:
+    """Whether columns are long, read one element after another and not written, and enough for all multiprocessors."""
+    return (about(kernel.r_size) >= LONG_SINGLES and about(kernel.x_size) >= SINGLE_COLUMNS * gpu.multiprocessors
+            and not _stores_elements(kernel) and not all(in_vectors(load, kernel) for load in kernel.loads("xr")))
+
+
+def _long_singles(programs: int, gpu: GpuModel) -> Blocks:
+    """Blocks of such columns: as many warps as wait for memory at once."""
+    times = _times(SINGLES_WARPS // 4, programs, gpu)
+    return Blocks(SINGLE_COLUMNS, times * SINGLES // 2 // SINGLE_COLUMNS, True, 4 * times)
+
+
 def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Long columns of which there are enough for all programs: a line of memory wide."""
     x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
-    stored = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
-        times = 1 if stored else _times(SINGLES_WARPS // 4, -(-about(kernel.x_size) // x_block), gpu)
-        return Blocks(x_block, times * SINGLES // 2 // x_block, True, 4 * times)
-    elements = 4096 if stored else 256 * x_block
+        return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
+    elements = 4096 if _stores_elements(kernel) else 256 * x_block
     return Blocks(x_block, elements // x_block, True, 8, num_stages=pipeline_stages(kernel, elements, 1, gpu))
 
 

@@ -39,10 +39,17 @@ each element (H200, two of 26 MB: 59.6 µs, torch.compile 42)."""
 MOST: Final = 64
 """The most parts: each is a function of its own in the kernel's text, and takes time to compile."""
 
-LEAST_RUN: Final = 32
-"""Bytes of a part between two others, at least: a sector. Shorter ones are written by one program together. In one
-loop a stack of eight parts of 32 bytes took 26.4 µs, and two of 52 beside a permuted one 18.1 (H200; torch.compile 19.7
-and 13.0)."""
+LEAST_RUN: Final = 128
+"""Bytes of a part between two others, at least: a line of memory. Shorter ones are written by one program together, but
+for those of `MANY` parts that are whole sectors, and of parts of which one is permuted (H200: eight parts of 32 bytes
+15.3 µs, in one loop 28.3; eight of 36, of which two are permuted, 24.7 and 63.9; but four of 40 34.7 and 18.9, three of
+64 23.5 and 20.7)."""
+
+SECTOR: Final = 32
+"""Bytes that memory is written in: of what is a part of it, both halves are written alone."""
+
+MANY: Final = 6
+"""Parts from which on one loop has more loads and choices for an element than programs of their own cost."""
 
 
 def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
@@ -51,8 +58,10 @@ def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
         return None
     whole = group.outputs[0]
     found = _slices(whole)
-    fewest = FEWEST_RUNS if _are_runs(whole) or any(_is_turned(x.part) for x in found) else FEWEST
-    if not fewest <= len(found) <= MOST or any(_run(x) < LEAST_RUN for x in found):
+    turned = any(_is_turned(x.part) for x in found)
+    fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
+    if not fewest <= len(found) <= MOST or not all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
+            len(found) >= MANY and _run(x) % SECTOR == 0) for x in found):
         return None
     share = replace(gpu, multiprocessors=max(1, gpu.multiprocessors // len(found)))  # what a part has of the GPU
     return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group))
