@@ -87,7 +87,7 @@ BETWEEN: Final = (64, 32)
 HEAVY: Final = 20
 """Weighted ops of an element from which on a split's program computes longer than it waits for memory: registers have
 no room for `SPLITS_EACH` of them (binary cross-entropy of a sigmoid, 9.4 M float32: 922 programs of 80 registers a
-thread were a round of 792 and a lonely rest, which took 34.5 µs on an H200, 659 take 32.1 and their instructions 24)."""
+thread were a round of 792 and a lonely rest, which took 34.5 µs on an H200; 659 take 32.1, instructions alone 24)."""
 
 HEAVY_EACH: Final = 5
 """Splits per multiprocessor of these: they have a place at once."""

@@ -63,6 +63,9 @@ def test_parts_of_a_sector_are_loops_of_their_own() -> None:
     columns = [an_input(i, (40, 8)) for i in range(8)]
     source = checked(columns, movement.concat(*columns, axis=1))
     assert loops(source) == 8 and "tl.where" not in source.source and compile_cubin(source)
+    for count, width in ((8, 9), (5, 8)):  # in parts of sectors, or few
+        columns = [an_input(i, (40, width)) for i in range(count)]
+        assert loops(checked(columns, movement.concat(*columns, axis=1))) == 1
     x, y, z = an_input(0, (70, 13)), an_input(1, (70, 13)), an_input(2, (13, 70))
     assert loops(checked([x, y, z], movement.concat(x, y, movement.permute(z, axes=(1, 0)), axis=1))) == 3
 
