@@ -16,6 +16,13 @@ MOST_SHARING: Final = 160
 EXCHANGE_BYTES: Final = 4 * EXCHANGE_FLAGS + MOST_SHARING * 128 * 256 * 4
 """Bytes of a stream's exchange memory: behind the flags a tile of float32 for each program."""
 
+SUM_WORDS: Final = 8 << 20
+"""Words of 64 bits behind those bytes, which kernels leave 0: sums in whole numbers (`ir/ops/exact_sums.py`). A plan
+has them only if one of its kernels does."""
+
+MOST_EXCHANGED: Final = EXCHANGE_BYTES + 8 * SUM_WORDS
+"""Maximum bytes of a stream's exchange memory."""
+
 MemoryRef = tuple[str, int]
 """The memory that a place is in: its `where` and, for an input or output, its index. The others are one memory each."""
 
@@ -27,7 +34,7 @@ class Place:
     `where` is "input" (the index-th memory that the caller passes), "output" (the index-th that
     the run allocates and returns), "arena" (at byte `offset`), "errors" (the GPU's word for the first check
     that failed), "exchange" (a memory of the stream in which the programs of a kernel hand parts to each other; its
-    flags are 0 between kernels) or "numbers" (the table of the
+    flags and words of sums are 0 between kernels) or "numbers" (the table of the
     plan's numbers: 8 bytes each, float64, int64 or bool as the number's weak dtype says, at `offset`).
     """
 

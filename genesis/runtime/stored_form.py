@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from genesis.ir.place import EXCHANGE_BYTES
+from genesis.ir.place import MOST_EXCHANGED
 from genesis.ir.types import Device, dtype_named
 
 Field: TypeAlias = Any
@@ -165,7 +165,7 @@ def _check_objects(objects: Entry, tables: _Tables) -> None:
 def _check_places(objects: Entry, types: Entry) -> None:
     """Check that the places of the steps are inside of the plan's memories, or its refresh plan's."""
     plans = [entry for entry in objects if entry[0] == "Plan"]
-    sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8, ("exchange", 0): EXCHANGE_BYTES,
+    sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8, ("exchange", 0): MOST_EXCHANGED,
              ("numbers", 0): 8 * max(len(plan[5]) - 1 for plan in plans)}
     nbytes = list(map(_bytes, types))
     for plan in plans:

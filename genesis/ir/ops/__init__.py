@@ -20,6 +20,7 @@ from genesis.ir.ops import (
     convolution_last,
     cross,
     decompositions,
+    exact_sums,
     flash_attention,
     floats,
     fold,

@@ -105,9 +105,9 @@ def scales_sums(dtype: DType) -> bool:
     return dtype.kind == "float" and dtype.itemsize <= 4
 
 
-def all_at_once(rows: int, count: int, dtype: DType) -> bool:
-    """Whether the positions of a line are so few that one program adds them all at once."""
-    return scales_sums(dtype) and taken_at_once(rows, count) > 0 and most(count) <= ALL_AT_ONCE
+def in_whole_numbers(rows: int, count: int, dtype: DType) -> bool:
+    """Whether the positions of a line are added as whole numbers: all at once if they stay in registers."""
+    return scales_sums(dtype) and taken_at_once(rows, count) > 0
 
 
 def columns_at_once(outer: int, rows: int, count: int, inner: int, dtype: DType) -> int:

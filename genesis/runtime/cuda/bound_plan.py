@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import Final
 from weakref import WeakSet
 
-from genesis.ir.place import MemoryRef, Place
+from genesis.ir.place import EXCHANGE_BYTES, MemoryRef, Place
 from genesis.runtime.cuda.collective_work import CollectiveWork
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_tables import DeviceTables
@@ -58,8 +58,9 @@ class LoadedSteps:
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
         self.steps = [step for step, _ in busy]
         self.kernels = [kernel for _, kernel in busy]
-        self.exchanges = any(isinstance(x, Place) and x.where == "exchange" for step in self.steps
-                             if isinstance(step, Launch) for x in step.args)
+        self.exchanges = max((max(EXCHANGE_BYTES, x.offset + x.type.nbytes) for step in self.steps
+                              if isinstance(step, Launch) for x in step.args
+                              if isinstance(x, Place) and x.where == "exchange"), default=0)
         self.collectives = [step for step in self.steps if isinstance(step, Collective)]
         self.labels = [step.label or step.kernel.name if isinstance(step, Launch) else step.label
                        for step in self.steps]

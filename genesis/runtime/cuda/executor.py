@@ -21,7 +21,7 @@ from itertools import compress
 from sys import getrefcount
 from typing import Final
 
-from genesis.ir.place import EXCHANGE_BYTES, MemoryRef
+from genesis.ir.place import MemoryRef
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
 from genesis.runtime.contexts import Attempt
@@ -162,7 +162,7 @@ class _PlanOnStream:
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None: to be bound anew
         self._binding = True  # until memory is allocated and bound; also after a failure of that
         self._stamp: object = None  # the stamp of the `Memories` that have these addresses
-        self._exchanged = EXCHANGE_BYTES if steps.exchanges else 0
+        self._exchanged = steps.exchanges
         self._few = len(steps.steps) <= STEPS_WITHOUT_GRAPH
         self._order = order()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))

@@ -79,6 +79,8 @@ class SharedWords:
             self._at(kind, place)  # all are read
             self._plus(kind, place, value, wanted)
             return np.where(wanted != 0, value.dtype.type(0), value)
+        if what == "alike":
+            return self._alike(*np.broadcast_arrays(*values))
         if what == "emptied":
             begin, nbytes = int(np.unique(self._at("s32", values[0])).item()) * 4, int(kind)
             self._bytes[begin:begin + nbytes] = 0
@@ -218,6 +220,16 @@ class SharedWords:
                 raise IndexError(f"a list of {most} words would have {words[counter]}")
             words[first:first + len(mine)] = mine
         return np.zeros(value.shape, np.int32)
+
+    @staticmethod
+    def _alike(label: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """What the elements of a warp have together for each label, at its first one."""
+        found, labels, values = np.zeros(label.size, value.dtype), label.reshape(-1), value.reshape(-1)
+        for begin in range(0, labels.size, 32):
+            here = begin + np.flatnonzero(labels[begin:begin + 32] >= 0)
+            for one, first, total in equal_ones_summed(labels[here], values[here]):
+                found[here[first]] = total
+        return found.reshape(label.shape)
 
     def _ranked(self, label: np.ndarray, counters: np.ndarray) -> np.ndarray:
         label, counters = np.broadcast_arrays(label, counters)

@@ -48,16 +48,17 @@ def line_sums(lines: int, rows: int, count: int, dtype: str = "float32", constan
     return found
 
 
-def check(found: torch.Tensor, base: torch.Tensor, index: torch.Tensor, added: torch.Tensor, constant: bool) -> None:
-    """Each sum is rounded once, from one that is off by 2^-33 of its largest position for each of its positions; then
-    the base is added."""
+def check(found: torch.Tensor, base: torch.Tensor, index: torch.Tensor, added: torch.Tensor, constant: bool,
+          bits: int = 33) -> None:
+    """Each sum is rounded once, from one that is off by 2^-bits of its largest position for each of its positions;
+    then the base is added."""
     exact = torch.zeros(base.shape, dtype=torch.float64).scatter_add(1, index, added.double())
     most = torch.zeros(base.shape, dtype=torch.float64).scatter_reduce(1, index, added.double().abs(), "amax")
     often = torch.zeros(base.shape, dtype=torch.float64).scatter_add(1, index, torch.ones(index.shape).double())
     want = exact if constant else base.double() + exact
     digits = DIGITS[str(base.dtype).removeprefix("torch.")]
     off = (found.double() - want).abs()
-    allowed = want.abs() * 2.0 ** -digits + (exact.abs() + want.abs()) * 2.0 ** -24 + often * most * 2.0 ** -33 + (
+    allowed = want.abs() * 2.0 ** -digits + (exact.abs() + want.abs()) * 2.0 ** -24 + often * most * 2.0 ** -bits + (
         2.0 ** -149 if base.dtype is torch.float32 else 2.0 ** -24)
     assert (off <= allowed).all(), (off / allowed).max()
 
@@ -156,7 +157,7 @@ def kernel_of(shape: tuple[int, ...], count: int, dtype: str) -> KernelSource:
 
 
 KERNELS = [((3, 300), 500, "float16"), ((3, 14_000), ALL_AT_ONCE, "float32"), ((3, 9000), 5000, "bfloat16"),
-           ((13, 100_000), 8000, "float32"), ((9, 1024, 1000), 256, "bfloat16"), ((1, 1000, 900), 1000, "float32")]
+           ((13, 100_000), 8000, "float32"), ((88, 42_240), 42_240, "float32"), ((9, 1024, 1000), 256, "bfloat16"), ((1, 1000, 900), 1000, "float32")]
 """(the base's shape, positions, dtype)."""
 
 
@@ -203,3 +204,36 @@ def test_columns_are_added_up_where_they_lie(monkeypatch: pytest.MonkeyPatch, co
             (torch.randn(places, generator=generator) * torch.logspace(-5, 3, inner)).to(kind)]
     found, = run_schedule(schedule, data, most_programs=4096)
     check(*(x.transpose(1, 2).reshape(outer * inner, -1) for x in (found, *data)), False)
+
+
+LONG = [(2, 500, ALL_AT_ONCE + 1), (1, 700, 20_000), (1, 40_000, 18_000)]
+"""(lines, rows, positions) that do not stay in registers: little more than a turn, several turns, and shares."""
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("scales", [(0, 0), (-4, 4), (-44, 37)])
+@pytest.mark.parametrize("line", LONG)
+def test_positions_of_long_lines_are_read_in_turns(line: tuple[int, int, int], scales: tuple[int, int],
+                                                   constant: bool) -> None:
+    lines, rows, count = line
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(0, rows, (lines, count), generator=generator)
+    index[:, count // 2:] %= max(rows // 5000, 3)
+    spread = torch.logspace(*scales, count)[torch.randperm(count, generator=generator)]
+    added, base = torch.randn(lines, count, generator=generator) * spread, torch.randn(lines, rows, generator=generator)
+    schedule = line_sums(lines, rows, count, constant=constant)
+    found, = run_schedule(schedule, [base, index, added])
+    check(found, base, index, added, constant, bits=29)
+    order = torch.randperm(count, generator=generator)
+    again, = run_schedule(schedule, [base, index[:, order], added[:, order]])
+    assert torch.equal(found, again)
+
+
+def test_as_many_as_may_be_of_a_long_line_do_not_overflow() -> None:
+    count = 1 << 15
+    for value in (1.9999999, -1.9999999, 1.0 + 2.0 ** -15, math.inf, -math.inf, math.nan):
+        added, index = torch.full((1, count), value), torch.zeros(1, count, dtype=torch.int64)
+        found, = run_schedule(line_sums(1, 300, count), [torch.zeros(1, 300), index, added])
+        torch.testing.assert_close(found[0, 0], (added[0, 0].double() * count).float(), rtol=2.0 ** -24, atol=0,
+                                   equal_nan=True)
+        assert not found[0, 1:].any()

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
-from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
 from genesis.codegen.cuda.templates.operands import input_of
-from genesis.codegen.cuda.templates.scaled_lines import ScaledLines
+from genesis.codegen.cuda.templates.scaled_lines import MULTIPROCESSORS, ScaledLines
 from genesis.codegen.cuda.templates.shared_words import (
     MANY_TURNS,
     REGISTER_LETTERS,
@@ -34,7 +34,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     words_helper,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.line_sums import MOST_TAKEN, all_at_once, columns_at_once, taken_at_once
+from genesis.ir.ops.line_sums import MOST_TAKEN, columns_at_once, in_whole_numbers, taken_at_once
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
@@ -53,10 +53,6 @@ MOST_TURNS: Final = 128
 
 MOST_SHARES: Final = 8
 """Maximum programs that share a line's sums: each looks at all of its positions."""
-
-MULTIPROCESSORS: Final = H200.multiprocessors
-"""An H200's, which all have a program before one has a second: programs whose numbers differ by so much are on
-one. Elsewhere they are on some other two."""
 
 SUMS_BYTES: Final = 64 << 10
 """Bytes of shared memory for a program's sums: with the slots two programs are on a Hopper's multiprocessor, and one
@@ -131,7 +127,7 @@ def sums_fit(outer: int, rows: int, count: int, inner: int, dtype: DType) -> boo
 def emit_line_sums(group: Group, node: Node, gpu: GpuModel) -> KernelSource:
     """The kernel of a group with a lines_summed."""
     sizes = node.shape[1], node.inputs[1].shape[1]
-    if node.type.ndim == 2 and all_at_once(*sizes, node.dtype):
+    if node.type.ndim == 2 and in_whole_numbers(*sizes, node.dtype):
         return ScaledLines(group, node, 1, gpu.block_shared_memory).source()
     if node.type.ndim == 3 and (several := _columns(node.shape[0], *sizes, node.shape[2], node.dtype)):
         return ScaledLines(group, node, several, gpu.block_shared_memory).source()

@@ -25,6 +25,7 @@ from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.block_sums import emit_block_sums
 from genesis.codegen.cuda.templates.block_words import emit_block_words
+from genesis.codegen.cuda.templates.exact_sums import emit_exact_sums
 from genesis.codegen.cuda.templates.group_sums import emit_group_parts, emit_group_sums
 from genesis.codegen.cuda.templates.long_lines import emit_line_sums
 from genesis.codegen.cuda.templates.operands import input_of
@@ -195,6 +196,6 @@ def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], c
 
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
-             "rows_summed": emit_row_sums,
+             "rows_summed": emit_row_sums, "exact_sums": emit_exact_sums,
              "group_sums": emit_group_sums, "group_parts": emit_group_parts,
              "words_by_block": emit_block_words, "block_sums": emit_block_sums}

@@ -1,0 +1,141 @@
+"""Sums at places that are data, as whole numbers in words of 64 bits that many programs add to."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.templates.exact_sums import POSITIONS, SUMS
+from genesis.codegen.cuda.worker import compiled_by_triton
+from genesis.engine.backends import backend_named
+from genesis.ir import Graph
+from genesis.ir.ops import leaves
+from genesis.ir.ops.exact_sums import MOST_POSITIONS, STEPS, exact_fits, exact_sums, windows_of
+from genesis.ir.types import dtype_named, int32, int64
+from genesis.passes.groups import Schedule
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.programs import GPU, an_input
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.codegen.cuda.test_machine_code import remarks
+from tests.sweeping import sweep_but
+
+DIGITS = {"float32": 24, "bfloat16": 8, "float16": 11}
+
+
+def exact(shape: tuple[int, ...], count: int, dtype: str = "float32", constant: bool = False) -> Schedule:
+    """The one kernel that adds positions of lines, or of columns, up."""
+    kind, places = dtype_named(dtype), (shape[0], count, *shape[2:])
+    base, index, added = an_input(0, shape, kind), an_input(1, places, int64), an_input(2, places, kind)
+    onto = leaves.full(shape, 0, kind, GPU) if constant else base
+    found = run_passes(Graph((base, index, added), (exact_sums(onto, index, added),)), backend_named("h200"))[1]
+    kernel, = (emit(group) for group in found.groups)
+    assert kernel.name == "exact_sums"
+    return found
+
+
+def summed(index: torch.Tensor, added: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Sums of all bits: float64 has room for those of a hundred steps of float32."""
+    return torch.zeros(shape, dtype=torch.float64).scatter_add(1, index, added.double())
+
+
+SHAPES = [((1, 700), 3000), ((3, 500), 385), ((2, 40, 17), 65), ((1, 3, 5), 2000), ((5, 1, 3), 4)]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("scales", [(0, 0), (-4, 4), (-44, 37)])
+@pytest.mark.parametrize(("shape", "dtype"), sweep_but(
+    lambda shape, dtype: dtype == "float32" or shape == SHAPES[0], SHAPES, list(DIGITS)))
+def test_sums_are_exact_and_rounded_once(shape: tuple[tuple[int, ...], int], dtype: str, scales: tuple[int, int],
+                                         constant: bool) -> None:
+    """Also where a sum's positions are far apart, or below float32's normal range."""
+    sizes, count = shape
+    kind, generator = getattr(torch, dtype), torch.Generator().manual_seed(0)
+    if dtype == "float16" and scales[1] > 4:
+        scales = (-8, 3)
+    places = (sizes[0], count, *sizes[2:])
+    index = torch.randint(0, sizes[1], places, generator=generator)
+    index[:, count // 2:count // 2 + 5] = sizes[1] - 1
+    n = index.numel()
+    spread = torch.logspace(*scales, n)[torch.randperm(n, generator=generator)].reshape(places)
+    added = (torch.randn(places, generator=generator) * spread).to(kind)
+    base = torch.randn(sizes, generator=generator).to(kind)
+    found, = run_schedule(exact(sizes, count, dtype, constant), [base, index, added])
+    want = summed(index, added, sizes) + (0 if constant else base.double())
+    magnitude = summed(index, added.abs(), sizes) + (0 if constant else base.double().abs())
+    off = (found.double() - want).abs()
+    twice = 2.0 ** -24 if kind is not torch.float32 else 0  # to float32 first
+    least = 2.0 ** -150 if kind is torch.float32 else 2.0 ** -24
+    allowed = want.abs() * (2.0 ** -DIGITS[dtype] + twice) + magnitude * 2.0 ** -48 + least
+    assert (off <= allowed).all(), (off / allowed).max()
+
+
+def test_positions_in_another_order_give_the_same_bits() -> None:
+    """Floats that are added in another order do not: the test's own sums differ."""
+    count, rows = 3000, 20
+    generator = torch.Generator().manual_seed(1)
+    index = torch.randint(0, rows, (1, count), generator=generator)
+    added = torch.randn(1, count, generator=generator) * torch.logspace(-6, 2, count)
+    base, order = torch.randn(1, rows, generator=generator), torch.randperm(count, generator=generator)
+    schedule = exact((1, rows), count)
+    found, = run_schedule(schedule, [base, index, added])
+    again, = run_schedule(schedule, [base, index[:, order], added[:, order]])
+    assert torch.equal(found, again)
+    assert not torch.equal(*(base.scatter_add(1, index[:, x], added[:, x]) for x in (slice(None), order)))
+
+
+def test_small_ones_beside_large_ones_are_not_lost() -> None:
+    """Of numbers that cancel what is left is what is 2^60 times smaller, where floats keep nothing of it."""
+    index = torch.tensor([[0, 0, 0, 1, 1, 1]])
+    added = torch.tensor([[2.0 ** 40, 2.0 ** -20, -2.0 ** 40, 1e30, 1e-30, -1e30]])
+    found, = run_schedule(exact((1, 2), 6), [torch.zeros(1, 2), index, added])
+    assert found.tolist() == [[2.0 ** -20, torch.tensor(1e-30).item()]]
+
+
+@pytest.mark.parametrize("dtype", list(DIGITS))
+def test_as_many_as_may_be_of_the_largest_have_room(dtype: str) -> None:
+    """Whole numbers of a window, for as many positions as may be, stay within 64 bits; and windows reach all powers."""
+    kind = dtype_named(dtype)
+    for count in (1, 2, 1000, 1024, MOST_POSITIONS):
+        windows = windows_of(kind, count)
+        largest = (2 ** windows.digits - 1) << (windows.size - 1)
+        assert windows.many * windows.size >= STEPS[kind][2] - STEPS[kind][1] and count * largest < 2 ** 63
+    largest = torch.finfo(getattr(torch, dtype)).max / 8192
+    added = torch.full((1, 4096), largest, dtype=torch.float64).to(getattr(torch, dtype))
+    found, = run_schedule(exact((1, 3), 4096, dtype), [torch.zeros(1, 3).to(added.dtype),
+                                                       torch.ones(1, 4096, dtype=torch.int64), added])
+    assert found.double().tolist() == [[0, added.double().sum().item(), 0]]
+
+
+def test_what_is_not_finite_stays_in_its_sum() -> None:
+    inf, nan, rows, count = math.inf, math.nan, 300, 600
+    index, added = torch.arange(count)[None] % rows, torch.ones(1, count)
+    base = torch.zeros(1, rows)
+    base[0, 7], base[0, 9], base[0, 11] = -0.0, inf, nan
+    for place, first, second in ((0, inf, 1), (1, inf, inf), (2, -inf, 5), (3, inf, -inf), (4, nan, 1), (5, inf, nan),
+                                 (6, -inf, -inf), (7, 0.0, -0.0), (8, 3e38, 3e38), (9, -inf, 1), (10, -3e38, -3e38)):
+        added[0, place], added[0, place + rows] = first, second
+    found, = run_schedule(exact((1, rows), count), [base, index, added])
+    torch.testing.assert_close(found, base.scatter_add(1, index, added), rtol=0, atol=0, equal_nan=True)
+    assert torch.signbit(found[0, 7])
+
+
+def test_more_sums_or_positions_than_have_room_take_another_form() -> None:
+    float32 = dtype_named("float32")
+    assert exact_fits(600_000, 100_000, float32) and not exact_fits(700_000, 100_000, float32)
+    assert exact_fits(900, MOST_POSITIONS, float32) and not exact_fits(900, MOST_POSITIONS + 1, float32)
+    assert not exact_fits(900, 100, dtype_named("float64")) and not exact_fits(900, 100, int32)
+
+
+@pytest.mark.parametrize(("shape", "count", "dtype"), [((1, 100_000), 100_000, "float32"), ((16_500, 16), 16, "float32"),
+                                                       ((1, 16_500, 16), 16_500, "float32"),
+                                                       ((1, 7507, 88), 7507, "bfloat16"), ((4, 300), 512, "float16")])
+def test_its_binary_keeps_all_in_registers(shape: tuple[int, ...], count: int, dtype: str, tmp_path: Path) -> None:
+    kernel = emit(exact(shape, count, dtype).groups[0])
+    sums, positions = math.prod(shape), count * math.prod(shape) // shape[1]
+    assert kernel.grid == (-(-positions // POSITIONS) + -(-sums // SUMS), 1, 1) and compile_cubin(kernel)
+    said = remarks(compiled_by_triton(kernel.key_parts(), 90).asm["ptx"], tmp_path)
+    assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
