@@ -42,6 +42,7 @@ from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.graph.sum_products import sum_products
+from genesis.passes.graph.take_in_rows import take_in_rows
 from genesis.passes.graph.thin_products import thin_products
 from genesis.passes.graph.turn_operands import turn_operands
 from genesis.passes.graph.turn_products import turn_products
@@ -298,6 +299,8 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("split_argmax", "argmax_split", "with the argmax of few long rows split", _for_gpu(split_argmax),
          optional=True),
+    Pass("take_in_rows", "taken_in_rows", "with elements of long rows taken from rows in shared memory",
+         on_graph(take_in_rows), optional=True),
     Pass("snapshots", "snapshots", "with copies of inputs that are returned", on_graph(copy_returned_inputs),
          optional=True),
     Pass("shadow_weights", "prepared", "as it is grouped: with shadow weights",

@@ -46,6 +46,7 @@ from genesis.ir.ops import (
     require_all,
     resample,
     row_number,
+    row_takes,
     row_writes,
     saving,
     scan,

@@ -19,6 +19,7 @@ from genesis.ir.ops.exact_sums import exact_sums
 from genesis.ir.ops.line_sums import lines_summed
 from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.ir.ops.row_number import in_range
+from genesis.ir.ops.row_takes import taken_in_rows
 from genesis.ir.ops.row_writes import row_put, rows_summed
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.operand_view import operand_view
@@ -162,7 +163,8 @@ CHECKED_TWICE: Final = 1 << 23
 """Elements that may be read at an index that each of them checks: 8 more instructions each take 1.1 µs of an H200 for
 so many (reckoned), and a kernel that checks the index before takes 2.3."""
 
-_CHECKING: Final = {lines_summed: 1, exact_sums: 1, rows_summed: 1, words_by_block: 0}
+_CHECKING: Final = {lines_summed: 1, exact_sums: 1, rows_summed: 1, taken_in_rows: 0,
+                    words_by_block: 0}
 """Ops that check an index as they read it, and which operand it is."""
 
 

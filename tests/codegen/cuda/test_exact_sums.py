@@ -13,13 +13,15 @@ from genesis.codegen.cuda.templates.exact_sums import POSITIONS, SUMS
 from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph
+from genesis.ir.node import Node, literal
 from genesis.ir.ops import leaves
 from genesis.ir.ops.exact_sums import MOST_POSITIONS, STEPS, exact_fits, exact_sums, windows_of
+from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.types import dtype_named, int32, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import GPU, an_input
-from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
 from tests.codegen.cuda.test_machine_code import remarks
 from tests.sweeping import sweep_but
 
@@ -139,3 +141,22 @@ def test_its_binary_keeps_all_in_registers(shape: tuple[int, ...], count: int, d
     assert kernel.grid == (-(-positions // POSITIONS) + -(-sums // SUMS), 1, 1) and compile_cubin(kernel)
     said = remarks(compiled_by_triton(kernel.key_parts(), 90).asm["ptx"], tmp_path)
     assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
+
+
+@pytest.mark.parametrize("wrong", [0, 603, -601])
+def test_an_index_outside_is_told_and_adds_nothing(wrong: int) -> None:
+    rows, count = 600, 2100
+    base, index, added = an_input(0, (3, rows)), an_input(1, (3, count), int64), an_input(2, (3, count))
+    at = in_range(index, size=rows, dim=1, negative=True, ignored=None, name="gather", line="")
+    group, = run_passes(Graph((base, index, added), (exact_sums(base, at, added),)), backend_named("h200"))[1].groups
+    kernel, generator = emit(group), torch.Generator().manual_seed(0)
+    where, values = torch.randint(-rows, rows, (3, count), generator=generator), torch.ones(3, count)
+    where[1, 35] = wrong
+    word, found = torch.zeros(1, dtype=torch.int64), torch.full((3, rows), float("nan"))
+    told, = (x for x in kernel.args if isinstance(x, Node) and x.op is report)
+    run_source(kernel, {base: torch.zeros(3, rows), index: where, added: values, group.outputs[0]: found,
+                        literal(0): word, told: torch.tensor([word.data_ptr(), 1000])})
+    where[where < 0] += rows
+    values[1, 35] = 0 if wrong else 1
+    assert torch.equal(found, torch.zeros(3, rows).scatter_add(1, where.clamp(0, rows - 1), values))
+    assert int(word) == (1000 + wrong if wrong else 0)

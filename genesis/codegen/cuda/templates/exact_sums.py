@@ -13,6 +13,7 @@ Every bit is the same in each run: whole numbers add up alike in any order, and 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -31,6 +32,7 @@ from genesis.codegen.cuda.templates.shared_words import (
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.exact_sums import windows_of
+from genesis.ir.ops.sum_forms import forms_of, told
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import most
 from genesis.ir.types import int32, int64, tensor_type
@@ -67,7 +69,8 @@ DONE, USED, LEFT = range(3)
 
 def emit_exact_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with an exact_sums."""
-    return ExactSums(group, node).source()
+    sizes = node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:])
+    return replace(ExactSums(group, node).source(), note=told(forms_of(*sizes, node.dtype), "exact"))
 
 
 class ExactSums:

@@ -13,6 +13,8 @@ Lines with more sums than a program has room for are shared out: each program lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
@@ -35,6 +37,7 @@ from genesis.codegen.cuda.templates.shared_words import (
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.line_sums import MOST_TAKEN, columns_at_once, in_whole_numbers, taken_at_once
+from genesis.ir.ops.sum_forms import forms_of, told
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
@@ -126,6 +129,11 @@ def sums_fit(outer: int, rows: int, count: int, inner: int, dtype: DType) -> boo
 
 def emit_line_sums(group: Group, node: Node, gpu: GpuModel) -> KernelSource:
     """The kernel of a group with a lines_summed."""
+    sizes = node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:])
+    return replace(_line_sums(group, node, gpu), note=told(forms_of(*sizes, node.dtype), "lines"))
+
+
+def _line_sums(group: Group, node: Node, gpu: GpuModel) -> KernelSource:
     sizes = node.shape[1], node.inputs[1].shape[1]
     if node.type.ndim == 2 and in_whole_numbers(*sizes, node.dtype):
         return ScaledLines(group, node, 1, gpu.block_shared_memory).source()

@@ -1,0 +1,63 @@
+"""Elements of rows by one index for all of them: each row is brought to where any element is as near as its neighbour.
+
+`take` reads an element of memory at a time. Where an index asks for most of a row's sectors, in any order, a warp's 32
+elements lie in as many lines of the cache; a row in shared memory has its own words for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from genesis.ir.node import Node, Op
+from genesis.ir.opaque import Opaque
+from genesis.ir.ops.indexing import take
+from genesis.ir.ops.samples import ANY, case, cases, integers, reals
+from genesis.ir.sym_int import literal_value
+from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+ROW_BYTES: Final = (2 << 10, 16 << 10)
+"""Bytes of a row: fewer are some lines of the cache, and of more than that two rows have no room in a program."""
+
+FEWEST_ROWS: Final = 264
+"""Minimum rows: two for each of an H200's multiprocessors."""
+
+SECTOR: Final = 32
+"""Bytes that memory gives at once: with an element for each of a row nearly two thirds of the row are read anyway."""
+
+
+def fits_shared(x: TensorType, index: TensorType) -> bool:
+    """Whether elements of x's rows, along its last axis, are rather taken from rows in shared memory.
+
+    A row is whole vectors of 16 bytes, and its elements have 2 or 4.
+    """
+    sizes = [literal_value(size) for size in (*x.shape, *index.shape)]
+    if None in sizes or index.ndim != 1 or x.ndim < 2 or x.dtype.itemsize not in (2, 4):
+        return False
+    row, count = x.shape[-1] * x.dtype.itemsize, index.numel
+    return (ROW_BYTES[0] <= row <= ROW_BYTES[1] and row % 16 == 0 and x.numel >= FEWEST_ROWS * x.shape[-1]
+            and count * SECTOR >= row)
+
+
+def _type(index: TensorType, x: TensorType) -> TensorType:
+    if index.ndim != 1 or index.dtype.kind != "int" or x.ndim != 2:
+        raise RuntimeError(f"{index} does not take elements of rows of {x}")
+    return x.with_shape((x.shape[0], index.shape[0]))
+
+
+def _taken(index: Node, x: Node) -> Node:
+    return take(x, index, axis=1)
+
+
+def _reference(index: ndarray, x: ndarray) -> ndarray:
+    return x[:, index]
+
+
+taken_in_rows = Op("taken_in_rows", "index", _type, decompose=_taken, differentiable=False,
+                   opaque=Opaque("scatter", elementwise=1),
+                   doc="result[i, p] = x[i, index[p]], of rows that are in shared memory meanwhile.",
+                   samples=cases(case(integers(0, 16).of(5), reals().of(3, 16)), kinds=ANY), reference=_reference)
+
+__all__ = ["FEWEST_ROWS", "ROW_BYTES", "fits_shared", "taken_in_rows"]

@@ -1,0 +1,153 @@
+"""Which form sums at places that are data take: reckoned microseconds of each on an H200, the least of which is taken.
+
+| form | what it is | launches |
+|---|---|---|
+| exact | all positions at once, in words that many programs add to (`exact_sums.py`) | 1 |
+| lines | a program has a line, or a share of its sums, in shared memory (`line_sums.py`) | 1 |
+| parts | of few long lines each part is a line, and their sums are added up | 2 |
+| moved | columns are moved to where lines are, added up there, and moved back | 3 or 4 |
+| blocks | blocks of the positions are sorted, and rows of one element added by these (`block_rows.py`) | 2 |
+
+What has no room takes no time that is reckoned: `inf`. Sums of whole rows are not told apart here (`row_writes.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from genesis.ir.ops.exact_sums import exact_fits
+from genesis.ir.sym_int import hint
+
+if TYPE_CHECKING:
+    from genesis.ir.types import DType
+
+LAUNCH_US: Final = 2.4
+"""Microseconds of a launch that waits for the one before it."""
+
+POSITION_US: Final = 0.4e-3
+"""Microseconds of a multiprocessor for a position of a line in whole numbers (70 instructions for 32 of them; 8192 of
+29,104 sums took 8.6 in all, 7143 of 14,286 8.2)."""
+
+SUM_US: Final = 0.2e-3
+"""Microseconds of a multiprocessor for a sum of a line: it begins, ends, and is read and written."""
+
+MULTIPROCESSORS: Final = 132
+"""Programs that run at once where each has most of a multiprocessor's shared memory."""
+
+SUMS_OF_A_PROGRAM: Final = 1 << 14
+"""Sums of a line that a program has room for."""
+
+LEAST_SHARE: Final = 1 << 10
+"""Minimum sums of a program that shares a line because there are few programs."""
+
+MEMORY: Final = 4e6
+"""Bytes that memory or the L2 moves in a microsecond."""
+
+EXACT_US: Final = 4.2
+"""Microseconds of an exact sum of few positions: a launch, and three ways to the L2 and back (the index, the flag, the
+words)."""
+
+ATOMICS: Final = 60e3
+"""Atomic additions that the L2 takes in a microsecond, to many places (3.7 million of float32: 56 µs)."""
+
+ONE_PLACE_US: Final = 6e-3
+"""Microseconds between two additions to one place (42,240 of float32: 250 µs)."""
+
+BLOCKS_US: Final = (10.0, 0.05e-3)
+"""Microseconds of a sum by blocks, and for each position (100,000 of one element: 15 to 17)."""
+
+WORDS_READ: Final = 3
+"""Words of a sum that are read and cleared, of a normal distribution's numbers."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form and its time.
+
+    Attributes:
+        name: as the table above has it.
+        us: reckoned microseconds; `inf` where it has no room.
+    """
+
+    name: str
+    us: float
+
+
+def exact_us(sums: int, count: int) -> float:
+    """Microseconds of so many positions added exactly to so many sums that are hit alike.
+
+    Equal places among 32 positions are one addition.
+    """
+    lanes = min(32, sums)
+    hottest = count / 32 * lanes / sums * ONE_PLACE_US
+    moved = 12 * count + sums * (8 + 16 * WORDS_READ)
+    return EXACT_US + max(count / ATOMICS, hottest) + moved / MEMORY
+
+
+def lines_us(lines: int, rows: int, count: int) -> float:
+    """Microseconds of so many lines of `rows` sums and `count` positions in shared memory, in whole numbers."""
+    shares = max(-(-rows // SUMS_OF_A_PROGRAM), min(128 // lines, -(-rows // LEAST_SHARE)), 1)
+    each = count * POSITION_US + rows / shares * SUM_US
+    moved = lines * (12 * count + 8 * rows)
+    return LAUNCH_US + max(max(1.0, lines * shares / MULTIPROCESSORS) * each, moved / MEMORY)
+
+
+def parts_us(lines: int, rows: int, count: int, parts: int) -> float:
+    """Microseconds of each line in so many parts, whose sums an expression adds up."""
+    return lines_us(lines * parts, rows, -(-count // parts)) + LAUNCH_US + parts * lines * rows * 8 / MEMORY
+
+
+def forms_of(outer: int, rows: int, count: int, inner: int, dtype: DType) -> tuple[Form, ...]:
+    """All forms of sums of (outer, rows, inner) at (outer, count, inner) positions, as the table above has them.
+
+    >>> from genesis.ir.types import float32
+    >>> min(forms_of(1, 100_000, 100_000, 1, float32), key=lambda form: form.us).name
+    'exact'
+    >>> min(forms_of(4768, 512, 1024, 1, float32), key=lambda form: form.us).name
+    'lines'
+    """
+    from genesis.ir.ops.block_rows import block_of
+    from genesis.ir.ops.line_sums import (
+        columns_at_once,
+        in_whole_numbers,
+        parts_of_lines,
+        scales_sums,
+        taken_at_once,
+    )
+    exact = exact_fits(outer * rows * inner, outer * count * inner, dtype)
+    shown = hint(outer), hint(rows), hint(count), hint(inner)
+    lines, many = shown[0] * shown[3], shown[0] * shown[3] * shown[2]
+    whole = inner.__class__ is int and inner == 1
+    scaled = in_whole_numbers(rows, count, dtype)
+    parts = parts_of_lines(lines, *shown[1:3], scales_sums(dtype))
+    in_lines = (parts_us(lines, *shown[1:3], parts) if parts > 1 else
+                lines_us(lines, *shown[1:3]) if scaled or not taken_at_once(rows, count) else inf)
+    columns = not whole and columns_at_once(outer, rows, count, inner, dtype) > 0
+    moves = 0.0 if whole else 2 * LAUNCH_US + lines * (20 * shown[2] + 8 * shown[1]) / MEMORY
+    return (Form("exact", exact_us(lines * shown[1], many) if exact else inf),
+            Form("lines", in_lines if (whole and parts == 1) or columns else inf),
+            Form("parts", in_lines if whole and parts > 1 else inf),
+            Form("moved", inf if whole or columns else in_lines + moves),
+            Form("blocks", BLOCKS_US[0] + many * BLOCKS_US[1] if block_of(many) else inf))
+
+
+def rather_exact(outer: int, rows: int, count: int, inner: int, dtype: DType) -> bool:
+    """Whether these sums are made exactly, in one launch."""
+    return min(forms_of(outer, rows, count, inner, dtype), key=lambda form: form.us).name == "exact"
+
+
+def told(forms: tuple[Form, ...], taken: str) -> str:
+    """The forms' times as a line for people, the taken one first.
+
+    >>> told((Form("exact", 7.25), Form("lines", inf), Form("parts", 9.96)), "exact")
+    'exact 7.2 µs (reckoned; parts 10.0)'
+    """
+    own = next(form for form in forms if form.name == taken)
+    others = ", ".join(f"{form.name} {form.us:.1f}" for form in sorted(forms, key=lambda form: form.us)
+                       if form is not own and form.us < inf)
+    return f"{taken} {own.us:.1f} µs (reckoned{'; ' + others if others else ''})"
+
+
+__all__ = ["Form", "exact_us", "forms_of", "lines_us", "parts_us", "rather_exact", "told"]
