@@ -16,6 +16,7 @@ from genesis.ir import Graph
 from genesis.ir.node import Node, literal
 from genesis.ir.ops import leaves
 from genesis.ir.ops.exact_sums import MOST_POSITIONS, STEPS, exact_fits, exact_sums, windows_of
+from genesis.ir.ops.indexing import scatter_add
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.types import dtype_named, int32, int64
 from genesis.passes.groups import Schedule
@@ -160,3 +161,22 @@ def test_an_index_outside_is_told_and_adds_nothing(wrong: int) -> None:
     values[1, 35] = 0 if wrong else 1
     assert torch.equal(found, torch.zeros(3, rows).scatter_add(1, where.clamp(0, rows - 1), values))
     assert int(word) == (1000 + wrong if wrong else 0)
+
+
+@pytest.mark.parametrize(("shape", "axis", "count", "dtype", "first"), [
+    ((100_000,), 0, 100_000, "float32", "exact_sums"), ((16_500, 16), 0, 16_500, "float32", "exact_sums"),
+    ((90_089,), 0, 90_089, "bfloat16", "exact_sums"), ((4, 30_000), 1, 30_000, "float16", "exact_sums"),
+    ((4768, 512), 1, 1024, "float32", "lines_summed"), ((88, 42_240), 1, 42_240, "float32", "lines_summed"),
+    ((57, 29_104), 1, 8192, "float32", "lines_summed"), ((7507, 88), 0, 7507, "bfloat16", "permute"),
+    ((100_000,), 0, 100_000, "float64", "lines_summed")])
+def test_the_form_of_the_least_time_is_taken(shape: tuple[int, ...], axis: int, count: int, dtype: str,
+                                             first: str) -> None:
+    """Few long lines or columns are added exactly, many lines in shared memory; doubles have no words."""
+    kind, places = dtype_named(dtype), (*shape[:axis], count, *shape[axis + 1:])
+    base, index, added = an_input(0, shape, kind), an_input(1, places, int64), an_input(2, places, kind)
+    graph = Graph((base, index, added), (scatter_add(base, index, added, axis=axis),))
+    groups = run_passes(graph, backend_named("h200"))[1].groups
+    kernel = emit((groups[0].members or groups)[0])
+    assert kernel.name == first
+    if first == "exact_sums":
+        assert kernel.note.startswith("exact ") and "µs (reckoned; " in kernel.note and len(groups) == 1

@@ -46,6 +46,12 @@ def texts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structural_memo, "_closed", {})
 
 
+@pytest.fixture(autouse=True)
+def no_exact_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tests stand for sizes where all positions at once take longer; those have tests of their own."""
+    monkeypatch.setattr(long_lines, "rather_exact", lambda *sizes: False)
+
+
 @pytest.fixture
 def sorts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No index is short enough to be looked through for each row."""
@@ -325,7 +331,7 @@ def test_the_warps_of_a_program_add_in_the_order_of_the_positions(
         monkeypatch: pytest.MonkeyPatch, line: tuple[int, int, int], dtype: str, share: bool) -> None:
     """Of those that meet in one sum, or in a slot of several, the first adds: the host's own loop gives the same bits.
     Also where each of several programs has a share of a line's sums. (Floats of few positions are whole numbers.)"""
-    monkeypatch.setattr(long_lines, "ALL_AT_ONCE", 0)
+    monkeypatch.setattr(several_warps, "in_whole_numbers", lambda *sizes: False)
     lines, rows, count = line
     if share:
         monkeypatch.setattr(several_warps, "SUMS_BYTES", max(rows // 3, 4) * (8 if dtype == "float64" else 4))
@@ -372,7 +378,7 @@ def test_two_programs_of_a_multiprocessor_have_different_shares_of_their_lines(l
 def test_positions_that_mostly_meet_in_one_sum_are_added_at_once(
         monkeypatch: pytest.MonkeyPatch, line: tuple[int, int, int], dtype: str, most: str) -> None:
     """One after another they took a turn of a whole program each: 42,240 of a line 53 ms, for torch's 0.25 (H200)."""
-    monkeypatch.setattr(long_lines, "ALL_AT_ONCE", 0)
+    monkeypatch.setattr(several_warps, "in_whole_numbers", lambda *sizes: False)
     lines, rows, count = line
     kind, generator = getattr(torch, dtype), torch.Generator().manual_seed(0)
     base, index, added = (an_input(0, (lines, rows), dtype_named(dtype)), an_input(1, (lines, count), int64),

@@ -66,3 +66,28 @@ def test_kernels_that_use_it_run_one_after_the_other() -> None:
     shared = Launch(kernel, (place,), (1, 1, 1), writes=(place,))
     other = Launch(kernel, (), (1, 1, 1), writes=(Place("arena", 0, 0, place.type),))
     assert edges_of([shared, other, shared]) == ((), (), (0,))
+
+
+def test_words_of_exact_sums_are_zeros_between_kernels() -> None:
+    """Kernels of other sizes have the same words, and a plan without such sums has none."""
+    rng = np.random.default_rng(0)
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
+        for rows, count, scale in ((30_000, 20_000, 0), (20_000, 30_000, 15), (30_000, 20_000, 15)):
+            base, added = (rng.standard_normal(n).astype(np.float32) for n in (rows, count))
+            added *= 10.0 ** rng.uniform(-scale, scale, count).astype(np.float32)
+            index = rng.integers(0, rows, count)
+            want = base.astype(np.float64)
+            np.add.at(want, index, added)
+            x, i, y = (genesis.tensor(a, device="cuda") for a in (base, index, added))
+            for _ in range(2):
+                found = x.scatter_add(0, i, y)
+                genesis.eval(found)
+                plan = engine.last_plan()
+                assert plan is not None
+                assert any(isinstance(a, Place) and a.where == "exchange" and a.offset == EXCHANGE_BYTES
+                           for step in plan.plan.steps if isinstance(step, Launch) for a in step.args)
+                np.testing.assert_allclose(found.cpu().numpy(), want, rtol=2.0 ** -23)
+                assert not flags().any()
+                exchange = exchange_of(cuda.current_stream())
+                words = ctypes.string_at(exchange.ptr + EXCHANGE_BYTES, exchange.nbytes - EXCHANGE_BYTES)
+                assert len(words) >= 8 * rows and not np.frombuffer(words, np.int64).any()
