@@ -21,8 +21,9 @@ from tests.ops.test_registry import CONTROL, LEAVES, LINALG, RANDOM, THROUGH_FOR
 
 COUNTED = {"nonzero": "how many there are is an attribute", "compress": "how many there are is an attribute"}
 INTERNAL = {"sort_runs", "merge_runs", "digit_counts", "digit_scatter", "digit_elements", "segment_parts",
-            "segment_add", "segment_put", "row_put", "lines_added", "lines_summed", "exact_sums", "rows_added", "row_number",
-            "reduce_splits", "flash_attention", "flash_attention_dq", "flash_attention_dkv",
+            "segment_add", "segment_put", "row_put", "lines_added", "lines_summed", "exact_sums",
+            "taken_in_rows", "rows_added", "row_number", "reduce_splits",
+            "flash_attention", "flash_attention_dq", "flash_attention_dkv",
             "convolution_last", "convolution_input_last", "convolution_weight_last",
             "recompute", "adamw", "sgd",
             "adagrad", "adadelta", "rmsprop", "rprop", "asgd", "adamax", "nadam", "radam", "amsgrad", "norm_parts",

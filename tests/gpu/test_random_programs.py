@@ -28,7 +28,8 @@ NOT_DRAWN = {
                       "flash_attention_dq flash_attention_dkv reduce_splits recurrence lines_added lines_summed "
                       "rows_added segment_add segment_parts segment_put row_put sort_runs merge_runs digit_counts "
                       "digit_scatter digit_elements in_range recompute matmul_split_k matmul_sum group_parts "
-                      "group_sums words_by_block block_sums rows_summed exact_sums taken_in_rows layer_norm_saving layer_norm_from_saved "
+                      "group_sums words_by_block block_sums rows_summed exact_sums taken_in_rows "
+                      "layer_norm_saving layer_norm_from_saved "
                       "group_norm_saving group_norm_from_saved sdpa_saving sdpa_from_saved recurrent_saving "
                       "recurrent_from_saved",
     "between processes (tests/distributed)": "all_reduce reduce_to broadcast all_gather reduce_scatter all_to_all "

@@ -14,8 +14,8 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, movement, pointwise
 from genesis.ir.ops.block_rows import words_by_block
-from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.exact_sums import exact_sums
+from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.line_sums import lines_summed
 from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.ir.ops.row_number import in_range

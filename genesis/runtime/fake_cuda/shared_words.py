@@ -227,7 +227,7 @@ class SharedWords:
         found, labels, values = np.zeros(label.size, value.dtype), label.reshape(-1), value.reshape(-1)
         for begin in range(0, labels.size, 32):
             here = begin + np.flatnonzero(labels[begin:begin + 32] >= 0)
-            for one, first, total in equal_ones_summed(labels[here], values[here]):
+            for _, first, total in equal_ones_summed(labels[here], values[here]):
                 found[here[first]] = total
         return found.reshape(label.shape)
 

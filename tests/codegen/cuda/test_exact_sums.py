@@ -133,9 +133,9 @@ def test_more_sums_or_positions_than_have_room_take_another_form() -> None:
     assert not exact_fits(900, 100, dtype_named("float64")) and not exact_fits(900, 100, int32)
 
 
-@pytest.mark.parametrize(("shape", "count", "dtype"), [((1, 100_000), 100_000, "float32"), ((16_500, 16), 16, "float32"),
-                                                       ((1, 16_500, 16), 16_500, "float32"),
-                                                       ((1, 7507, 88), 7507, "bfloat16"), ((4, 300), 512, "float16")])
+@pytest.mark.parametrize(("shape", "count", "dtype"), [
+    ((1, 100_000), 100_000, "float32"), ((16_500, 16), 16, "float32"), ((1, 16_500, 16), 16_500, "float32"),
+    ((1, 7507, 88), 7507, "bfloat16"), ((4, 300), 512, "float16")])
 def test_its_binary_keeps_all_in_registers(shape: tuple[int, ...], count: int, dtype: str, tmp_path: Path) -> None:
     kernel = emit(exact(shape, count, dtype).groups[0])
     sums, positions = math.prod(shape), count * math.prod(shape) // shape[1]
@@ -168,7 +168,7 @@ def test_an_index_outside_is_told_and_adds_nothing(wrong: int) -> None:
     ((90_089,), 0, 90_089, "bfloat16", "exact_sums"), ((4, 30_000), 1, 30_000, "float16", "exact_sums"),
     ((4768, 512), 1, 1024, "float32", "lines_summed"), ((88, 42_240), 1, 42_240, "float32", "lines_summed"),
     ((57, 29_104), 1, 8192, "float32", "lines_summed"), ((7507, 88), 0, 7507, "bfloat16", "permute"),
-    ((100_000,), 0, 100_000, "float64", "lines_summed")])
+    ((30_000,), 0, 30_000, "float64", "lines_summed")])
 def test_the_form_of_the_least_time_is_taken(shape: tuple[int, ...], axis: int, count: int, dtype: str,
                                              first: str) -> None:
     """Few long lines or columns are added exactly, many lines in shared memory; doubles have no words."""

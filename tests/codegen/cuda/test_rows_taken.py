@@ -46,8 +46,8 @@ def run(schedule: Schedule, x: torch.Tensor, index: torch.Tensor) -> tuple[torch
 
 
 @pytest.mark.parametrize("checked", [False, True])
-@pytest.mark.parametrize(("shape", "count", "dtype"), [((2, 133, 1032), 1500, "bfloat16"), ((265, 1024), 300, "float32"),
-                                                       ((270, 8192), 1024, "float16")])
+@pytest.mark.parametrize(("shape", "count", "dtype"), [
+    ((2, 133, 1032), 1500, "bfloat16"), ((265, 1024), 300, "float32"), ((270, 8192), 1024, "float16")])
 def test_elements_are_those_of_their_rows(shape: tuple[int, ...], count: int, dtype: str, checked: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator).to(getattr(torch, dtype))

@@ -157,7 +157,8 @@ def kernel_of(shape: tuple[int, ...], count: int, dtype: str) -> KernelSource:
 
 
 KERNELS = [((3, 300), 500, "float16"), ((3, 14_000), ALL_AT_ONCE, "float32"), ((3, 9000), 5000, "bfloat16"),
-           ((13, 100_000), 8000, "float32"), ((88, 42_240), 42_240, "float32"), ((9, 1024, 1000), 256, "bfloat16"), ((1, 1000, 900), 1000, "float32")]
+           ((13, 100_000), 8000, "float32"), ((88, 42_240), 42_240, "float32"),
+           ((9, 1024, 1000), 256, "bfloat16"), ((1, 1000, 900), 1000, "float32")]
 """(the base's shape, positions, dtype)."""
 
 
