@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
-from genesis.ir.place import SUM_WORDS
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType, TensorType, bfloat16, float16, float32
 
@@ -71,6 +70,7 @@ def windows_of(dtype: DType, count: int) -> Windows:
 
 def exact_fits(sums: int, count: int, dtype: DType) -> bool:
     """Whether so many sums have room for their words, and so many positions for their numbers."""
+    from genesis.ir.place import SUM_WORDS
     return (dtype in STEPS and 0 < most(count) <= MOST_POSITIONS
             and most(sums) * windows_of(dtype, most(count)).words <= SUM_WORDS)
 

@@ -17,7 +17,6 @@ from genesis.ir.ops.pointwise import cast, full_like, maximum, minimum
 from genesis.ir.ops.row_number import in_range
 from genesis.ir.ops.samples import NUMERIC, case, cases, forward_only, integers, reals
 from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_segments
-from genesis.ir.ops.sum_forms import rather_exact
 from genesis.ir.sym_int import hint, most
 from genesis.ir.types import DType, TensorType, float32, int16, int32
 
@@ -274,6 +273,7 @@ def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
 def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
     """`lines_summed`; of few long lines the parts of each are lines, and their sums are added up in order. Where it is
     faster, all positions are added at once (`sum_forms.py`)."""
+    from genesis.ir.ops.sum_forms import rather_exact
     outer, rows, *inner = base.type.shape
     if rather_exact(outer, rows, index.type.shape[1], prod(inner), base.type.dtype):
         return exact_sums(base, index, source)

@@ -24,6 +24,7 @@ from genesis.ir.ops import (
     segments,
     sort_steps,
     sorting,
+    sum_forms,
 )
 from genesis.ir.ops import line_sums as long_lines
 from genesis.ir.ops.line_sums import lines_added, lines_summed, parts_of_lines
@@ -49,7 +50,7 @@ def texts_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_exact_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tests stand for sizes where all positions at once take longer; those have tests of their own."""
-    monkeypatch.setattr(long_lines, "rather_exact", lambda *sizes: False)
+    monkeypatch.setattr(sum_forms, "rather_exact", lambda *sizes: False)
 
 
 @pytest.fixture
