@@ -70,9 +70,9 @@ CIRCLES = {
     ("genesis.codegen.cuda.templates.convolution", "genesis.codegen.cuda.templates.convolution_weight"):
         "the gradient by the weight walks the forward's coordinates, and the forward's table names it",
     ("genesis.ir.ops.block_rows", "genesis.ir.ops.exact_sums", "genesis.ir.ops.grouped_rows",
-     "genesis.ir.ops.index_writes", "genesis.ir.ops.indexing", "genesis.ir.ops.line_sums", "genesis.ir.ops.movement", "genesis.ir.ops.reduction",
-     "genesis.ir.ops.row_writes", "genesis.ir.ops.scan", "genesis.ir.ops.searching", "genesis.ir.ops.segments",
-     "genesis.ir.ops.sort_steps", "genesis.ir.ops.sorting", "genesis.ir.ops.sum_forms"):
+     "genesis.ir.ops.index_writes", "genesis.ir.ops.indexing", "genesis.ir.ops.line_sums", "genesis.ir.ops.movement",
+     "genesis.ir.ops.reduction", "genesis.ir.ops.row_writes", "genesis.ir.ops.scan", "genesis.ir.ops.searching",
+     "genesis.ir.ops.segments", "genesis.ir.ops.sort_steps", "genesis.ir.ops.sorting", "genesis.ir.ops.sum_forms"):
         "the derivative of an op of one family is made of ops of the others; a step of a sort means a sort",
     ("genesis.ops.comparison", "genesis.ops.indexing", "genesis.ops.searching", "genesis.ops.writing"):
         "torch's names fall back on each other: where(x) is nonzero(x), x[mask] is nonzero and gather",

@@ -5,7 +5,7 @@ Everything is in lines: base is (lines, rows), index and source (lines, position
 
 from __future__ import annotations
 
-from math import inf, prod
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op
@@ -23,11 +23,6 @@ from genesis.ir.types import DType, TensorType, float32, int16, int32
 if TYPE_CHECKING:
     from numpy import ndarray
 
-
-LONGEST: Final = {False: 1 << 14, True: 1 << 17}
-"""Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 17 to
-30 µs: by whether several warps take a line, for which few lines are cut into parts. A warp by itself takes 128 in some
-0.4 µs."""
 
 SEVERAL_WARPS: Final = 384
 """Positions of a line above which several warps take it: one has three turns for so many."""
@@ -127,12 +122,6 @@ def columns_at_once(outer: int, rows: int, count: int, inner: int, dtype: DType)
     return several if several and (few or hint(outer) * hint(inner) >= FEWEST_PROGRAMS * several) else 0
 
 
-def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
-    """Whether elements of lines of so many columns are rather added by blocks of all positions than line by line."""
-    from genesis.ir.ops.block_rows import block_of
-    return most(count) > LONGEST[taken_at_once(rows, count) > 0] and bool(block_of(lines * count * inner))
-
-
 def _by_block(base: Node, index: Node, source: Node) -> Node | None:
     """Lines or columns whose elements are rows of one element, added by blocks of the index; None if these are too
     many."""
@@ -178,6 +167,7 @@ def _lines_summed(base: Node, index: Node, source: Node) -> Node:
 
     The base is not moved but added to what comes back, unless sums have more bits than its elements.
     """
+    from genesis.ir.ops.sum_forms import faster_by_block
     lines, rows = base.type.shape[:2]
     if faster_by_block(lines, rows, index.type.shape[1], prod(index.type.shape[2:])):
         found = _by_block(base, index, source)
@@ -226,54 +216,10 @@ lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose
                                       for n, rows, count, *inner in ((3, 5, 9), (2, 40, 70), (1, 1, 3), (2, 5, 9, 3))),
                                     kinds=NUMERIC, scale=8), reference=_reference_columns)
 
-PROGRAMS: Final = 128
-"""Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
-longer (H200: 100,000 positions 11.9 µs in 112 programs, 15.3 in 154, 16.5 in the 91 that a class of up to 131,072 has
-of 120)."""
-
-TURN_US: Final = 1.7
-"""Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
-
-POSITION_US: Final = 0.4e-3
-"""Microseconds of a position where all of a line are taken at once (reckoned: 70 instructions for 32 of them)."""
-
-MOST_PARTS: Final = 24
-"""Maximum parts of a line, whose sums one expression adds up."""
-
-LAUNCH_US: Final = 2.4
-"""Microseconds of the launch that adds partial sums up."""
-
-SUM_US: Final = 8 / 4e6
-"""Microseconds to write a partial sum and to read it: four bytes each, at 4 TB/s, as they stay in the cache."""
-
-
-def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
-    """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
-
-    Args:
-        scaled: whether those of a part may be taken all at once (`scales_sums`).
-
-    >>> parts_of_lines(1, 100_000, 100_000, True), parts_of_lines(1, 100_000, 100_000, False)
-    (14, 17)
-    >>> parts_of_lines(16, 16_500, 16_500, True), parts_of_lines(3000, 1100, 1100, True)
-    (4, 1)
-    """
-    programs, taken = lines * -(-rows // SUMS_AT_ONCE), taken_at_once(rows, count)
-    best, least = 1, inf
-    for parts in range(1, max(min(PROGRAMS // programs, MOST_PARTS), 1) + 1 if taken else 2):
-        length = -(-count // parts)
-        us = length * POSITION_US if scaled and length <= ALL_AT_ONCE else -(-length // max(taken, 1)) * TURN_US
-        if parts > 1:
-            us += parts * lines * rows * SUM_US + LAUNCH_US
-        if us < least:
-            best, least = parts, us
-    return best
-
-
 def summed_in_parts(base: Node, index: Node, source: Node) -> Node:
     """`lines_summed`; of few long lines the parts of each are lines, and their sums are added up in order. Where it is
     faster, all positions are added at once (`sum_forms.py`)."""
-    from genesis.ir.ops.sum_forms import rather_exact
+    from genesis.ir.ops.sum_forms import parts_of_lines, rather_exact
     outer, rows, *inner = base.type.shape
     if rather_exact(outer, rows, index.type.shape[1], prod(inner), base.type.dtype):
         return exact_sums(base, index, source)

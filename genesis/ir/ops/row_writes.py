@@ -11,7 +11,7 @@ from genesis.config import config
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.line_sums import LONGEST, MOST_SUMS, summed_in_parts, taken_at_once
+from genesis.ir.ops.line_sums import MOST_SUMS, summed_in_parts, taken_at_once
 from genesis.ir.ops.movement import expand, permute, reshape
 from genesis.ir.ops.pointwise import eq, where_
 from genesis.ir.ops.samples import ANY, NUMERIC, case, cases, forward_only, integers, reals
@@ -86,7 +86,7 @@ that each position's are neighbours."""
 FEWEST_LINES: Final = 16
 """Minimum outer sizes for which narrow rows are moved together."""
 
-SHORT_LINE: Final = {(False, False): 0, (False, True): 1024, (True, False): LONGEST[True], (True, True): 1 << 14}
+SHORT_LINE: Final = {(False, False): 0, (False, True): 1024, (True, False): 1 << 17, (True, True): 1 << 14}
 """Maximum positions where single elements are added up line by line as they lie: by whether several warps take a line,
 2048 in some 1.4 µs, or one, 128 in 0.4, and whether lines are many. Few are cut into parts."""
 

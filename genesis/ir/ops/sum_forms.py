@@ -8,7 +8,9 @@
 | moved | columns are moved to where lines are, added up there, and moved back | 3 or 4 |
 | blocks | blocks of the positions are sorted, and rows of one element added by these (`block_rows.py`) | 2 |
 
-What has no room takes no time that is reckoned: `inf`. Sums of whole rows are not told apart here (`row_writes.py`).
+What has no room has the time `inf`. How long each takes is added up of the constants below, which were measured or
+reckoned as they say; who decomposes a sum asks here, and `genesis why` prints the times. Sums of whole rows are not
+told apart here (`row_writes.py`, `block_rows.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +19,16 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from genesis.ir.ops.block_rows import block_of
 from genesis.ir.ops.exact_sums import exact_fits
-from genesis.ir.sym_int import hint
+from genesis.ir.ops.line_sums import (
+    ALL_AT_ONCE,
+    SUMS_AT_ONCE,
+    columns_at_once,
+    scales_sums,
+    taken_at_once,
+)
+from genesis.ir.sym_int import hint, most
 
 if TYPE_CHECKING:
     from genesis.ir.types import DType
@@ -27,8 +37,33 @@ LAUNCH_US: Final = 2.4
 """Microseconds of a launch that waits for the one before it."""
 
 POSITION_US: Final = 0.4e-3
-"""Microseconds of a multiprocessor for a position of a line in whole numbers (70 instructions for 32 of them; 8192 of
-29,104 sums took 8.6 in all, 7143 of 14,286 8.2)."""
+"""Microseconds of a multiprocessor for a position of a line whose positions are taken all at once (70 instructions for
+32 of them; 8192 of 29,104 sums took 8.6 in all, 7143 of 14,286 8.2)."""
+
+TWICE_US: Final = 0.6e-3
+"""The same of a longer line, whose positions are read twice (reckoned)."""
+
+TURN_US: Final = 1.7
+"""Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
+
+WARP_US: Final = 0.4 / 128
+"""Microseconds of a position of a line that a warp has by itself."""
+
+PROGRAMS: Final = 128
+"""Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
+longer (H200: 100,000 positions 11.9 µs in 112 programs, 15.3 in 154, 16.5 in the 91 that a class of up to 131,072 has
+of 120)."""
+
+MOST_PARTS: Final = 24
+"""Maximum parts of a line, whose sums one expression adds up."""
+
+PART_US: Final = 8 / 4e6
+"""Microseconds to write a partial sum and to read it: four bytes each, at 4 TB/s, as they stay in the cache."""
+
+LONGEST: Final = {False: 1 << 14, True: 1 << 17}
+"""Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 17 to
+30 µs: by whether several warps take a line, for which few lines are cut into parts. A warp by itself takes 128 in some
+0.4 µs."""
 
 SUM_US: Final = 0.2e-3
 """Microseconds of a multiprocessor for a sum of a line: it begins, ends, and is read and written."""
@@ -36,8 +71,8 @@ SUM_US: Final = 0.2e-3
 MULTIPROCESSORS: Final = 132
 """Programs that run at once where each has most of a multiprocessor's shared memory."""
 
-SUMS_OF_A_PROGRAM: Final = 1 << 14
-"""Sums of a line that a program has room for."""
+WARPS_BESIDE: Final = 16
+"""Programs of a warp that a multiprocessor has at once and that do not slow each other down (reckoned)."""
 
 LEAST_SHARE: Final = 1 << 10
 """Minimum sums of a program that shares a line because there are few programs."""
@@ -86,17 +121,58 @@ def exact_us(sums: int, count: int) -> float:
     return EXACT_US + max(count / ATOMICS, hottest) + moved / MEMORY
 
 
-def lines_us(lines: int, rows: int, count: int) -> float:
-    """Microseconds of so many lines of `rows` sums and `count` positions in shared memory, in whole numbers."""
-    shares = max(-(-rows // SUMS_OF_A_PROGRAM), min(128 // lines, -(-rows // LEAST_SHARE)), 1)
-    each = count * POSITION_US + rows / shares * SUM_US
+def line_us(rows: int, length: int, scaled: bool) -> float:
+    """Microseconds of so many positions of a line, into `rows` sums, without what its sums take.
+
+    Args:
+        scaled: whether they may be added as whole numbers (`line_sums.scales_sums`).
+    """
+    taken = taken_at_once(rows, length)
+    if scaled and taken:
+        return length * (POSITION_US if length <= ALL_AT_ONCE else TWICE_US)
+    return -(-length // taken) * TURN_US if taken else length * WARP_US
+
+
+def lines_us(lines: int, rows: int, count: int, scaled: bool) -> float:
+    """Microseconds of so many lines of `rows` sums and `count` positions in shared memory."""
+    shares = max(-(-rows // SUMS_AT_ONCE), min(128 // lines, -(-rows // LEAST_SHARE)), 1)
+    at_once = MULTIPROCESSORS if taken_at_once(rows, count) else MULTIPROCESSORS * WARPS_BESIDE
+    each = line_us(rows, count, scaled) + rows / shares * SUM_US
     moved = lines * (12 * count + 8 * rows)
-    return LAUNCH_US + max(max(1.0, lines * shares / MULTIPROCESSORS) * each, moved / MEMORY)
+    return LAUNCH_US + max(max(1.0, lines * shares / at_once) * each, moved / MEMORY)
 
 
-def parts_us(lines: int, rows: int, count: int, parts: int) -> float:
+def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
+    """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
+
+    Args:
+        scaled: whether those of a part may be taken all at once (`scales_sums`).
+
+    >>> parts_of_lines(1, 100_000, 100_000, True), parts_of_lines(1, 100_000, 100_000, False)
+    (14, 17)
+    >>> parts_of_lines(16, 16_500, 16_500, True), parts_of_lines(3000, 1100, 1100, True)
+    (4, 1)
+    """
+    programs, taken = lines * -(-rows // SUMS_AT_ONCE), taken_at_once(rows, count)
+    best, least = 1, inf
+    for parts in range(1, max(min(PROGRAMS // programs, MOST_PARTS), 1) + 1 if taken else 2):
+        length = -(-count // parts)
+        us = length * POSITION_US if scaled and length <= ALL_AT_ONCE else -(-length // max(taken, 1)) * TURN_US
+        if parts > 1:
+            us += parts * lines * rows * PART_US + LAUNCH_US
+        if us < least:
+            best, least = parts, us
+    return best
+
+
+def parts_us(lines: int, rows: int, count: int, parts: int, scaled: bool) -> float:
     """Microseconds of each line in so many parts, whose sums an expression adds up."""
-    return lines_us(lines * parts, rows, -(-count // parts)) + LAUNCH_US + parts * lines * rows * 8 / MEMORY
+    return lines_us(lines * parts, rows, -(-count // parts), scaled) + LAUNCH_US + parts * lines * rows * PART_US
+
+
+def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
+    """Whether elements of lines of so many columns are rather added by blocks of all positions than line by line."""
+    return most(count) > LONGEST[taken_at_once(rows, count) > 0] and bool(block_of(lines * count * inner))
 
 
 def forms_of(outer: int, rows: int, count: int, inner: int, dtype: DType) -> tuple[Form, ...]:
@@ -108,22 +184,14 @@ def forms_of(outer: int, rows: int, count: int, inner: int, dtype: DType) -> tup
     >>> min(forms_of(4768, 512, 1024, 1, float32), key=lambda form: form.us).name
     'lines'
     """
-    from genesis.ir.ops.block_rows import block_of
-    from genesis.ir.ops.line_sums import (
-        columns_at_once,
-        in_whole_numbers,
-        parts_of_lines,
-        scales_sums,
-        taken_at_once,
-    )
     exact = exact_fits(outer * rows * inner, outer * count * inner, dtype)
     shown = hint(outer), hint(rows), hint(count), hint(inner)
     lines, many = shown[0] * shown[3], shown[0] * shown[3] * shown[2]
     whole = inner.__class__ is int and inner == 1
-    scaled = in_whole_numbers(rows, count, dtype)
-    parts = parts_of_lines(lines, *shown[1:3], scales_sums(dtype))
-    in_lines = (parts_us(lines, *shown[1:3], parts) if parts > 1 else
-                lines_us(lines, *shown[1:3]) if scaled or not taken_at_once(rows, count) else inf)
+    scaled = scales_sums(dtype)
+    parts = parts_of_lines(lines, *shown[1:3], scaled)
+    in_lines = (parts_us(lines, *shown[1:3], parts, scaled) if parts > 1 else
+                lines_us(lines, *shown[1:3], scaled))
     columns = not whole and columns_at_once(outer, rows, count, inner, dtype) > 0
     moves = 0.0 if whole else 2 * LAUNCH_US + lines * (20 * shown[2] + 8 * shown[1]) / MEMORY
     return (Form("exact", exact_us(lines * shown[1], many) if exact else inf),
@@ -150,4 +218,4 @@ def told(forms: tuple[Form, ...], taken: str) -> str:
     return f"{taken} {own.us:.1f} µs (reckoned{'; ' + others if others else ''})"
 
 
-__all__ = ["Form", "exact_us", "forms_of", "lines_us", "parts_us", "rather_exact", "told"]
+__all__ = ["Form", "exact_us", "faster_by_block", "forms_of", "lines_us", "parts_of_lines", "rather_exact", "told"]

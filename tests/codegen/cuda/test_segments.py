@@ -27,8 +27,9 @@ from genesis.ir.ops import (
     sum_forms,
 )
 from genesis.ir.ops import line_sums as long_lines
-from genesis.ir.ops.line_sums import lines_added, lines_summed, parts_of_lines
+from genesis.ir.ops.line_sums import lines_added, lines_summed
 from genesis.ir.ops.row_number import in_range, report
+from genesis.ir.ops.sum_forms import parts_of_lines
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, float32, int32, int64
 from genesis.passes import structural_memo
@@ -155,7 +156,7 @@ LONG_LINES = [((3, 70), 1, (3, 50)), ((3, 9, 2), 1, (3, 50, 2)), ((40,), 0, (90,
 def test_elements_of_long_lines_are_rows_that_blocks_add(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
                                                          axis: int, where: tuple[int, ...], constant: bool) -> None:
     """Wherever the axis is, in three launches: sorting each line took fourteen."""
-    monkeypatch.setattr(long_lines, "LONGEST", {False: 0, True: 0})
+    monkeypatch.setattr(sum_forms, "LONGEST", {False: 0, True: 0})
     schedule = scheduled("scatter_add", shape, axis, where, "float32", constant)
     assert names(schedule)[-2:] == ["words_by_block", "block_sums"] and len(schedule.groups) == 3
     base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
@@ -175,7 +176,7 @@ def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: t
 
 def test_all_parts_of_a_line_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 18 operands four elements a thread left room for six in 32 registers: 6.2 µs (H200)."""
-    monkeypatch.setattr(long_lines, "POSITION_US", 1e-3)
+    monkeypatch.setattr(sum_forms, "POSITION_US", 1e-3)
     *_, added = (emit(group) for group in scheduled("scatter_add", (100_000,), 0, (100_000,), "float32").groups)
     assert added.source.count("tl.load") > 16 and added.constexprs["XBLOCK"] == 32 * added.num_warps
 
@@ -539,8 +540,8 @@ def test_numbers_outside_stay_outside_where_they_are_narrowed(monkeypatch: pytes
     (2400, "float32", False), (2400, "bfloat16", True), (2400, "float16", False), (2401, "float32", True)])
 def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, count: int, dtype: str,
                                               constant: bool) -> None:
-    monkeypatch.setattr(long_lines, "POSITION_US", 0.03)
-    monkeypatch.setattr(long_lines, "PROGRAMS", 12)
+    monkeypatch.setattr(sum_forms, "POSITION_US", 0.03)
+    monkeypatch.setattr(sum_forms, "PROGRAMS", 12)
     schedule = scheduled("scatter_add", (3, 270), 1, (3, count), dtype, constant)
     assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(12, 270)]
     base, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs) if i != 1)
@@ -559,8 +560,8 @@ def test_an_index_that_is_cut_into_parts_is_checked(monkeypatch: pytest.MonkeyPa
     ahead."""
     from genesis.codegen.cuda.templates import scatter
     monkeypatch.setattr(scatter, "SHORT", 0)
-    monkeypatch.setattr(long_lines, "POSITION_US", 0.03)
-    monkeypatch.setattr(long_lines, "PROGRAMS", 4)
+    monkeypatch.setattr(sum_forms, "POSITION_US", 0.03)
+    monkeypatch.setattr(sum_forms, "PROGRAMS", 4)
     base, index, source = an_input(0, (274,)), an_input(1, (2401,), int64), an_input(2, (2401,))
     schedule = run_passes(Graph((base, index, source), (
         indexing.index_add(base, checked(index, 274), source, axis=0),)), backend_named("h200"))[1]
