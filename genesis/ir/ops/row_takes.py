@@ -6,13 +6,15 @@ elements lie in as many lines of the cache; a row in shared memory has its own w
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.indexing import take
 from genesis.ir.ops.samples import ANY, case, cases, integers, reals
-from genesis.ir.sym_int import literal_value
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -33,12 +35,12 @@ def fits_shared(x: TensorType, index: TensorType) -> bool:
 
     A row is whole vectors of 16 bytes, and its elements have 2 or 4.
     """
-    sizes = [literal_value(size) for size in (*x.shape, *index.shape)]
-    if None in sizes or index.ndim != 1 or x.ndim < 2 or x.dtype.itemsize not in (2, 4):
+    size = x.dtype.itemsize
+    if index.ndim != 1 or x.ndim < 2 or size not in (2, 4) or not is_multiple(x.shape[-1], 16 // size):
         return False
-    row, count = x.shape[-1] * x.dtype.itemsize, index.numel
-    return (ROW_BYTES[0] <= row <= ROW_BYTES[1] and row % 16 == 0 and x.numel >= FEWEST_ROWS * x.shape[-1]
-            and count * SECTOR >= row)
+    row, rows = hint(x.shape[-1]) * size, prod(map(hint, x.shape[:-1]))
+    return (row >= ROW_BYTES[0] and most(x.shape[-1]) * size <= ROW_BYTES[1] and rows >= FEWEST_ROWS
+            and hint(index.numel) * SECTOR >= row)
 
 
 def _type(index: TensorType, x: TensorType) -> TensorType:

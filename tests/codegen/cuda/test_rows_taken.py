@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+import genesis
+from genesis import engine
 from genesis.codegen.cuda.emit import emit
-from genesis.engine.backends import backend_named
+from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.ir import Graph
 from genesis.ir.node import Node, literal
 from genesis.ir.ops.indexing import take
@@ -15,6 +18,8 @@ from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.types import dtype_named, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
+from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.plan import Launch
 from tests.codegen.cuda.programs import an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_source
 
@@ -76,3 +81,18 @@ def test_other_rows_are_read_where_they_lie() -> None:
 def test_it_compiles_for_a_gpu(dtype: str) -> None:
     kernel = emit(taken((13, 120, 4096), 2048, dtype).groups[0])
     assert kernel.grid == (780, 1, 1) and compile_cubin(kernel)
+
+
+def test_plans_of_open_sizes_take_elements_in_rows() -> None:
+    """Sizes are arguments: other rows of the class have the same kernel, and its vectors end where theirs do."""
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
+        for rows, length, count in ((300, 1024, 500), (271, 1008, 500), (264, 1016, 400)):
+            x, index = np.random.default_rng(rows).standard_normal((rows, length)).astype(np.float32), np.arange(count)
+            index = index * 7 % length
+            table, at = genesis.tensor(x, device="cuda"), genesis.tensor(index, device="cuda")
+            found = table.index_select(1, at)
+            genesis.eval(found)
+            plan = engine.last_plan()
+            assert plan is not None and [step.label for step in plan.plan.steps if isinstance(step, Launch)] == [
+                "taken_in_rows"]
+            np.testing.assert_array_equal(found.cpu().numpy(), x[:, index])

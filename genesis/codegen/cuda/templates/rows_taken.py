@@ -17,6 +17,8 @@ from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.shared_words import words_helper
 from genesis.ir.node import Node
+from genesis.ir.size_divisors import is_multiple
+from genesis.ir.sym_int import most
 from genesis.passes.groups import Group
 
 WARPS: Final = 8
@@ -25,12 +27,26 @@ WARPS: Final = 8
 BLOCK: Final = 1024
 """Positions of the index that a program takes at a time: four of a thread."""
 
+WHOLE_ROWS: Final = '''
+@triton.jit
+def g_whole_rows(place, pointer, vectors, BLOCK: tl.constexpr):
+    """Copy so many vectors of 16 bytes, BLOCK at most, from memory to shared memory."""
+    word = tl.arange(0, BLOCK * 4)
+    words = tl.load(pointer.to(tl.pointer_type(tl.int32)) + word, mask=word < vectors * 4, other=0)
+    even, odd = tl.split(tl.reshape(words, [BLOCK, 2, 2]))
+    a, c = tl.split(even)
+    b, d = tl.split(odd)
+    vector = tl.arange(0, BLOCK)
+    g_put_vectors(place + vector * 16, a, b, c, d, vector < vectors)
+'''
+
 
 def emit_rows_taken(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a taken_in_rows."""
     index, x = node.inputs
     (rows, length), count, size = x.shape, index.shape[0], x.dtype.itemsize
-    beside = 2 if rows % 2 == 0 else 1
+    beside = 2 if is_multiple(rows, 2) else 1
+    room = beside * most(length) * size
     of = Rows(group, (index,), 0)
     operands, check = checked_outside(of, length)
     wide = ".to(tl.int64)" if any_needs_int64(x.type.numel, node.type.numel) else ""
@@ -45,14 +61,14 @@ def emit_rows_taken(group: Group, node: Node) -> KernelSource:
                  f"g_in_range({wanted}.to(tl.int64), {near}, {negative}, outside, {report})"]
     turn.append(f"place = words + tl.minimum(tl.maximum(wanted, 0), {length - 1}).to(tl.int32) * {size}")
     for row in range(beside):
-        turn += [f"value_{row} = g_get_elements(place + {row * length * size}, r_mask, out)",
+        turn += [f"value_{row} = g_get_elements(place + {row} * {length} * {size}, r_mask, out)",
                  f"tl.store(out + ((row_0 + {row}) * {count} + r), value_{row}, mask=r_mask)"]
     lines = ["words = g_words()",
              f"row_0 = tl.program_id(0){wide} * {beside}",
-             f"g_rows_to_shared(words, x_rows + row_0 * {length}, {beside * length}, {beside * length}, "
-             f"{power_of_two(beside * length)})",
+             f"g_whole_rows(words, x_rows + row_0 * {length}, {beside} * {length} // {16 // size}, "
+             f"{power_of_two(room // 16)})",
              "tl.debug_barrier()",
              f"for begin in tl.range(0, {of.size}, RBLOCK):", *(f"    {line}" for line in turn)]
     return of.source("taken_in_rows", lines, {"out": group.outputs[0]}, {"XBLOCK": 1, "RBLOCK": BLOCK},
-                     rows // beside, WARPS, words_helper(beside * length * size),
+                     rows // beside, WARPS, words_helper(room) + WHOLE_ROWS,
                      inputs={"x_rows": input_of(x, group)})
