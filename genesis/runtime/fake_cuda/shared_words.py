@@ -6,6 +6,7 @@ filled anew with what nobody wrote. Elements come in the order of the threads th
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections import Counter
 from typing import Final
@@ -81,6 +82,8 @@ class SharedWords:
             return np.where(wanted != 0, value.dtype.type(0), value)
         if what == "alike":
             return self._alike(*np.broadcast_arrays(*values))
+        if what in ("waited", "entered", "left"):
+            return self._flagged(what, *(int(np.unique(x).item()) for x in values))
         if what == "emptied":
             begin, nbytes = int(np.unique(self._at("s32", values[0])).item()) * 4, int(kind)
             self._bytes[begin:begin + nbytes] = 0
@@ -220,6 +223,22 @@ class SharedWords:
                 raise IndexError(f"a list of {most} words would have {words[counter]}")
             words[first:first + len(mine)] = mine
         return np.zeros(value.shape, np.int32)
+
+    @staticmethod
+    def _flagged(what: str, flags: int, *numbers: int) -> np.ndarray:
+        """What programs of an exact sum do with its flags: read them when all is added, count up, leave them 0."""
+        memory = (ctypes.c_int32 * 3).from_address(flags)
+        if what == "waited":
+            if memory[0] < numbers[0]:
+                raise RuntimeError(f"{memory[0]} of {numbers[0]} programs have added their positions")
+            return np.full(1, memory[1], np.int32)
+        if what == "entered":
+            memory[2] += 1
+            return np.full(1, memory[2] - 1, np.int32)
+        entered, makers = numbers
+        if entered == makers - 1:
+            memory[0] = memory[1] = memory[2] = 0
+        return np.zeros(1, np.int32)
 
     @staticmethod
     def _alike(label: np.ndarray, value: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from math import prod
 from typing import Final
 
 from genesis.codegen.cuda.expressions import literal
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
@@ -34,7 +35,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.exact_sums import windows_of
 from genesis.ir.ops.sum_forms import forms_of, told
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
-from genesis.ir.sym_int import most
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import int32, int64, tensor_type
 from genesis.passes.groups import Group
 
@@ -45,14 +46,17 @@ WARPS: Final = 8
 """Warps of a program."""
 
 ROUNDS: Final = 4
-"""Positions of a thread, whose loads wait together."""
+"""Maximum positions of a thread, whose loads wait together; fewer where each multiprocessor has a program then."""
 
-POSITIONS: Final = 32 * WARPS * ROUNDS
-"""Positions of a program."""
+EACH: Final = 4
+"""Sums of a thread, whose words wait together. They lie a program's threads apart: of neighbours Triton would move
+elements from one layout to another, by what each access likes best."""
 
-SUMS: Final = 32 * WARPS
-"""Sums of a program, one of a thread, whose words of all windows wait together. With more than one element of a thread
-Triton would move them from one layout to another, by what each access likes best."""
+TOGETHER: Final = 3
+"""Windows whose words are read together: those of a normal distribution's numbers, mostly."""
+
+SUMS: Final = 32 * WARPS * EACH
+"""Sums of a program."""
 
 REGISTERS: Final = 64
 """Maximum registers of a thread: four programs on a multiprocessor."""
@@ -63,8 +67,9 @@ COUNT_BITS: Final = 21
 NOT_FINITE: Final = 255
 """The exponent of infinities and NaNs."""
 
-DONE, USED, LEFT = range(3)
-"""Flags: programs that have added their positions, windows that were needed, and programs that have read both."""
+DONE, USED, READ = range(3)
+"""Flags: programs that have added their positions and windows that were needed, which are read as one word of 64 bits,
+and programs that have read it."""
 
 
 def emit_exact_sums(group: Group, node: Node) -> KernelSource:
@@ -79,6 +84,7 @@ class ExactSums:
     Attributes:
         total: the dtype that a sum is added to the base in.
         sums, count: all of them, and all positions.
+        rounds: positions of a thread.
         adders, makers: programs that have positions, and programs that have sums.
     """
 
@@ -90,7 +96,8 @@ class ExactSums:
         self.length, self.inner = node.shape[1], prod(node.shape[2:])
         self.sums, self.count = node.type.numel, index.type.numel
         self.windows = windows_of(node.dtype, most(self.count))
-        self.adders, self.makers = -(-self.count // POSITIONS), -(-self.sums // SUMS)
+        self.rounds = max(1, min(-(-hint(self.count) // (32 * WARPS * H200.multiprocessors)), ROUNDS))
+        self.adders, self.makers = -(-self.count // (32 * WARPS * self.rounds)), -(-self.sums // SUMS)
         self.operands, self.check = checked_outside(self.rows, self.length)
 
     def source(self) -> KernelSource:
@@ -103,9 +110,10 @@ class ExactSums:
         exchanged = {"flags": Exchange(0, tensor_type((EXCHANGE_FLAGS,), int32, device)),
                      "words": Exchange(EXCHANGE_BYTES, tensor_type((words,), int64, device))}
         return self.rows.source("exact_sums", text, {"out": self.group.outputs[0]},
-                                {"XBLOCK": 1, "RBLOCK": 32 * WARPS, "SUMS": SUMS}, self.adders + self.makers, WARPS,
-                                alike_helper(), sizes={"count": self.count, "sums": self.sums, "adders": self.adders},
-                                inputs={**inputs, **exchanged}, registers=REGISTERS)
+                                {"XBLOCK": 1, "RBLOCK": 32 * WARPS}, self.adders + self.makers, WARPS,
+                                "".join((alike_helper(), WAITED, ENTERED, LEFT)), inputs={**inputs, **exchanged},
+                                sizes={"count": self.count, "sums": self.sums, "adders": self.adders,
+                                       "makers": self.makers}, registers=REGISTERS)
 
     @property
     def constant(self) -> bool:
@@ -114,17 +122,16 @@ class ExactSums:
 
     def positions_added(self) -> list[str]:
         """A program's positions, in the order in which they lie, added to the words of their sums."""
-        found = [self.position(k) for k in range(ROUNDS)]
+        found, each = [self.position(k) for k in range(self.rounds)], range(self.rounds)
         return [
             *(line for asked, _ in found for line in asked), *(line for _, rest in found for line in rest),
-            *(line for k in range(ROUNDS) for line in (
-                f"number_{k} = g_alike(at_{k}, tl.where(here_{k}, number_{k}, 0))",
-                f'tl.atomic_add(words + at_{k}, number_{k}, mask=number_{k} != 0, sem="relaxed")')),
-            "used = tl.reduce_or(" + " | ".join(f"tl.where(here_{k}, 1 << window_{k}, 0)" for k in range(ROUNDS))
-            + ", 1)",
-            "tl.debug_barrier()",
+            "used = tl.reduce_or(" + " | ".join(f"tl.where(here_{k}, 1 << window_{k}, 0)" for k in each) + ", 1)",
             "lane = tl.arange(0, 1)",
             f'tl.atomic_or(flags + {USED} + lane, used, sem="relaxed")',
+            *(line for k in each for line in (
+                f"number_{k} = g_alike(at_{k}, tl.where(here_{k}, number_{k}, 0))",
+                f'tl.atomic_add(words + at_{k}, number_{k}, mask=number_{k} != 0, sem="relaxed")')),
+            "tl.debug_barrier()",
             f'tl.atomic_add(flags + {DONE} + lane, 1, sem="release", scope="gpu")']
 
     def position(self, k: int) -> tuple[list[str], list[str]]:
@@ -134,7 +141,7 @@ class ExactSums:
         near = ([f"x = place // {length}", f"r = place % {length}"] if flat else
                 [f"x = place // ({length} * {inner}) * {inner} + place % {inner}", f"r = place // {inner} % {length}"])
         corner = f"x * {self.length}" if flat else f"x // {inner} * ({self.length} * {inner}) + x % {inner}"
-        asked = [f"place = tl.program_id(0) * {POSITIONS} + {k} * RBLOCK + tl.arange(0, RBLOCK)[None, :]",
+        asked = [f"place = tl.program_id(0) * {32 * WARPS * self.rounds} + {k} * RBLOCK + tl.arange(0, RBLOCK)[None, :]",
                  "inside = place < count", *near, "x_mask = inside", "r_mask = inside", *self.operands,
                  f"to_row = {self.rows.names[0]}",
                  f"added = ({self.rows.names[1]}).to({triton_type(self.node.dtype)}).to(tl.float32)"]
@@ -176,38 +183,125 @@ class ExactSums:
     def sums_made(self) -> list[str]:
         """A program's sums, once all positions are added; their words are 0 again."""
         total, stored = triton_type(self.total), triton_type(self.node.dtype)
-        each, last = range(self.windows.words), self.windows.many
-        begun = (f"tl.full([1, SUMS], {literal(self.base['value'], self.total)}, {total})" if self.constant else
-                 f"tl.load(base + own, mask=there, other=0).to({total})")
+        each, last = range(EACH), self.windows.many
+        sets = [range(first, min(first + TOGETHER, last)) for first in range(0, last, TOGETHER)]
+        constant = literal(self.base["value"], self.total) if self.constant else ""
         return [
-            "own = (tl.program_id(0) - adders) * SUMS + tl.arange(0, SUMS)[None, :]",
-            "there = own < sums",
-            f"begun = {begun}",
-            "ready = tl.full((), 0, tl.int32)",
-            "while ready < adders:",
-            f'    ready = tl.atomic_add(flags + {DONE}, 0, sem="acquire", scope="gpu")',
-            "tl.debug_barrier()",
-            f"needed = tl.load(flags + {USED}, volatile=True)",
-            *(line for w in each for line in (
-                f"asked_{w} = there & ((needed >> {w}) & 1 != 0)",
-                f"word_{w} = tl.load(words + ({w} * sums + own), mask=asked_{w}, other=0, cache_modifier='.cg')")),
-            # All that this program reads of the flags has been read; the words are on their way meanwhile.
-            f'left = tl.atomic_add(flags + {LEFT}, 1, sem="relaxed", scope="gpu")',
-            "if left == tl.num_programs(0) - adders - 1:",
-            *(f"    tl.store(flags + {flag}, 0)" for flag in (DONE, USED, LEFT)),
-            "found = tl.zeros([1, SUMS], tl.float64)",
-            *(line for w in each for line in (
-                *([f"found += word_{w}.to(tl.float64) * {2.0 ** self.windows.exponent(w)!r}"] if w < last else []),
-                f"tl.store(words + ({w} * sums + own), word_{w} * 0, mask=asked_{w} & (word_{w} != 0))")),
-            f"plus = word_{last} & {(1 << COUNT_BITS) - 1}",
-            f"minus = (word_{last} >> {COUNT_BITS}) & {(1 << COUNT_BITS) - 1}",
-            "endless = tl.where(plus != 0, float('inf'), -float('inf'))",
-            f"endless = tl.where((word_{last} >> {2 * COUNT_BITS} != 0) | ((plus != 0) & (minus != 0)), "
-            "float('nan'), endless)",
-            f"found = tl.where(word_{last} != 0, endless, found)",
-            f"made = (begun.to(tl.float64) + found).to({total})",
-            "made = tl.where(found == 0, begun, made)",  # -0.0 stays, where nothing is added
-            f"tl.store(out + own, made.to({stored}), mask=there)"]
+            *(line for k in each for line in (
+                f"own_{k} = ((tl.program_id(0) - adders) * {EACH} + {k}) * RBLOCK + tl.arange(0, RBLOCK)[None, :]",
+                f"there_{k} = own_{k} < sums",
+                f"begun_{k} = tl.full([1, RBLOCK], {constant}, {total})" if self.constant else
+                f"begun_{k} = tl.load(base + own_0 + {k} * RBLOCK, mask=there_{k}, other=0)",
+                f"found_{k} = tl.zeros([1, RBLOCK], tl.float64)")),
+            "needed = g_waited(flags.to(tl.int64), adders)",
+            "entered = g_entered(flags.to(tl.int64), adders)",
+            *(line for windows in sets for line in self.words_read(windows)),
+            f"if (needed >> {last}) & 1 != 0:",
+            *(f"    {line}" for k in each for line in self.endless(k)),
+            *(line for k in each for line in (
+                f"begun_{k} = begun_{k}.to({total})",
+                f"made_{k} = (begun_{k}.to(tl.float64) + found_{k}).to({total})",
+                f"made_{k} = tl.where(found_{k} == 0, begun_{k}, made_{k})",  # -0.0 stays, where nothing is added
+                f"tl.store(out + own_0 + {k} * RBLOCK, made_{k}.to({stored}), mask=there_{k})")),
+            "g_left(flags.to(tl.int64), entered, makers)"]
+
+    def words_read(self, windows: range) -> list[str]:
+        """Add up what the sums have of some windows, if anybody needed one of these."""
+        every = [(w, k) for k in range(EACH) for w in windows]
+        bits = sum(1 << w for w in windows)
+        return [f"if needed & {bits} != 0:", *(f"    {line}" for line in (
+            *(f"words_{w} = words + ({w} * sums + own_0)" for w in windows),
+            *(f"asked_{w}_{k} = there_{k} & ((needed >> {w}) & 1 != 0)" for w, k in every),
+            *(f"word_{w}_{k} = {self.word(w, k)}" for w, k in every),
+            *(line for w, k in every for line in (
+                f"found_{k} += word_{w}_{k}.to(tl.float64) * {2.0 ** self.windows.exponent(w)!r}",
+                self.emptied(w, k)))))]
+
+    @staticmethod
+    def word(window: int, k: int) -> str:
+        """A thread's k-th sum's word of a window, as other programs left it in the L2."""
+        return (f"tl.load(words_{window} + {k} * RBLOCK, mask=asked_{window}_{k}, other=0, "
+                "cache_modifier='.cg')")
+
+    @staticmethod
+    def emptied(window: int, k: int) -> str:
+        """That word is 0 for the next kernel."""
+        word = f"word_{window}_{k}"
+        return f"tl.store(words_{window} + {k} * RBLOCK, {word} * 0, mask=asked_{window}_{k} & ({word} != 0))"
+
+    def endless(self, k: int) -> list[str]:
+        """Sums with something that is not finite are told by how often each kind was added."""
+        last, counts = self.windows.many, (1 << COUNT_BITS) - 1
+        word = f"word_{last}_{k}"
+        return [f"words_{last} = words + ({last} * sums + own_0)",
+                f"asked_{last}_{k} = there_{k}",
+                f"{word} = {self.word(last, k)}",
+                f"plus_{k} = ({word} & {counts}) != 0",
+                f"minus_{k} = ((({word} >> {COUNT_BITS}) & {counts}) != 0)",
+                f"endless_{k} = tl.where(plus_{k}, float('inf'), -float('inf'))",
+                f"endless_{k} = tl.where(({word} >> {2 * COUNT_BITS} != 0) | (plus_{k} & minus_{k}), float('nan'), "
+                f"endless_{k})",
+                f"found_{k} = tl.where({word} != 0, endless_{k}, found_{k})",
+                self.emptied(last, k)]
+
+
+WAITED: Final = '''
+@triton.jit
+def g_waited(flags, adders):
+    """Wait until so many programs have added their positions; the windows that they needed, as bits."""
+    return tl.inline_asm_elementwise("""{ // shared waited
+        .shared .align 4 .b32 told;
+        .reg .pred %others, %more;
+        .reg .b32 %thread, %done, %used;
+        .reg .b64 %both;
+        mov.u32 %thread, %tid.x;
+        setp.ne.u32 %others, %thread, 0;
+        @%others bra READY;
+        MORE:
+        ld.acquire.gpu.global.b64 %both, [$1];
+        mov.b64 {%done, %used}, %both;
+        setp.lt.s32 %more, %done, $2;
+        @%more bra MORE;
+        st.shared.b32 [told], %used;
+        READY:
+        bar.warp.sync -1;
+        barrier.sync 0;
+        ld.shared.b32 $0, [told];
+        }""", "=r,l,r", [flags, adders], dtype=tl.int32, is_pure=False, pack=1)
+'''
+"""`g_waited(flags, adders)`: one thread asks for `DONE` and `USED` together, the others wait for it."""
+
+ENTERED: Final = '''
+@triton.jit
+def g_entered(flags, adders):
+    """Say that this program has read the flags; how many had before, for its first thread, and -1 for others."""
+    return tl.inline_asm_elementwise("""{ // shared entered
+        .reg .pred %first;
+        .reg .b32 %thread;
+        mov.u32 %thread, %tid.x;
+        setp.eq.u32 %first, %thread, 0;
+        mov.b32 $0, -1;
+        @%first atom.relaxed.gpu.global.add.u32 $0, [$1+8], 1;
+        }""", "=&r,l,r", [flags, adders], dtype=tl.int32, is_pure=False, pack=1)
+'''
+"""`g_entered(flags, adders)`: what it gives is on its way while sums are made."""
+
+LEFT: Final = '''
+@triton.jit
+def g_left(flags, entered, makers):
+    """Leave the flags 0, if all other programs had read them."""
+    tl.inline_asm_elementwise("""{ // shared left
+        .reg .pred %last;
+        .reg .b32 %all;
+        sub.s32 %all, $3, 1;
+        setp.eq.s32 %last, $2, %all;
+        mov.b32 $0, 0;
+        @%last st.global.b32 [$1], $0;
+        @%last st.global.b32 [$1+4], $0;
+        @%last st.global.b32 [$1+8], $0;
+        }""", "=&r,l,r,r", [flags, entered, makers], dtype=tl.int32, is_pure=False, pack=1)
+'''
+"""`g_left(flags, entered, makers)`."""
 
 
 def alike_helper() -> str:
