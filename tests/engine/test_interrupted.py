@@ -16,7 +16,7 @@ import pytest
 import genesis
 from genesis import nn, optim
 from genesis.engine import running
-from genesis.engine.state import engine_state
+from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import at_once, attributes, changes
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
@@ -231,6 +231,26 @@ def test_changes_that_the_stack_has_no_room_for_are_not_made() -> None:
             finished += 1
         assert thing.a == thing.b == finished and gc.isenabled()
     assert 0 < finished < 40
+
+
+def test_the_journal_has_one_record_a_program_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing a node or a storage; a replay of a step has one, too."""
+    made: list[Any] = []
+
+    def noted(*what: Any) -> Record:
+        made.append(Record(*what))
+        return made[-1]
+    _, _, step = trained()
+    monkeypatch.setattr(running, "Record", noted)
+    step()
+    assert len(made) == 1
+    x = [genesis.zeros(2) for _ in range(50)]
+    genesis.eval(*x)
+    made.clear()
+    for y in x:
+        y.add_(1)
+    genesis.eval(*x)
+    assert len(made) == 1 and engine_state.record is None
 
 
 def test_changes_are_made_in_order_or_not_at_all() -> None:

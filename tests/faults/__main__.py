@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="each how manieth fault")
     parser.add_argument("--first", type=int, default=0, help="from which on")
     parser.add_argument("--signals", type=int, default=200, help="how many signals, where the kind is signal")
+    parser.add_argument("--twice", action="store_true", help="signals come in pairs, one soon after the other")
     parser.add_argument("--show", action="store_true", help="print what is inconsistent")
     parser.add_argument("--once", type=Path, help="a file of what was tried: each place of a statement once")
     parser.add_argument("--summary", type=Path, nargs="+", help="print what came of the faults in these files")
@@ -42,7 +43,7 @@ def main() -> int:
         for program in given.programs.split(","):
             for kind in given.kinds.split(","):
                 began = process_time()
-                row = (count_signals(program, device, given.signals, given.first) if kind == "signal"
+                row = (count_signals(program, device, given.signals, given.first, given.twice) if kind == "signal"
                        else count(program, device, kind, given.every, given.first, once))
                 tried, wrong = tried + row.tried, wrong + len(row.inconsistent)
                 print(row, f" {process_time() - began:.0f} s" if given.show else "", flush=True, sep="")

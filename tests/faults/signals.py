@@ -138,21 +138,58 @@ def _undisturbed(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def count_signals(name: str, device: str, wanted: int, seed: int = 0) -> Row:
-    """Interrupt training runs of a program until so many signals came."""
+SOON = 2e-4
+"""Seconds within which a second signal comes: while the first one's exception is on its way, or right behind it."""
+
+
+def _raises_twice(timer: Timer, chance: random.Random) -> Callable[[int, Any], None]:
+    """A handler that raises KeyboardInterrupt, and has another signal come soon after each second one."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        seen.append(number)
+        if len(seen) % 2:
+            timer.start(chance.uniform(1e-6, SOON))
+        raise KeyboardInterrupt
+    return handle
+
+
+def count_signals(name: str, device: str, wanted: int, seed: int = 0, twice: bool = False) -> Row:
+    """Interrupt training runs of a program until so many signals came; `twice`: in pairs, one soon after the other."""
     row, chance = Row(name, device, "signal"), random.Random(seed)
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None  # in a finalizer Python drops it
     with Bench(device) as bench, _machine_of(bench.driver), quiet_collector(), _timer() as timer:
         program = _Long(name, "cuda" if device != "cpu" else "cpu", bench.driver)
+        handler = _raises_twice(timer, chance) if twice else signal.default_int_handler
         try:
             while row.tried < wanted:
-                _run(program, timer, chance, row, wanted)
+                _run(program, timer, chance, row, wanted, handler)
         finally:
             sys.unraisablehook = unraisable
     return row
 
 
-def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: int) -> None:
+def _interrupted(run: Callable[[], Any], handler: Callable[[int, Any], Any]) -> tuple[Any, KeyboardInterrupt | None]:
+    """What the function gives, and the interrupt that ended it. No signal comes behind it."""
+    raised, result = None, None
+    try:
+        try:
+            signal.signal(signal.SIGINT, handler)
+            result = run()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt as caught:
+            raised = caught
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt as caught:  # a second one, where the first is caught
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raised = caught
+    if raised is not None:
+        raised.__traceback__ = raised.__context__ = None  # their frames hold what the statement was about
+    return result, raised
+
+
+def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: int,
+         handler: Callable[[int, Any], Any]) -> None:
     """One training run; it ends where a signal left something inconsistent.
 
     The first signal is asked for at any of the statements: a first call, which is captured or compiled, takes so long
@@ -162,17 +199,12 @@ def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: 
     units = {unit.first: unit for unit in case.units(*case.target)}
     at, end, first = 0, case.target[1], chance.choice([*units])
     while at < end:
-        unit, result, raised = units[at], None, None
+        unit = units[at]
         if at == first:
             first = -1
             timer.start(chance.uniform(1e-6, LONGEST))
         try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            result = unit.statement.run()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        except KeyboardInterrupt as caught:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            raised = caught.with_traceback(None)
+            result, raised = _interrupted(unit.statement.run, handler)
         except Exception as error:  # an earlier signal left something that shows now
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             timer.start(0)
@@ -184,6 +216,7 @@ def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: 
             case.bind(result)
             at = unit.last
             continue
+        timer.start(0)
         verdict, following = program.interrupted(case, unit, raised)
         row.add(verdict)
         bound_nothing = verdict.outcome == "after" and unit.statement.binds  # its result is lost, a stale one is there

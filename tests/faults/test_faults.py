@@ -137,6 +137,11 @@ def test_faults_on_a_gpu(program: str, kind: str) -> None:
     check(count(program, "h200", kind, 11 if kind == "line" else 1), False)
 
 
+def test_a_second_signal_while_the_first_one_is_on_its_way() -> None:
+    """Who presses Ctrl-C twice: what ends a program after an exception may be ended by another."""
+    check(count_signals("batch norm", "cpu", 40, twice=True), False)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step", "dropout", "batch norm"])
