@@ -187,13 +187,13 @@ def _in_rows(graph: Graph) -> set[Node]:
     """Values that are reduced row by row, or of which something is that is."""
     found: set[Node] = set()
     for node in graph.nodes:
-        if node.op.kind == "reduction" and node.type.numel:
+        if node.op.kind == "reduction":
             x, axes = node.inputs[0], node["axes"] if "axes" in node.op.attrs else (node["axis"],)
             if x.type.ndim - 1 in axes and 0 not in axes:
                 found.add(x)
     for node in reversed(graph.nodes):
-        if node in found and node.op.kind in ("pointwise", "movement"):
-            found.update(x for x in node.inputs if x.type.numel == node.type.numel)
+        if node in found and (node.op.kind == "pointwise" or node.op in (reshape, permute)):
+            found.update(node.inputs)
     return found
 
 
