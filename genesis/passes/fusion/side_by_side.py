@@ -9,8 +9,8 @@ before: group q: %3 = sum(%1 · %2)     after: group side_by_side: %3, %5, reads
 
 Where an index is sorted, or sums are made at places that are data, a program of a few kernels has each of them once,
 and launches take most of its time: 1 to 2 µs each of the 10 that an embedding and its gradient take. There the loops
-that need as many others are one launch, and with them the blocks of an index that are sorted: 9 programs, beside the
-look-up at that index.
+that need as many others are one launch, and with them the blocks of an index that are sorted, 9 programs beside the
+look-up at that index, or an exact sum: the gradient of a gather beside the gather.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import words_by_block
+from genesis.ir.ops.exact_sums import exact_sums
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.foreach import heights
@@ -84,11 +85,11 @@ def _around_sorts(schedule: Schedule) -> Schedule:
     for depth, group in zip(_depths(groups), groups, strict=True):
         if _small(group):
             at.setdefault(depth, []).append(group)
-    sets = [[group for group in members if _sorts(group) or _written(group) < LOOP_BYTES] if any(map(_sorts, members))
-            else members for members in at.values()]
-    sets = [sorted(members, key=_sorts, reverse=True) for members in sets]  # what takes longest begins first
+    sets = [[group for group in members if _of_template(group) or _written(group) < LOOP_BYTES]
+            if any(map(_of_template, members)) else members for members in at.values()]
+    sets = [sorted(members, key=_place) for members in sets]
     written = {value for _, value in schedule.graph.updates}
-    sets = [members for members in sets if len(members) > 1 and sum(map(_sorts, members)) <= 1
+    sets = [members for members in sets if len(members) > 1 and sum(map(_of_template, members)) <= 1
             and _apart(members) and written.isdisjoint(x for member in members for x in member.outputs)
             and all(independent(one, other) for one in members for other in members if one is not other)]
     if not sets:
@@ -114,12 +115,28 @@ def _sorts(group: Group) -> bool:
     return any(node.op is words_by_block for node in group.nodes)
 
 
+def _sums(group: Group) -> bool:
+    """Does it make sums exactly, in one launch?"""
+    return any(node.op is exact_sums for node in group.nodes)
+
+
+def _of_template(group: Group) -> bool:
+    """Is it a kernel that loops may be beside, of which a launch has one?"""
+    return _sorts(group) or _sums(group)
+
+
+def _place(group: Group) -> int:
+    """Which programs begin first: sorts, which take longest; then loops; then sums, whose last programs wait for their
+    first ones."""
+    return 0 if _sorts(group) else 2 if _sums(group) else 1
+
+
 def _small(group: Group) -> bool:
     """Does a launch of its own take a good part of this kernel's time, and may it be one of several in one?"""
     if group.after or group.slices or group.keeps or group.starts_from or not all(x.type.numel for x in group.outputs):
         return False
     loop = group.kind == "loop" and not any(node.op is reduce_splits for node in group.nodes)
-    return _sorts(group) or (loop and _written(group) < SMALL_BYTES)
+    return _of_template(group) or (loop and _written(group) < SMALL_BYTES)
 
 
 def _written(group: Group) -> int:

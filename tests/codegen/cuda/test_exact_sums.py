@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import genesis
+from genesis import engine
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates.exact_sums import ROUNDS, SUMS
 from genesis.codegen.cuda.worker import compiled_by_triton
-from genesis.engine.backends import backend_named
+from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.ir import Graph
 from genesis.ir.node import Node, literal
 from genesis.ir.ops import leaves
@@ -21,6 +24,8 @@ from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.types import dtype_named, int32, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
+from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.plan import Launch
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
 from tests.codegen.cuda.test_machine_code import remarks
@@ -181,3 +186,27 @@ def test_the_form_of_the_least_time_is_taken(shape: tuple[int, ...], axis: int, 
     assert kernel.name == first
     if first == "exact_sums":
         assert kernel.note.startswith("exact ") and "µs (reckoned; " in kernel.note and len(groups) == 1
+
+
+def test_a_gather_and_its_gradient_are_one_launch() -> None:
+    """The gather's programs come first: an exact sum's last ones wait for its first ones."""
+    rng = np.random.default_rng(0)
+    table, upstream = (rng.standard_normal((3000, 16)).astype(np.float32) for _ in range(2))
+    index = rng.integers(0, 3000, (3000, 16))
+    want = np.zeros((3000, 16))
+    np.add.at(want, (index, np.arange(16)[None].repeat(3000, 0)), upstream)
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
+        x = genesis.tensor(table, device="cuda", requires_grad=True)
+        at, gradient = genesis.tensor(index, device="cuda"), genesis.tensor(upstream, device="cuda")
+        genesis.eval(x, at, gradient)
+        for _ in range(2):
+            x.grad = None
+            y = x.gather(0, at)
+            y.backward(gradient)
+            assert x.grad is not None
+            genesis.eval(y, x.grad)
+            plan = engine.last_plan()
+            assert plan is not None and [step.label for step in plan.plan.steps if isinstance(step, Launch)] == [
+                "in_range_gather_beside_1_more"]
+            np.testing.assert_array_equal(y.detach().cpu().numpy(), np.take_along_axis(table, index, 0))
+            np.testing.assert_allclose(x.grad.cpu().numpy(), want, rtol=2.0 ** -23)

@@ -14,6 +14,8 @@ In: a group with one op of the kind. Out: a `KernelSource`.
 | `rows.py`, `scan.py` | whole rows, and scans along them |
 | `sort.py`, `short_sort.py`, `row_digits.py`, `long_sort.py`, `words.py`, `sort_helpers.py` | sorting |
 | `scatter.py`, `row_sums.py`, `line_sums.py`, `group_sums.py`, `segments.py` | writes through an index |
+| `exact_sums.py` | sums at places in one launch, by atomics over whole numbers |
+| `rows_taken.py` | elements of long rows by one index, from shared memory |
 | `block_*.py`, `ordered_hits.py` | rows added by a long index |
 | `shared_words.py`, `checked_index.py` | words at computed places of shared memory; indices that are checked |
 """

@@ -58,9 +58,6 @@ TOGETHER: Final = 3
 SUMS: Final = 32 * WARPS * EACH
 """Sums of a program."""
 
-REGISTERS: Final = 64
-"""Maximum registers of a thread: four programs on a multiprocessor."""
-
 COUNT_BITS: Final = 21
 """Bits of the counts of infinities, of negative ones and of NaNs, in the word for what is not finite."""
 
@@ -113,7 +110,7 @@ class ExactSums:
                                 {"XBLOCK": 1, "RBLOCK": 32 * WARPS}, self.adders + self.makers, WARPS,
                                 "".join((alike_helper(), WAITED, ENTERED, LEFT)), inputs={**inputs, **exchanged},
                                 sizes={"count": self.count, "sums": self.sums, "adders": self.adders,
-                                       "makers": self.makers}, registers=REGISTERS)
+                                       "makers": self.makers})
 
     @property
     def constant(self) -> bool:
