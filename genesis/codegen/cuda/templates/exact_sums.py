@@ -122,7 +122,7 @@ class ExactSums:
         found, each = [self.position(k) for k in range(self.rounds)], range(self.rounds)
         return [
             *(line for asked, _ in found for line in asked), *(line for _, rest in found for line in rest),
-            "used = tl.reduce_or(" + " | ".join(f"tl.where(here_{k}, 1 << window_{k}, 0)" for k in each) + ", 1)",
+            f"used = tl.reduce_or({' | '.join(f'tl.where(here_{k}, 1 << window_{k}, 0)' for k in each)}, 1)",
             "lane = tl.arange(0, 1)",
             f'tl.atomic_or(flags + {USED} + lane, used, sem="relaxed")',
             *(line for k in each for line in (
