@@ -13,7 +13,6 @@ from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.indexing import take
 from genesis.ir.ops.samples import ANY, case, cases, integers, reals
-from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import hint, most
 from genesis.ir.types import TensorType
 
@@ -35,6 +34,7 @@ def fits_shared(x: TensorType, index: TensorType) -> bool:
 
     A row is whole vectors of 16 bytes, and its elements have 2 or 4.
     """
+    from genesis.ir.size_divisors import is_multiple
     size = x.dtype.itemsize
     if index.ndim != 1 or x.ndim < 2 or size not in (2, 4) or not is_multiple(x.shape[-1], 16 // size):
         return False

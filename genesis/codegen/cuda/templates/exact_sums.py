@@ -138,7 +138,7 @@ class ExactSums:
         near = ([f"x = place // {length}", f"r = place % {length}"] if flat else
                 [f"x = place // ({length} * {inner}) * {inner} + place % {inner}", f"r = place // {inner} % {length}"])
         corner = f"x * {self.length}" if flat else f"x // {inner} * ({self.length} * {inner}) + x % {inner}"
-        asked = [f"place = tl.program_id(0) * {32 * WARPS * self.rounds} + {k} * RBLOCK + tl.arange(0, RBLOCK)[None, :]",
+        asked = [f"place = (tl.program_id(0) * {self.rounds} + {k}) * RBLOCK + tl.arange(0, RBLOCK)[None, :]",
                  "inside = place < count", *near, "x_mask = inside", "r_mask = inside", *self.operands,
                  f"to_row = {self.rows.names[0]}",
                  f"added = ({self.rows.names[1]}).to({triton_type(self.node.dtype)}).to(tl.float32)"]
