@@ -52,6 +52,10 @@ EACH_THREAD: Final = 8
 """Elements of a thread where warps have rows of their own. A norm's backward over 262,144 heads of 128 takes 70 µs,
 with 16 elements 89 to 102, with 32 164 (H200, 2026-11)."""
 
+EACH_READ: Final = 64
+"""Bytes of a thread of rows that are reduced and not written: four vectors, all under way (H200: any of 5439 rows of
+1024 float32 9.5 µs with twice as many, in programs of two rows or four; 7.1 so, torch.compile 7.9)."""
+
 ONE_WARP: Final = 1024
 """Elements of rows that one warp has, 32 a thread: cross-entropy of rows of 160 float32 with gradients was 1863
 instructions of each of two warps for twice as many rows, and is 1131 of one (sm_90)."""
@@ -206,6 +210,8 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     if stored and _one_warp(kernel, r_block) and about(kernel.x_size) >= 2 * x_block * enough_programs(gpu):
         return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
     warps = between(1, x_block * r_block // 1024, 8)
+    if r_block >= 1024 and not stored and len(kernel.loads("xr")) == 1 and not kernel.loads("r"):
+        warps = between(warps, x_block * r_block * kernel.loads("xr")[0].out.dtype.itemsize // (32 * EACH_READ), 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2
     if about(kernel.x_size) <= x_block * enough_programs(gpu):

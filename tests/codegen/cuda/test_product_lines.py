@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.templates.product_lines import is_unaligned
 from genesis.ir import Graph
 from genesis.ir.node import Node
@@ -17,6 +18,7 @@ from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.operand_view import operand_view
 from tests.codegen.cuda.programs import an_input, check
+from tests.codegen.cuda.run_interpreted import compile_cubin
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
 from tests.sweeping import by_default, sweep_but
 
@@ -80,6 +82,22 @@ def test_a_size_that_ends_a_mask_leaves_rows_in_vectors(rows: int, depth: int, c
     text = ptx(rows, depth, columns, dtype)
     assert "cp.async.cg" in text and "ld.global" not in text
     assert "cp.async.ca" not in text  # copies of 16 bytes are cached globally, shorter ones by each multiprocessor
+
+
+@pytest.mark.parametrize(("shape", "layout", "tile", "stages"), [
+    ((3704, 3710, 256), "tn", (64, 128), 8),   # 116 programs
+    ((2600, 2824, 256), "tt", (64, 128), 8),
+    ((4096, 4096, 128), "nt", (64, 64), 8),    # 128, of 64 × 128 there were half as many
+    ((7000, 400, 64), "nn", (64, 64), 7),      # 110, of seven blocks
+    ((8000, 1024, 91), "nn", (64, 64), 4),     # single elements, which registers wait for
+    ((16384, 300, 200), "nn", (128, 256), 4)])
+def test_products_of_few_programs_have_many_blocks_under_way(shape: tuple[int, int, int], layout: str,
+                                                             tile: tuple[int, int], stages: int) -> None:
+    """3704 × 3710 by 256 took 42.9 µs in 232 programs of 64 × 64, 21.2 in 116 of 64 × 128 (H200; cuBLAS 17.7)."""
+    inputs, node = product(*shape, bfloat16, layout)
+    kernel, = (emit(group) for group in fuse(Graph(inputs, (node,))).groups)
+    assert ((kernel.constexprs["I"], kernel.constexprs["J"]), kernel.num_stages) == (tile, stages)
+    assert kernel.num_stages * sum(tile) * 64 * 2 <= H200.block_shared_memory and compile_cubin(kernel)
 
 
 def test_a_narrow_operand_is_on_its_way_while_the_block_before_is_multiplied() -> None:

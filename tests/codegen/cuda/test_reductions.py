@@ -216,6 +216,15 @@ def test_bool_reduction_of_comparison() -> None:
     assert OPS["any"](an_input(0, (2, 2), bool_), axes=(0,)).dtype is bool_
 
 
+@pytest.mark.parametrize(("length", "dtype", "warps"), [(1024, float32, 4), (1024, bfloat16, 2), (4096, float32, 8),
+                                                       (512, float32, 1)])
+def test_threads_of_rows_that_are_not_written_read_four_vectors(length: int, dtype: DType, warps: int) -> None:
+    """With eight under way, any of 5439 rows of 1024 float32 took 9.5 µs, with four 7.1 (H200)."""
+    x = an_input(0, (5439, length), dtype)
+    kernel, = map(emit_loop, fuse(Graph((x,), (r.max(x, axes=(1,)),))).groups)
+    assert kernel.num_warps == warps
+
+
 @pytest.mark.parametrize(("rows", "warps"), [(64, 4), (256, 4), (4096, 1)])
 def test_rows_that_are_alone_on_a_multiprocessor_have_a_vector_a_thread(rows: int, warps: int) -> None:
     """Nothing else hides what a thread waits for: 512 elements of a row in one warp took 8 µs of an H200."""
