@@ -90,7 +90,7 @@ def test_a_size_that_ends_a_mask_leaves_rows_in_vectors(rows: int, depth: int, c
     ((4096, 4096, 128), "nt", (64, 64), 8),    # 128, of 64 × 128 there were half as many
     ((7000, 400, 64), "nn", (64, 64), 7),      # 110, of seven blocks
     ((8000, 1024, 91), "nn", (64, 64), 4),     # single elements, which registers wait for
-    ((16384, 300, 200), "nn", (128, 256), 4)])
+    ((16384, 300, 200), "nn", (128, 256), 3)])  # leaves shared memory to kernels beside it
 def test_products_of_few_programs_have_many_blocks_under_way(shape: tuple[int, int, int], layout: str,
                                                              tile: tuple[int, int], stages: int) -> None:
     """3704 × 3710 by 256 took 42.9 µs in 232 programs of 64 × 64, 21.2 in 116 of 64 × 128 (H200; cuBLAS 17.7)."""

@@ -80,6 +80,10 @@ MOST_UNDER_WAY: Final = 8
 """Most blocks under way of a program of 16-bit operands that shares its multiprocessor with one other at most: with
 four, 64 × 128 × 64 took 0.33 µs a block (H200, 3704 × 3710 by 256), its operations 0.14."""
 
+DEEP: Final = 64 * 128
+"""Most elements of a tile that has more blocks under way than its row says: larger ones, and parts of a split sum, which
+run beside other kernels, leave these their shared memory."""
+
 RESERVED: Final = 2048
 """Bytes of shared memory of each program that are left to the driver, and to what a kernel needs besides blocks."""
 
@@ -205,7 +209,9 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
     enough = gpu.multiprocessors // 2
     tile = next(tile for dtypes, least, tile in _rule(product.dtype) if product.dtype in dtypes
                 and size >= least * enough and not (product.unaligned and tile in NOT_AHEAD))
-    return tile if product.dtype is float32 or product.unaligned else _with_blocks_under_way(tile, product, gpu)
+    if product.dtype is float32 or product.unaligned or product.splits > 1 or tile.i * tile.j > DEEP:
+        return tile
+    return _with_blocks_under_way(tile, product, gpu)
 
 
 def _with_blocks_under_way(tile: Tile, product: Product, gpu: GpuModel) -> Tile:
