@@ -81,8 +81,8 @@ MOST_UNDER_WAY: Final = 8
 four, 64 × 128 × 64 took 0.33 µs a block (H200, 3704 × 3710 by 256), its operations 0.14."""
 
 DEEP: Final = 64 * 128
-"""Most elements of a tile that has more blocks under way than its row says: larger ones, and parts of a split sum, which
-run beside other kernels, leave these their shared memory."""
+"""Most elements of a tile that has more blocks under way than its row says: larger ones, and parts of a split sum,
+which run beside other kernels, leave these their shared memory."""
 
 RESERVED: Final = 2048
 """Bytes of shared memory of each program that are left to the driver, and to what a kernel needs besides blocks."""
