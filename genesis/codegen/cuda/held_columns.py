@@ -17,7 +17,7 @@ from genesis.codegen.cuda.block_sizes import ALONE_WARPS, VECTOR, Blocks, about,
 from genesis.codegen.cuda.column_blocks import WIDEST, in_vectors, turned
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Reduce, Store
-from genesis.ir.sym_int import rounds
+from genesis.ir.sym_int import literal_value, rounds
 
 SECTOR: Final = 32
 """Bytes that memory is read in: a program reads as many neighbours at the least."""
@@ -64,8 +64,8 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
     nbytes = sum(s.out.dtype.itemsize for s in loads)
     narrowest = max((SECTOR if again else NARROWEST_ONCE) // min(s.out.dtype.itemsize for s in loads),
                     1 if vectors else FEWEST_SINGLES)
-    if not again and about(kernel.x_size) < narrowest * enough_programs(gpu):
-        return blocks
+    if not again and (literal_value(kernel.r_size) is None or about(kernel.x_size) < narrowest * enough_programs(gpu)):
+        return blocks  # each number of blocks would be a plan of its own
     if longest < MOST_ROUNDS or longest * nbytes * narrowest > 2 * HELD[-1][1]:
         return blocks
     if not again:

@@ -268,6 +268,14 @@ def test_columns_that_one_loop_reads_are_written_out(rows: int, columns: int, dt
         assert "tl.static_range(" in source.source and "_held" not in source.source and compile_cubin(source)
 
 
+def test_columns_of_any_number_are_read_in_a_loop() -> None:
+    """Each number of blocks would be a plan of its own."""
+    with Trace(B=144) as trace:
+        x = an_input(0, (trace.symbol("B"), 100_000), bfloat16)
+        source = emit_loop(fuse(Graph((x,), (r.sum(x, axes=(0,)),))).groups[0]).source
+    assert "static_range" not in source and "tl.range(0, r_size" in source
+
+
 @pytest.mark.parametrize("rows", [144, 150])
 def test_written_out_columns_are_right(rows: int) -> None:
     """Also where the last block of rows is not whole."""
