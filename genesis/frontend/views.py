@@ -146,6 +146,15 @@ def _undo(op: Op | _Strided, attrs: tuple, parent: Node, part: Node) -> Node:
     raise RuntimeError(f"cannot write through {op.name}")
 
 
+def read_as_leaf(storage: Storage, content: Node, leaf: int) -> Node:
+    """`watched`, or the node that reads this content so already; `frontend.recording.read` has it in its own lines."""
+    watching = storage.watching
+    if watching is not None and watching.inputs[0] is content and watching.attrs[0] == leaf:
+        return watching
+    watching = None  # who holds it is counted
+    return watched(storage, content, leaf)
+
+
 def watched(storage: Storage, content: Node, leaf: int) -> Node:
     """The node that reads the whole storage as the leaf tensor with this number, remembered as `Storage.watching`.
 

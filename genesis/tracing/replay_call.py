@@ -13,6 +13,7 @@ from genesis.frontend.recording import FREED, entered, operand, wrap
 from genesis.frontend.session import Session
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
+from genesis.frontend.views import read_as_leaf
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
@@ -189,7 +190,7 @@ class CallReplay(Replay):
             node = fixed[at]
             if node.needs_grad:
                 node = _stopped(node)
-            fixed[at] = make(control.watch, (node,), (leaf if own is None else tensors[own].leaf,))
+            fixed[at] = read_as_leaf(self._fixed[at], node, leaf if own is None else tensors[own].leaf)
         if state.regions:
             fixed = list(map(entered, self._fixed, fixed))
         for at, argument, own_leaf in self._given:

@@ -121,3 +121,36 @@ def test_results_of_an_optimizer_are_in_no_table() -> None:
     other = genesis.optim.SGD([again], lr=0.5, momentum=0.5)
     step(again, other)
     assert again.storage._node is not leaf and again.tolist() == w.tolist() == [0.0, 0.0]
+
+
+def test_a_replayed_forward_reads_a_parameter_through_the_node_of_the_step_before() -> None:
+    (w, optimizer), (plain, other) = model(), model()
+    forward = genesis.compile(lambda: (w * w).sum())
+    for _ in range(4):
+        optimizer.zero_grad()
+        forward().backward()
+        optimizer.step()
+        step(plain, other)
+    assert forward.hits == 3
+    before, written = id(w.storage.watching), w.storage._node
+    optimizer.zero_grad()
+    loss = forward()
+    assert id(w.storage.watching) == before and w.storage.watching.inputs[0] is written
+    loss.backward()
+    assert w.tolist() == plain.tolist() and w.grad.tolist() == [2 * x for x in plain.tolist()]
+
+
+def test_a_replayed_forward_that_is_held_keeps_what_it_read() -> None:
+    w, optimizer = model()
+    forward = genesis.compile(lambda: (w * 3).sum())
+    for _ in range(2):
+        step(w, optimizer)
+        forward().backward()
+    held = forward()
+    node = w.storage.watching
+    optimizer.step()
+    later = forward()
+    assert forward.hits == 3 and w.storage.watching is not node
+    optimizer.zero_grad()
+    (held + later).backward()
+    assert w.grad.tolist() == [6.0, 6.0]
