@@ -32,6 +32,9 @@ NUMBERED: Final = {control.watch: "leaf", control.alias: "alias", recompute.ente
 """Ops with a number that is another one each time the program is recorded → what it is the number of. In a captured
 program they count from 0, in the order in which they are met."""
 
+MANY: Final = 8
+"""Operands of a node from which on their positions are found by a loop of C: an optimizer's node has hundreds."""
+
 _SPECIAL: Final = frozenset({*NUMBERED, *CHECKED})
 
 
@@ -213,31 +216,44 @@ class Written:
     def write(self, visited: Collection[Node], known: Container[Node] = ()) -> None:
         """Write down the nodes of a walk, operands before users, from the first that is not there yet."""
         position, counted, number_op, append = self.position, self._counted, leaves.number, self.key.append
-        piece, twins = self.piece, len(self.twins)
+        places, types = self.places, self.types
+        piece, at_place = self.piece, len(position) - len(self.twins)
         every_line = _lines_matter()
         numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
+        item = control.item if not every_line else None
         for node in islice(visited, self.seen, None) if self.seen else visited:
             op = node.op
             if op is number_op:  # whether two numbers are equal is not structure
                 continue
+            if op is item and node.buffer is None:  # what the lines below do, of a step's hundreds of results
+                position[node] = at_place
+                at_place += 1
+                append(op)
+                append(node.attrs)
+                append(position[node.inputs[0]])
+                continue
             cell, inputs = node.buffer, node.inputs
             if cell is None or cell.memory is None:
-                position[node] = len(position) - twins
+                position[node] = at_place
             else:
                 if inputs:
                     if not node.needs_grad:
                         self.past.append(node)
                     elif node not in known:
                         self.unwritten.append(node)
-                place = self.place_of(cell, node.type)
+                place = places.get(cell)
+                if place is None:  # as `place_of` does: a step reads hundreds of memories
+                    place = places[cell] = len(types)
+                    types.append(node.type)
                 if piece and not node.needs_grad and self._is_twin(node, place):
                     position[node] = position[self.twins[node]]
-                    twins += 1
                     continue
-                position[node] = len(position) - twins
+                position[node] = at_place
                 append(place)
                 if node not in known:
+                    at_place += 1
                     continue
+            at_place += 1
             append(op)
             if op not in special:
                 append(node.attrs)
@@ -249,6 +265,14 @@ class Written:
                     append(line_of(node.source))
             if not inputs:
                 append(node.type)
+            elif len(inputs) > MANY:
+                found: list[Hashable] = list(map(position.get, inputs))
+                if None in found:
+                    for i, x in enumerate(inputs):
+                        if found[i] is None:
+                            found[i] = x.type
+                            self.number_nodes.append(x)
+                self.key += found
             else:
                 for x in inputs:
                     at = position.get(x)

@@ -104,7 +104,8 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     if not outputs and not updates:
         return None
     asked = len(outputs)
-    content = {s: s.node for s in (*outputs, *live)}
+    content = {s: node if (node := s._node) is not None else s.node  # a property of hundreds takes twice as long
+               for s in (*outputs, *live)}
     if state.released_since:
         note_released_parts(content.values())
     if updates and "GENESIS_VERIFY" in os.environ:

@@ -20,7 +20,7 @@ from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
-from genesis.frontend.storage import Cell, Storage, overwriting
+from genesis.frontend.storage import Cell, Storage, all_overwriting
 from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, unique
 from genesis.ir.numbers import set_numbers_apart
@@ -210,13 +210,12 @@ def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
                   for storage, memory in zip(storages, memories, strict=True)]
     piece = state.pieces if engine_state.cuts.cutting else 0
     constant, content = _constants(flush), flush.content
-    news = [overwriting(memory, storage._reference, piece, content[storage].number)
-            for storage, memory in zip(storages, memories, strict=True)]
+    contents = [content[storage] for storage in storages]
+    news = all_overwriting(memories, storages, piece, contents)
     flush.told.update(zip(storages, news, strict=True))
     nodes: list[Node] = []  # `list[Node]()` takes 2 µs
     computed_to: list[Cell] = []
-    for storage, new in zip(storages, news, strict=True):
-        node = content[storage]
+    for node, new in zip(contents, news, strict=True):
         if ((before := node.buffer) is None or before.memory is None) and node not in constant:
             nodes.append(node)
             computed_to.append(new)

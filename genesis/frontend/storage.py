@@ -29,6 +29,8 @@ from genesis.ir.walk import walk
 from genesis.runtime.references import HELD_AND_NAMED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from genesis.frontend.outside import OtherStream
 
 
@@ -63,6 +65,19 @@ def overwriting(memory: Any, owner: weakref.ref[Storage] | None, piece: int, sin
     cell.memory, cell.owner, cell.piece, cell.since, cell.usage = memory, owner, piece, since, None
     cell.run = 0
     return cell
+
+
+def all_overwriting(memories: Sequence[Any], storages: Sequence[Storage], piece: int,
+                    nodes: Sequence[Node]) -> list[Cell]:
+    """`overwriting` of each of these storages' memories, the values of these nodes: a step has hundreds, and a call of
+    each takes as long as what it does."""
+    found = []
+    for memory, storage, node in zip(memories, storages, nodes, strict=True):
+        cell = _new_cell(Cell)
+        cell.memory, cell.owner, cell.piece, cell.since = memory, storage._reference, piece, node.number
+        cell.usage, cell.run = None, 0
+        found.append(cell)
+    return found
 
 
 class Storage:

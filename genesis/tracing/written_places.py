@@ -68,7 +68,7 @@ def write_out(places: Places, holders: Iterable[tuple[Any, Any]],
     (True, False)
     """
     held, left_out = list(holders), list(absent)
-    if sum(map(len, (*places, held, left_out))) > MOST_PLACES:
+    if sum(len(each) for each in (*places, held, left_out)) > MOST_PLACES:
         return None
     named = _Names()
     name = named.of
@@ -79,7 +79,8 @@ def write_out(places: Places, holders: Iterable[tuple[Any, Any]],
     settled = [f"{name(value)}.__dict__ is {name(inside)}" for value, inside in held]
     for space, names in left_out:
         if len(names) == 1 and type(space) in _PLAIN:
-            settled.append(f"{_key(*names, named)} not in {name(space)}")
+            only, = names
+            settled.append(f"{_key(only, named)} not in {name(space)}")
         else:
             settled.append(f"{name(space.keys().isdisjoint)}({name(names)})")
     text = "\n".join(["def same():", f" return {' and '.join(same) or True}",

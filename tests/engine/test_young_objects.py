@@ -176,7 +176,7 @@ def test_what_a_program_has_frozen_stays_frozen() -> None:
 
 
 def test_what_a_step_s_result_kept_alive_is_looked_at_when_gradients_are_let_go_of(collected: list[int]) -> None:
-    """A model's scores hold all that they were made of behind the step's flush; when the next one begins nobody does."""
+    """A model's scores hold what they were made of behind the flush. Nobody does when the next step begins."""
     gc.set_threshold(700, 1 << 30, 1 << 30)
     w = genesis.ones(3, requires_grad=True)
     optimizer = genesis.optim.SGD([w], lr=0.1)

@@ -322,7 +322,8 @@ def weight_and_bias(module: Any, kind: type) -> tuple[Any, Any]:
     Parameter containing:
     tensor([1., 1.], requires_grad=True)
     """
-    if type(module) is kind:
+    found: Any = type(module)
+    if found is kind:
         own = module._parameters
         if "weight" in own and "bias" in own:
             return own["weight"], own["bias"]
