@@ -13,7 +13,11 @@ import torch
 import genesis
 from genesis import config, engine
 from genesis.config import Config
+from genesis.engine.capture import MANY, Written
 from genesis.engine.short_read import MOST_SIZES
+from genesis.ir.node import unique
+from genesis.ir.numbers import number
+from genesis.ir.ops import movement
 from genesis.passes import pipeline
 
 SETTINGS = [field.name for field in fields(Config) if field.type == "bool" and field.name != "background_compile"]
@@ -160,3 +164,19 @@ def test_a_plan_keeps_no_program_after_the_passes_and_makes_it_anew_with_its_set
     with patch.object(pipeline, "PASSES", (replace(first, run=noting), *pipeline.PASSES[1:])):
         assert plan.schedule.groups
     assert seen == [False] and config.deterministic
+
+
+@pytest.mark.parametrize("memories", [1, MANY - 3, MANY, 2 * MANY])
+def test_a_program_s_text_says_where_each_operand_is(memories: int) -> None:
+    """As of an optimizer's node: numbers, some twice, by their types, and memories by their places."""
+    tensors = [genesis.ones(i + 1) for i in range(memories)]
+    genesis.eval(tensors)
+    read, whole, real = [x.storage.node for x in tensors], number(3), number(1.5)
+    operands = (real, whole, *read, real)
+    node = unique(movement.concat, operands, (0,), read[0].type)
+    written = Written()
+    written.write([*read, node])
+    places = list(range(memories))
+    assert written.key == [*places, movement.concat, (0,), real.type, whole.type, *places, real.type]
+    assert written.number_nodes == [real, whole, real] and written.position == {
+        x: i for i, x in enumerate([*read, node])}
