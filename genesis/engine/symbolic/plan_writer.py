@@ -35,7 +35,9 @@ def write_form(plan: Plan, numbers: Sequence[Field], trace: Trace | None, guards
     symbols = []
     for name in trace.values if trace is not None else ():
         symbol = trace.symbol(name)  # type: ignore[union-attr]
-        position = next(i for i, x in enumerate(numbers) if x is symbol)
+        position = next((i for i, x in enumerate(numbers) if x is symbol), None)
+        if position is None:  # what follows from it is compiled for each size
+            raise ValueError(f"no number of the program is its size {name} alone")
         symbols.append([name, position])
     form = PlanForm(
         open=[[i, writer.value(x)] for i, x in enumerate(numbers) if x.__class__ is SymInt],

@@ -201,12 +201,14 @@ class SymbolicProgram:
 
     def _seen_to_move(self, node: Node, operands: Types, at: int) -> list[SymInt | None]:
         """Where nothing is chosen by classes, a slice's place along an axis is a symbol once it was seen to move as no
-        size does: boxes are taken out of ever fewer by where the best of them is."""
+        size does: boxes are taken out of ever fewer by where the best of them is. Not of one that reads the first part
+        of data, whose end is a size of its own."""
         count = len(node["starts"])
         found: list[SymInt | None] = [None] * count
         for axis, whole in enumerate(operands[0].shape[:count]):
             starts, steps = self._sizes.vector(at + axis), self._sizes.vector(at + 2 * count + axis)
-            if len(set(starts)) > 1 and set(steps) == {1} and self._bound(at + axis, whole).__class__ is not SymInt:
+            moves = len(set(starts)) > 1 and self._sizes.prefix(at + count + axis) is None
+            if moves and set(steps) == {1} and self._bound(at + axis, whole).__class__ is not SymInt:
                 extent = self._extent(node, operands, axis, at)
                 place = self._sizes.place(at + axis, LARGEST, least=0)
                 if bool(place + extent <= whole):  # it is: said for the sake of the guard
