@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import Any
 
@@ -299,3 +300,100 @@ def vector_quantized(lab: Lab) -> Any:
         optimizer.step()
         return loss, perplexity
     return [[step(lab.normal(10, 7)) for _ in range(10)], quantizer.counts]
+
+
+@program(chaotic=True)
+def adversary_of_classes(lab: Lab) -> Any:
+    """Parts of BigGAN: statistics scaled by a class, `spectral_norm` of before, hinges, penalties added to gradients;
+    each side's parameters want gradients in its own half of a step, beside a moving average of the state."""
+    T, nn, F = lab.T, lab.nn, lab.F
+    normed, classes = nn.utils.spectral_norm, 3
+
+    class ByClass(nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(channels, affine=False)
+            self.embed = nn.Embedding(classes, channels * 2)
+            self.embed.weight.data[:, :channels].normal_(1, 0.02)
+            self.embed.weight.data[:, channels:].zero_()
+
+        def forward(self, x: Any, y: Any) -> Any:
+            gain, shift = self.embed(y).chunk(2, 1)
+            return gain.view(-1, x.size(1), 1, 1) * self.norm(x) + shift.view(-1, x.size(1), 1, 1)
+
+    class Attention(nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (normed(nn.Conv2d(channels, 2, 1, bias=False)) for _ in range(3))
+            self.out, self.gain = normed(nn.Conv2d(2, channels, 1, bias=False)), nn.Parameter(T.tensor(0.0))
+
+        def forward(self, x: Any) -> Any:
+            places = x.shape[2] * x.shape[3]
+            q = self.q(x).view(-1, 2, places)
+            k, v = (F.max_pool2d(part(x), [2, 2]).view(-1, 2, places // 4) for part in (self.k, self.v))
+            weights = F.softmax(T.bmm(q.transpose(1, 2), k), -1)
+            return self.gain * self.out(T.bmm(v, weights.transpose(1, 2)).view(-1, 2, *x.shape[2:])) + x
+
+    class Maker(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = normed(nn.Linear(5, 4 * 4 * 4)), ByClass(4)
+            self.conv, self.attention = normed(nn.Conv2d(4, 4, 3, padding=1)), Attention(4)
+            self.last = normed(nn.Conv2d(4, 1, 3, padding=1))
+            self.larger = functools.partial(F.interpolate, scale_factor=2)
+
+        def forward(self, z: Any, y: Any) -> Any:
+            h = F.relu(self.norm(self.first(z).view(-1, 4, 4, 4), y))
+            return T.tanh(self.last(self.attention(self.conv(self.larger(h)))))
+
+    class Judge(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = normed(nn.Conv2d(1, 4, 3, padding=1)), normed(nn.Conv2d(4, 6, 4, 2, 1))
+            self.score, self.embed = normed(nn.Linear(6, 1)), normed(nn.Embedding(classes, 6))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            h = T.sum(F.relu(self.second(F.relu(self.first(x)))), [2, 3])
+            return self.score(h) + T.sum(self.embed(y) * h, 1, keepdim=True)
+    maker, judge = lab.same(Maker()), lab.same(Judge())
+    for module in (*maker.modules(), *judge.modules()):
+        if hasattr(module, "weight_u"):
+            with T.no_grad():
+                for vector in (module.weight_u, module.weight_v):
+                    vector.copy_(F.normalize(lab.normal(*vector.shape), dim=0))
+    first, second = (lab.optim.Adam(m.parameters(), lr=1e-3, betas=(0.0, 0.999)) for m in (maker, judge))
+    average = copy.deepcopy(maker)
+
+    def wants_gradients(model: Any, on: bool) -> None:
+        for p in model.parameters():
+            p.requires_grad = on
+    found: list[Any] = []
+    for _ in range(4):
+        wants_gradients(judge, True)
+        wants_gradients(maker, False)
+        x, y = lab.uniform(3, 1, 8, 8) * 2 - 1, lab.ints(classes, 3)
+        with T.set_grad_enabled(False):
+            made = maker(lab.normal(3, 5), y)
+        low, high = T.split(judge(T.cat([made, x], 0), T.cat([y, y], 0)), [3, 3])
+        of_judge = T.mean(F.relu(1.0 - high)) + T.mean(F.relu(1.0 + low))
+        second.zero_grad()
+        of_judge.backward()
+        with T.no_grad():
+            for p in judge.parameters():
+                if len(p.shape) >= 2 and p.grad is not None:
+                    rows = p.view(p.shape[0], -1)
+                    turned = 2 * T.mm(T.mm(rows, rows.t()) * (1.0 - T.eye(rows.shape[0])), rows)
+                    p.grad.data += 1e-2 * turned.view(p.shape)
+        second.step()
+        wants_gradients(judge, False)
+        wants_gradients(maker, True)
+        of_maker = -T.mean(judge(maker(lab.normal(3, 5), y), y))
+        first.zero_grad()
+        of_maker.backward()
+        first.step()
+        with T.no_grad():
+            new, kept = maker.state_dict(), average.state_dict()
+            for key in new:
+                kept[key].data.copy_(kept[key].data * 0.9 + new[key].data * 0.1)
+        found += [of_judge.item(), of_maker.item()]
+    return [found, average.eval()(lab.normal(3, 5), y), sorted(maker.state_dict())[:4]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import OrderedDict
 from typing import Any
 
 from .lab import Lab, program
@@ -311,3 +313,66 @@ def lazy_network(lab: Lab) -> Any:
     model = lab.same(model)
     return [train(lab, model, x, lab.ints(3, 4), lab.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss()),
             sorted(model.state_dict())]
+
+
+@program(chaotic=True)
+def where_a_class_is_seen(lab: Lab) -> Any:
+    """Grad-CAM by hooks that are taken out again, guided backpropagation, integrated gradients, noise and occlusion."""
+    T, nn, F = lab.T, lab.nn, lab.F
+    model = lab.same(nn.Sequential(OrderedDict(
+        first=nn.Conv2d(3, 6, 3, padding=1), norm=nn.BatchNorm2d(6), act=nn.ReLU(), pool=nn.AvgPool2d(2),
+        second=nn.Conv2d(6, 8, 3, padding=1), last=nn.ReLU(), mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(),
+        head=nn.Linear(8, 4)))).eval()
+
+    class Map:
+        def __init__(self, layer: str) -> None:
+            self.seen: dict[str, Any] = {}
+            target = dict(model.named_modules())[layer]
+            self.handles = [
+                target.register_forward_hook(lambda module, args, y: self.seen.update(value=y.detach())),
+                target.register_full_backward_hook(lambda module, gx, gy: self.seen.update(slope=gy[0].detach())),
+                target.register_forward_hook(lambda module, args, y: y * 1.5)]
+
+        def __enter__(self) -> Map:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            while self.handles:
+                self.handles.pop().remove()
+
+        def __call__(self, x: Any, wanted: int | None = None) -> tuple[Any, Any]:
+            logits = model(x)
+            score = logits[:, logits.max(1)[-1] if wanted is None else wanted].squeeze()
+            model.zero_grad()
+            score.backward(retain_graph=True)
+            slope, value = self.seen["slope"], self.seen["value"]
+            weights = slope.view(*slope.shape[:2], -1).mean(2).view(*slope.shape[:2], 1, 1)
+            heat = F.interpolate(F.relu((weights * value).sum(1, keepdim=True)), size=x.shape[2:], mode="bilinear",
+                                 align_corners=False)
+            return (heat - heat.min()).div(heat.max() - heat.min() + 1e-12).data, logits
+    x, found = lab.normal(1, 3, 8, 8), []
+    with Map("second") as heat_of:
+        found += [*heat_of(x), heat_of(x, 2)[0]]
+    path = (T.linspace(0, 1, 8)[:, None, None, None] * x).requires_grad_()
+    out = model(path)[:, 1]
+    slopes, = T.autograd.grad(outputs=out, inputs=path, grad_outputs=T.ones_like(out))
+    found.append(x * ((slopes[:-1] + slopes[1:]) / 2).mean(0, keepdim=True))
+    guides = [m.register_full_backward_hook(lambda module, gx, gy: (F.relu(gx[0]),))
+              for m in model.modules() if isinstance(m, nn.ReLU)]
+    guided = x.clone().requires_grad_(True)
+    model(guided)[0].max().backward()
+    for handle in guides:
+        handle.remove()
+    noise = 0
+    for _ in range(3):
+        noisy = (x + 0.15 * (x.max() - x.min()) * lab.normal(*x.shape)).requires_grad_()
+        model(noisy).amax().backward()
+        noise = noise + noisy.grad.abs()
+    heat = T.zeros(4, 4)
+    for i, j in itertools.product(range(4), range(4)):
+        hidden = x.clone()
+        hidden[..., 2 * i:2 * i + 2, 2 * j:2 * j + 2] = x.mean()
+        heat[i, j] = F.softmax(model(hidden), -1)[0, 1]
+    slopes = T.autograd.functional.jacobian(lambda z: model(z).softmax(-1), x)
+    left = [len(m._forward_hooks) + len(m._backward_hooks) for m in model.modules()]
+    return [found, guided.grad, noise.amax(dim=1).div_(3), heat, slopes.abs().sum(dim=(2, 3, 4, 5)), left]
