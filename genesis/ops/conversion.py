@@ -170,7 +170,7 @@ class ConversionMethods(TensorBase):
         """False."""
         return False
 
-    def record_stream(self: Any, stream: Any) -> None:
+    def record_stream(self: Any, s: Any) -> None:
         """Nothing is left to do: the memory is given to others behind all work that uses it, on whatever stream.
 
         Raises:

@@ -23,11 +23,10 @@ from genesis.ir.place import Place
 from genesis.ir.types import TensorType, row_major
 from genesis.runtime.contexts import leaving
 from genesis.runtime.cpu.failed_call import told
-from genesis.runtime.cpu.number_tensors import operand_tensor
+from genesis.runtime.cpu.number_tensors import CPU, operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
 from genesis.runtime.cpu.thread_modes import (
-    CPU,
     Without,
     dispatch_modes,
     function_modes,

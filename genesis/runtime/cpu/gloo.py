@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from genesis.runtime.collectives import DistBackendError
-from genesis.runtime.cpu.thread_modes import CPU
+from genesis.runtime.cpu.number_tensors import CPU
 
 if TYPE_CHECKING:
     from genesis.runtime.collectives import KeyStore, SupportsDLPack

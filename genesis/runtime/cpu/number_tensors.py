@@ -12,7 +12,8 @@ from typing import Final
 
 import torch
 
-from genesis.runtime.cpu.thread_modes import CPU
+CPU: Final = torch.device("cpu")
+"""For factories: `torch.set_default_tensor_type` would have them make tensors elsewhere."""
 
 MOST_NUMBERS: Final = 512
 """Tensors of one number that are remembered, of either kind."""

@@ -12,14 +12,12 @@ and device (`tests/runtime/cpu/test_thread_modes.py` reads all of them), and no 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
-
-CPU: Final = torch.device("cpu")
-"""For factories: `torch.set_default_tensor_type` would have them make tensors elsewhere."""
 
 in_inference: Final[Callable[[], bool]] = torch.is_inference_mode_enabled
 """Whether what torch makes can be written to in inference mode only."""
@@ -36,7 +34,7 @@ dispatch_modes: Final[Callable[[], int]] = torch._C._len_torch_dispatch_stack
 level: Final[Callable[[], int | None]] = torch._C._functorch.maybe_current_level
 """How many transformations of `torch.func` are in the middle of their function; None: none."""
 
-_GUARDS: Final[tuple[Callable[[], Any], ...]] = (
+_GUARDS: Final[tuple[Callable[[], AbstractContextManager[object]], ...]] = (
     torch._C.DisableTorchFunction, torch._C._DisableTorchDispatch, torch._C._DisableFuncTorch,
     torch._C._DisableAutocast, partial(torch._C._InferenceMode, False))
 """torch's guards of C, each of which leaves out one kind; the functions above may still count them inside."""

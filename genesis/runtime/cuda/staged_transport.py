@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from genesis.runtime.cpu.thread_modes import CPU
+from genesis.runtime.cpu.number_tensors import CPU
 from genesis.runtime.cuda.cuda_python_driver import driver
 
 if TYPE_CHECKING:

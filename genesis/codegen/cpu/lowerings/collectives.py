@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genesis.codegen.cpu.lowerings.dtypes import CPU
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.runtime.collectives import transport
-from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.ledger import ledger
 
 

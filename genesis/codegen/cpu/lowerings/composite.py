@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, scalar_tensor
 from torch.nn import functional
 
-from genesis.codegen.cpu.lowerings.dtypes import number_tensor
+from genesis.codegen.cpu.lowerings.dtypes import CPU, number_tensor
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, builtin, into
-from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.plan import Direct
 
 Types = tuple[Any, ...]

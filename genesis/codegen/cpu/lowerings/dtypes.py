@@ -8,9 +8,9 @@ import torch
 
 from genesis.ir.memos import counted
 from genesis.ir.types import DTYPES, DType
-from genesis.runtime.cpu.number_tensors import MOST_NUMBERS, is_in_range, number_tensor, remembered
+from genesis.runtime.cpu.number_tensors import CPU, MOST_NUMBERS, is_in_range, number_tensor, remembered
 
-__all__ = ["is_in_range", "number_tensor", "torch_dtype"]
+__all__ = ["CPU", "is_in_range", "number_tensor", "torch_dtype"]
 
 counted("numbers as tensors", remembered, 600, 2 * MOST_NUMBERS)
 

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
+from genesis.codegen.cpu.lowerings.dtypes import CPU, torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, into
-from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.plan import Direct
 
 Ints = tuple[int, ...]

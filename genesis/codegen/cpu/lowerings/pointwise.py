@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, scalar_tensor
 
-from genesis.codegen.cpu.lowerings.dtypes import number_tensor, torch_dtype
+from genesis.codegen.cpu.lowerings.dtypes import CPU, number_tensor, torch_dtype
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, builtin, smaller
 from genesis.ir.types import DType, float64
-from genesis.runtime.cpu.thread_modes import CPU
 from genesis.runtime.plan import Direct
 
 Operand = Any  # Tensor | bool | int | float

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genesis.codegen.cpu.lowerings.dtypes import CPU
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.ir.ops.windows import pooled_sizes
-from genesis.runtime.cpu.thread_modes import CPU
 
 Ints = tuple[int, ...]
 _aten = torch.ops.aten

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from genesis.codegen.cpu.lowerings.dtypes import CPU
 from genesis.codegen.cpu.lowerings.table import Lowering
 from genesis.ir.ops.recurrent import Operands, operands_of
-from genesis.runtime.cpu.thread_modes import CPU
 
 _aten = torch.ops.aten
 

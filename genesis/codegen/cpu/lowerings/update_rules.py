@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.dtypes import number_tensor
+from genesis.codegen.cpu.lowerings.dtypes import CPU, number_tensor
 from genesis.codegen.cpu.lowerings.movement import base_copied
 from genesis.codegen.cpu.lowerings.optimizer import FAR, own_tensor, roles_of
 from genesis.codegen.cpu.lowerings.table import Lowering, Writes
-from genesis.runtime.cpu.thread_modes import CPU
 
 Tensors = list[Tensor]
 
