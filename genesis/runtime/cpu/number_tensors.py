@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 CPU: Final = torch.device("cpu")
-"""For factories: `torch.set_default_tensor_type` would have them make tensors elsewhere."""
+"""The device that factories are told: `torch.set_default_tensor_type` would have them make tensors elsewhere."""
 
 MOST_NUMBERS: Final = 512
 """Tensors of one number that are remembered, of either kind."""
