@@ -28,6 +28,10 @@ rows as well has one program per split; a mere reduction also splits the columns
 the last row's, every multiprocessor has a block of whole columns: beside rows of more than 8192 the accumulators do not
 fit into registers (H200: layer norm of 7000 rows of 9000 with gradients 506 µs so, 451 in kernels of their own)."""
 
+NARROW: Final = 1024
+"""Columns up to which half of the multiprocessors make whole rows and their sums sooner than all make rows and other
+launches the sums; wider rows keep memory busy (reckoned)."""
+
 COLUMNS: Final = 64
 """Columns of a program of a kernel that has no whole rows."""
 
@@ -302,9 +306,9 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, beside_rows: bool = False) ->
 
     Args:
         fewest: rows of a split of blocks of columns.
-        beside_rows: whether a kernel has what is reduced in whole rows. It makes their sums on the way where half of
-            the multiprocessors have enough rows: sums of 1024 rows were kernels of their own beside it, 50 of the 343
-            in GPT-2's step for one row of 1024 tokens.
+        beside_rows: whether a kernel has what is reduced in whole rows. It makes their sums on the way where nearly
+            all multiprocessors have enough rows, or half of them: sums of 1024 rows were kernels of their own beside
+            it, 50 of the 343 in GPT-2's step for one row of 1024 tokens.
     """
     x, axes = node.inputs[0], [axis for axis in node["axes"] if node.inputs[0].shape[axis] != 1]
     results, count = hint(node.type.numel), prod(x.shape[axis] for axis in axes)
@@ -332,8 +336,8 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, beside_rows: bool = False) ->
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
     part, of, whole_rows = 1, 1, beside_rows or _follows_rows(node)
     if whole_rows:
-        (part, of), (_, widest) = NEARLY_ALL, row_splits[-1]
-        row_splits.append((gpu.multiprocessors // 2, widest))
+        part, of = NEARLY_ALL
+        row_splits.append((gpu.multiprocessors // 2, NARROW))
     fitting = [splits for splits, most in row_splits if results <= most and of * extent >= part * splits * FEWEST_ROWS]
     if not fitting:
         return None

@@ -169,19 +169,21 @@ def test_sums_of_memory_have_long_splits(shape: tuple[int, int], memory: int, co
         assert part["splits"] == splits
 
 
-@pytest.mark.parametrize(("rows", "splits"), [(1056, 132), (1024, 132), (1023, 66), (512, 66), (511, None)])
+@pytest.mark.parametrize(("rows", "columns", "splits"), [
+    (1056, 1024, 132), (1024, 1024, 132), (1023, 1024, 66), (512, 1024, 66), (511, 1024, None), (1024, 4096, 132),
+    (1023, 4096, None)])
 @pytest.mark.parametrize("way", ["follows rows", "beside rows", "alone"])
 def test_a_kernel_of_whole_rows_sums_them_up_where_half_of_the_multiprocessors_have_enough(
-        rows: int, splits: int | None, way: str) -> None:
+        rows: int, columns: int, splits: int | None, way: str) -> None:
     """As the gradients of a norm's weights do; a sum alone takes one launch where every multiprocessor has fewer."""
-    x = an_input(0, (rows, 4096), dtype_named("float32"))
+    x = an_input(0, (rows, columns), dtype_named("float32"))
     y, largest = x * 2.0, OPS["max"](x * 2.0, axes=(1,))
     if way == "follows rows":
         y = y - movement.expand(movement.reshape(largest, shape=(rows, 1)), shape=x.shape)
     graph = Graph((x,), (OPS["sum"](y, axes=(0,)), *([largest] if way == "beside rows" else [])))
     found = [part["splits"] for part in cuts(graph)]
     if way == "alone":
-        splits = 33 if rows == 1056 else None
+        splits = 66 if rows == 1056 else None
     assert found == ([splits] if splits else [])
 
 
