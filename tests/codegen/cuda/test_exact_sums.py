@@ -11,6 +11,7 @@ import torch
 
 import genesis
 from genesis import engine
+from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.templates.exact_sums import ROUNDS, SUMS
 from genesis.codegen.cuda.worker import compiled_by_triton
@@ -26,6 +27,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import Launch
+from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
 from tests.codegen.cuda.test_machine_code import remarks
@@ -210,3 +212,11 @@ def test_a_gather_and_its_gradient_are_one_launch() -> None:
                 "in_range_gather_beside_1_more"]
             np.testing.assert_array_equal(y.detach().cpu().numpy(), np.take_along_axis(table, index, 0))
             np.testing.assert_allclose(x.grad.cpu().numpy(), want, rtol=2.0 ** -23)
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 120])
+def test_it_compiles_for_every_gpu(architecture: int) -> None:
+    for shape, count in (((1, 30_000), 30_000), ((3, 5000, 7), 4000)):
+        kernel = emit(exact(shape, count).groups[0], GPUS[architecture])
+        [image] = compile_sources([kernel], gpu=GPUS[architecture])
+        assert image.shared_bytes < 1024
