@@ -193,11 +193,14 @@ def is_nested_deep(text: str) -> bool:
     >>> is_nested_deep('{"a": "[[[["}'), is_nested_deep("[" * 200 + "]" * 200)
     (False, True)
     """
-    levels = accumulate({"[": 1, "{": 1, "]": -1, "}": -1}.get(c, 0) for c in _STRINGS.sub("", text))
-    return max(levels, default=0) >= DEEP
+    levels = accumulate(_LEVELS.get(found[0], 0) for found in _BRACKETS.finditer(text))
+    return any(level >= DEEP for level in levels)  # which goes no further
 
 
-_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]')
+"""What begins or ends a level, and whole strings, in which nothing does."""
+
+_LEVELS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
