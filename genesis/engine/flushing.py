@@ -17,7 +17,7 @@ from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded, backend_of
 from genesis.engine.preparation import Flush, prepare
 from genesis.engine.running import Divisible, run
-from genesis.engine.short_read import first_read, read_size, short_read
+from genesis.engine.short_read import first_read, read_alone, read_size, short_read
 from genesis.engine.state import engine_state
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
@@ -54,6 +54,8 @@ def materialize(*tensors: TensorBase | Iterable[TensorBase]) -> None:
 def flush(wanted: Sequence[Storage]) -> None:
     """Compute the wanted storages and every pending write, in one plan a device."""
     if state.session is not None and (running := session.active()) is not None:
+        if wanted and session.read_of_what_stays(wanted) and all(map(read_alone, wanted)):
+            return
         if wanted or running.refusal is None:  # the step of a call that cannot be replayed ends without reading
             running.refuse("a value is read while the function runs")
         held = held_at_step(running)
@@ -196,7 +198,8 @@ def locked_memory_of(tensor: TensorBase) -> Memory:
             flush([storage])
         elif not _flush_locked((storage,)):
             _look_at_young()
-    elif state.session is not None and (running := session.active()) is not None:
+    elif state.session is not None and (running := session.active()) is not None and (
+            not session.read_of_what_stays([storage])):
         running.refuse("a value is read while the function runs")
     storage.join_others()
     assert storage.cell is not None

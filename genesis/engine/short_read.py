@@ -94,6 +94,20 @@ def read_size(storage: Storage) -> None:
             short_read(storage, beside=True) or first_read(storage, beside=True)
 
 
+def read_alone(storage: Storage) -> bool:
+    """Compute a value, and leave all else pending. False, and nothing done, where others have computed meanwhile."""
+    with lock:
+        if storage.settled:
+            return True
+        try:
+            flush = prepare([storage], [], storage.type.device)
+            if flush is not None:
+                run(flush)
+        except Superseded:
+            return False
+        return flush is not None
+
+
 def short_read(storage: Storage, beside: bool = False) -> bool:
     """Compute a value that depends on nothing else that is going on, by the plan that computed an equal one before.
     False, and nothing done, where it does, or there is none. `beside`: writes elsewhere may stay pending.

@@ -40,6 +40,8 @@ class Session:
         refusal: why the call cannot be replayed, or None.
         thread: the thread that runs it; what others do is none of its effects.
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
+        may_read: whether a storage's value follows from memory that the capture guards, so that it may be read now;
+            None where no value may.
         repeating: an action runs that a replay runs again (`repeated`).
         repeats_own_code: such an action called code of the user's.
         looked_into: optimizers whose states the function asked for, by `id`.
@@ -66,6 +68,7 @@ class Session:
         self.refused: Callable[[], None] = lambda: None
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
+        self.may_read: Callable[[Any], bool] | None = None
         self.repeating = self.repeats_own_code = self._given_up = False
         self.mirrored: Mapping[weakref.ref[Any], Callable[[weakref.ref[Any]], None]] = {}
         self.own_backward: str | None = None
@@ -181,6 +184,13 @@ def active() -> Session | None:
     """The session of the capture that runs in this thread, or None."""
     found = state.session
     return found if found is None or found.thread == threading.get_ident() else None
+
+
+def read_of_what_stays(storages: Iterable[Any]) -> bool:
+    """Whether the running capture lets the function read these now."""
+    running = active()
+    return running is not None and running.may_read is not None and running.refusal is None and (
+        all(map(running.may_read, storages)))
 
 
 def stand_in(tensor: Any, method: str) -> Any:

@@ -33,6 +33,7 @@ from genesis.tracing.snapshot import (
     tensor_identity,
     with_gradients,
 )
+from genesis.tracing.staying_reads import StayingReads
 from genesis.tracing.tracer import Tracer
 from genesis.tracing.view_copies import Copied, without_copies
 
@@ -79,6 +80,8 @@ class CallCapture:
         self.effects.refused = self._stop
         self.reached_again = False
         self.effects.last_values = self._values.stand_in
+        self._reads = StayingReads(self.effects, entered)
+        self.effects.may_read = self._reads.may_read
         if copied is not None:
             copied.mirror(self.effects)
 
@@ -131,6 +134,8 @@ class CallCapture:
         entered, effects, values = self.entered, self.effects, self._values
         effects.forget_made({id(x) for x in (*self.tensors, *entered.world.tensors)})
         guards, slots = self._guards()
+        self._reads.check({x.storage for x in guards.tensors})
+        guards.checks.contents(self._reads.versions)
         set_first = self._groups_set_first()
         known = {id(x) for x in _containers((*self.args, *self.kwargs.values()))}
         made, given = result, self.tensors

@@ -178,6 +178,12 @@ class Checks:
         elif type(inside) is dict:
             self._dictionaries.append((value, inside))
 
+    def contents(self, versions: Mapping[Any, int]) -> None:
+        """Check that nobody has written to these storages since they had these versions."""
+        if versions:
+            self._more.append(lambda: all(storage.version == at and not storage.exported
+                                          for storage, at in versions.items()))
+
     def registrations(self) -> None:
         """Check that no class was registered with an abstract one, which `isinstance` asks."""
         if not self._registered:

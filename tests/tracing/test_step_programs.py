@@ -10,7 +10,7 @@ import pytest
 
 from genesis.tracing.checks import Checks
 from tests.tracing.step_programs.draw import draw
-from tests.tracing.step_programs.sweep import FUZZER
+from tests.tracing.step_programs.sweep import FUZZER, WRITTEN_FUZZER
 
 PROGRAMS, PARTS = 2_000, 20
 """The sweep's steps, and the tests they are split into."""
@@ -36,6 +36,13 @@ def test_a_seed_is_one_step() -> None:
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checks, "hold", lambda self: True)  # a guard that nothing fails
     assert FUZZER.sweep(range(4), small=False).differ
+
+
+@pytest.mark.parametrize("seeds", [range(45, 53), pytest.param(range(250), marks=pytest.mark.sweep)])
+def test_steps_with_an_optimizer_that_is_written_in_them(seeds: range) -> None:
+    found = WRITTEN_FUZZER.sweep(seeds)
+    assert not found.differ, "\n\n".join(found.differ)
+    assert found.counts["replays"] >= 0.1 * found.counts["calls"]
 
 
 @pytest.mark.sweep

@@ -93,7 +93,9 @@ def draw_written(seed: int) -> StepProgram:
     """A program of this seed whose steps are an optimizer's that is written in it, and what is done to that."""
     found = draw(seed)
     chance = random.Random(~seed)
-    steps = [step for x in found.steps for step in ((chance.choice(WRITTEN_EVENTS), x) if chance.random() < 0.1 else (x,))]
+    steps: list[str] = []
+    for step in found.steps:
+        steps += (chance.choice(WRITTEN_EVENTS), step) if chance.random() < 0.1 else (step,)
     body = tuple([x.replace("S.sgd", "S.adam") for x in found.body])
     return dataclasses.replace(found, body=body, steps=tuple(steps), written=True)
 

@@ -1,0 +1,143 @@
+"""A value that a compiled function reads in its middle of memory that stays is guarded by the writes to that memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+import genesis
+from genesis import nn
+
+
+class Made(NamedTuple):
+    """A function, what it reads, and what is done between its calls."""
+
+    function: Callable[[Any], Any]
+    read: Any
+    hits: int
+    change: Callable[[int], Any] = lambda i: None
+
+
+def lengths() -> Made:
+    sizes = genesis.tensor([1, 3, 2])
+    return Made(lambda x: [part.sum() for part in x.split(sizes.tolist())], sizes, 7)
+
+
+def segments() -> Made:
+    of = genesis.tensor([0, 1, 1, 0, 2, 1])
+    return Made(lambda x: genesis.zeros(3, 4).index_add_(0, of, x * 2) / genesis.bincount(of)[:, None], of, 7)
+
+
+def a_flag_that_is_written_between_calls() -> Made:
+    flag = genesis.zeros(1)
+    return Made(lambda x: x * 2 if flag == 0 else x * 3, flag, 5, lambda i: flag.fill_(1) if i == 4 else None)
+
+
+def a_flag_that_a_write_leaves_pending() -> Made:
+    flag = genesis.zeros(1)
+    return Made(lambda x: x * 2 if flag == 0 else x * 3, flag, 0, lambda i: flag.add_(i % 2))
+
+
+def a_flag_that_shows_other_memory() -> Made:
+    flag = genesis.zeros(1)
+
+    def change(i: int) -> None:
+        if i == 4:
+            flag.data = genesis.ones(1)
+    return Made(lambda x: x * 2 if flag == 0 else x * 3, flag, 5, change)
+
+
+def a_flag_that_another_compiled_function_writes() -> Made:
+    flag = genesis.zeros(1)
+
+    @genesis.compile
+    def other(x: Any) -> Any:
+        flag.add_(x)
+        return x * 1
+    return Made(lambda x: x * flag.item() if flag < 3 else -x, flag, 0, lambda i: other(genesis.ones(1)))
+
+
+def a_flag_that_numpy_writes() -> Made:
+    flag = genesis.zeros(1)
+    shared = flag.numpy()
+
+    def change(i: int) -> None:
+        shared[0] = i % 2
+    return Made(lambda x: x * 2 if flag == 0 else x * 3, flag, 0, change)
+
+
+def a_flag_that_it_writes_itself() -> Made:
+    flag = genesis.zeros(1)
+
+    def function(x: Any) -> Any:
+        found = x * 2 if flag == 0 else x * 3
+        flag.fill_(1)
+        return found
+    return Made(function, flag, 0)
+
+
+def a_flag_that_it_has_written() -> Made:
+    flag = genesis.zeros(1)
+
+    def function(x: Any) -> Any:
+        flag.add_(1)
+        return x * 2 if flag < 4 else x * 3
+    return Made(function, flag, 0)
+
+
+def an_argument() -> Made:
+    return Made(lambda x: x * 2 if x.sum() > 0 else x * 3, genesis.zeros(1), 0)
+
+
+def a_draw() -> Made:
+    kept = genesis.ones(2)
+    return Made(lambda x: x * 2 if (genesis.rand(2) * kept).sum() > 1 else x * 3, kept, 0)
+
+
+def a_weight_that_the_step_writes() -> Made:
+    net = nn.Linear(4, 1)
+    optimizer = genesis.optim.SGD(net.parameters(), lr=0.5)
+
+    def function(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = net(x).square().mean() * (2 if net.weight.detach().sum() > 0.1 else 3)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return Made(function, net.weight, 0)
+
+
+def a_step_by_the_lengths_of_its_data() -> Made:
+    net, sizes = nn.Linear(4, 1), genesis.tensor([2, 4])
+    optimizer = genesis.optim.Adam(net.parameters(), lr=0.1)
+
+    def function(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = sum(part.square().mean() for part in net(x).split(sizes.tolist()))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return Made(function, net.weight, 5, lambda i: sizes.copy_(genesis.tensor([3, 3])) if i == 5 else None)
+
+
+@pytest.mark.parametrize("make", [
+    lengths, segments, a_flag_that_is_written_between_calls, a_flag_that_a_write_leaves_pending,
+    a_flag_that_shows_other_memory, a_flag_that_another_compiled_function_writes, a_flag_that_numpy_writes,
+    a_flag_that_it_writes_itself, a_flag_that_it_has_written, an_argument, a_draw, a_weight_that_the_step_writes,
+    a_step_by_the_lengths_of_its_data], ids=lambda make: make.__name__)
+def test_a_read(make: Callable[[], Made]) -> None:
+    def run(compiled: bool) -> tuple[list[Any], int]:
+        genesis.manual_seed(0)
+        made = make()
+        function = genesis.compile(made.function) if compiled else made.function
+        found = []
+        for i in range(9):
+            made.change(i)
+            result = function(genesis.full((6, 4), i - 4.0) + genesis.arange(4))
+            found.append([[x.tolist() for x in (result if isinstance(result, list) else [result])], made.read.tolist()])
+        if compiled:
+            assert function.hits >= made.hits, genesis.explain(function)
+        return found, made.hits
+    assert run(True) == run(False)
