@@ -84,12 +84,15 @@ LEAST_SHARE: Final = 1 << 10
 MEMORY: Final = 4e6
 """Bytes that memory or the L2 moves in a microsecond."""
 
-EXACT_US: Final = 4.0
-"""Microseconds of an exact sum of few positions: a launch, and three ways to the L2 and back (the index, the flag, the
-words). Reckoned: a form with four programs for one of today's took 5.8 for 30,000 positions and 9.7 for 100,000."""
+EXACT_US: Final = 4.2
+"""Microseconds of an exact sum of few positions: a launch, and three ways to the L2 and back: the index, the flag, the
+words (H200: 8192 positions of 45,587 sums 4.5, 30,000 of as many 5.3, 100,000 6.0, 264,000 beside a gather 11.0)."""
 
-ATOMICS: Final = 60e3
-"""Atomic additions that the L2 takes in a microsecond, to many places (3.7 million of float32: 56 µs)."""
+ATOMICS: Final = 100e3
+"""Atomic additions that the L2 takes in a microsecond, to many places (3.7 million of float32: 56 µs in all)."""
+
+L2: Final = 8e6
+"""Bytes that an exact sum moves in a microsecond, most of them words in the L2."""
 
 ONE_PLACE_US: Final = 2e-3
 """Microseconds between two additions of whole numbers to one place (100,000 positions of ten sums: 2 µs more than of
@@ -123,7 +126,7 @@ def exact_us(sums: int, count: int) -> float:
     lanes = min(32, sums)
     hottest = count / 32 * lanes / sums * ONE_PLACE_US
     moved = 12 * count + sums * (8 + 16 * WORDS_READ)
-    return EXACT_US + max(count / ATOMICS, hottest) + moved / MEMORY
+    return EXACT_US + max(count / ATOMICS, hottest) + moved / L2
 
 
 def line_us(rows: int, length: int, scaled: bool) -> float:

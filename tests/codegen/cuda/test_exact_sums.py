@@ -13,7 +13,7 @@ import genesis
 from genesis import engine
 from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates.exact_sums import ROUNDS, SUMS
+from genesis.codegen.cuda.templates.exact_sums import AT_ONCE, EACH, ROUNDS
 from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.ir import Graph
@@ -147,7 +147,8 @@ def test_its_binary_keeps_all_in_registers(shape: tuple[int, ...], count: int, d
     kernel = emit(exact(shape, count, dtype).groups[0])
     sums, positions = math.prod(shape), count * math.prod(shape) // shape[1]
     rounds = max(1, min(-(-positions // (132 * 256)), ROUNDS))
-    assert kernel.grid == (-(-positions // (256 * rounds)) + -(-sums // SUMS), 1, 1) and compile_cubin(kernel)
+    adders, makers = -(-positions // (256 * rounds)), [-(-sums // (256 * each)) for each in EACH]
+    assert kernel.grid == (adders + makers[adders + makers[0] > AT_ONCE], 1, 1) and compile_cubin(kernel)
     said = remarks(compiled_by_triton(kernel.key_parts(), 90).asm["ptx"], tmp_path)
     assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
 
