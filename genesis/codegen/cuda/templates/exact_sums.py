@@ -35,7 +35,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.exact_sums import windows_of
 from genesis.ir.ops.sum_forms import forms_of, told
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
-from genesis.ir.sym_int import hint, most
+from genesis.ir.sym_int import SymInt, hint, most
 from genesis.ir.types import int32, int64, tensor_type
 from genesis.passes.groups import Group
 
@@ -53,8 +53,9 @@ EACH: Final = (2, 4)
 would move elements from one layout to another, by what each access likes best. With two a thread 100,000 sums took
 6.0 µs for 7.6 with four, and 264,000 beside their gather 13.2 for 11.0 (H200)."""
 
-AT_ONCE: Final = 3 * H200.multiprocessors
-"""Programs up to which threads have few sums: all of them run at once."""
+AT_ONCE: Final = 5 * H200.multiprocessors
+"""Programs up to which threads have few sums: nearly all of them run at once. 774, of 264,000 positions and sums, are
+too many. A class of sizes is weighed in its middle."""
 
 TOGETHER: Final = 3
 """Windows whose words are read together: those of a normal distribution's numbers, mostly."""
@@ -96,8 +97,8 @@ class ExactSums:
         self.windows = windows_of(node.dtype, most(self.count))
         self.rounds = max(1, min(-(-hint(self.count) // (32 * WARPS * H200.multiprocessors)), ROUNDS))
         self.adders = -(-self.count // (32 * WARPS * self.rounds))
-        programs = -(-hint(self.count) // (32 * WARPS * self.rounds)) - (-hint(self.sums) // (32 * WARPS * EACH[0]))
-        self.each = EACH[programs > AT_ONCE]
+        programs = (hint(self.count) // self.rounds + hint(self.sums) // EACH[0]) // (32 * WARPS)
+        self.each = EACH[programs * (3 if isinstance(self.sums, SymInt) else 4) // 4 > AT_ONCE]
         self.makers = -(-self.sums // (32 * WARPS * self.each))
         self.operands, self.check = checked_outside(self.rows, self.length)
 
