@@ -20,10 +20,9 @@ def test_a_recorded_value_s_storage_is_like_any_other(inference: bool) -> None:
     node = (genesis.ones(2) * 3).storage.node
     with genesis.inference_mode(inference):
         found, expected = storage_of(node), Storage(node.type, node)
-    own = {"_queued", "_reference", "__weakref__", "viewed"}
+    own = {"_queued", "_reference", "__weakref__"}
     assert all(getattr(found, name) == getattr(expected, name) for name in set(Storage.__slots__) - own)
     assert found._reference() is found and state.pending[found._queued]() is found
-    assert not hasattr(found, "viewed") and not hasattr(expected, "viewed")
 
 
 def test_the_line_of_an_op_is_the_user_s_however_deep_the_op_is() -> None:
