@@ -28,10 +28,6 @@ rows as well has one program per split; a mere reduction also splits the columns
 the last row's, every multiprocessor has a block of whole columns: beside rows of more than 8192 the accumulators do not
 fit into registers (H200: layer norm of 7000 rows of 9000 with gradients 506 µs so, 451 in kernels of their own)."""
 
-NARROW: Final = 1024
-"""Columns up to which half of the multiprocessors make whole rows and their sums sooner than all make rows and other
-launches the sums; wider rows keep memory busy (reckoned)."""
-
 COLUMNS: Final = 64
 """Columns of a program of a kernel that has no whole rows."""
 
@@ -153,14 +149,12 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
     whole = _whole_columns(graph, gpu)
     beside = {(node.inputs[0], node["how"]): Cut(node["splits"], node["multiple"], node["axes"])
               for node in graph.nodes if node.op is reduce_splits}
-    of_rows = _in_rows(graph)
 
     def split(node: Node) -> Node | None:
         if node in whole or not node.op.associative:
             return None
         cut = beside.get((node.inputs[0], node.op.name))
-        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None,
-                      node.inputs[0] in of_rows)
+        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None)
     return rewrite(graph, split)
 
 
@@ -187,28 +181,13 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     return found
 
 
-def _in_rows(graph: Graph) -> set[Node]:
-    """Values that are reduced row by row, or of which something is that is."""
-    found: set[Node] = set()
-    for node in graph.nodes:
-        if node.op.kind == "reduction":
-            x, axes = node.inputs[0], node["axes"] if "axes" in node.op.attrs else (node["axis"],)
-            if x.type.ndim - 1 in axes and 0 not in axes:
-                found.add(x)
-    for node in reversed(graph.nodes):
-        if node in found and (node.op.kind == "pointwise" or node.op in (reshape, permute)):
-            found.update(node.inputs)
-    return found
-
-
-def _split(node: Node, gpu: Gpu, cut: Cut | None = None, beside_rows: bool = False) -> Node | None:
+def _split(node: Node, gpu: Gpu, cut: Cut | None = None) -> Node | None:
     """The reduction in splits; None where it stays whole.
 
     Args:
         cut: that of the same reduction beside a spread, so that one reading of a split gives both.
-        beside_rows: whether a kernel has what is reduced in whole rows.
     """
-    cut = cut or _cut(node, gpu, beside_rows=beside_rows)
+    cut = cut or _cut(node, gpu)
     if cut is None:
         return None
     row = _row_before(node, gpu) or _across_orders(node)
@@ -299,16 +278,10 @@ def _axis_of_neighbours(x: Node) -> int | None:
     return found
 
 
-def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, beside_rows: bool = False) -> Cut | None:
-    """How a reduction is split; None for one that stays whole.
+def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
+    """How a reduction is split; None for one that stays whole. `fewest` are rows of a split of blocks of columns.
 
     The number of splits has few possible values, so that most batch sizes share their kernels.
-
-    Args:
-        fewest: rows of a split of blocks of columns.
-        beside_rows: whether a kernel has what is reduced in whole rows. It makes their sums on the way where nearly
-            all multiprocessors have enough rows, or half of them: sums of 1024 rows were kernels of their own beside
-            it, 50 of the 343 in GPT-2's step for one row of 1024 tokens.
     """
     x, axes = node.inputs[0], [axis for axis in node["axes"] if node.inputs[0].shape[axis] != 1]
     results, count = hint(node.type.numel), prod(x.shape[axis] for axis in axes)
@@ -334,17 +307,14 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, beside_rows: bool = False) ->
     if columns <= SHORT_RUN and results >= 2 * gpu.multiprocessors * columns and extent * columns <= LONGEST_PIECE:
         return None
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
-    part, of, whole_rows = 1, 1, beside_rows or _follows_rows(node)
-    if whole_rows:
-        part, of = NEARLY_ALL
-        row_splits.append((gpu.multiprocessors // 2, NARROW))
-    fitting = [splits for splits, most in row_splits if results <= most and of * extent >= part * splits * FEWEST_ROWS]
+    fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
     if not fitting:
         return None
     splits, blocks = max(fitting), -(-results // COLUMNS)
-    while not whole_rows and extent < splits * fewest and splits // 2 * blocks >= EACH * gpu.multiprocessors:
+    while (extent < splits * fewest and splits // 2 * blocks >= EACH * gpu.multiprocessors
+           and not _follows_rows(node)):
         splits //= 2
-    if not whole_rows and node.op is reduction.sum and _is_memory(node.inputs[0]):
+    if node.op is reduction.sum and _is_memory(node.inputs[0]):
         (long, each), blocks = LONG_SUMS, -(-results // block_of_columns(results))
         while extent < splits * long and splits // 2 * blocks >= each * gpu.multiprocessors:
             splits //= 2

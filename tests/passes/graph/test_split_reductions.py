@@ -169,48 +169,6 @@ def test_sums_of_memory_have_long_splits(shape: tuple[int, int], memory: int, co
         assert part["splits"] == splits
 
 
-@pytest.mark.parametrize(("rows", "columns", "splits"), [
-    (1056, 1024, 132), (1024, 1024, 132), (1023, 1024, 66), (512, 1024, 66), (511, 1024, None), (1024, 4096, 132),
-    (1023, 4096, None)])
-@pytest.mark.parametrize("way", ["follows rows", "beside rows", "alone"])
-def test_a_kernel_of_whole_rows_sums_them_up_where_half_of_the_multiprocessors_have_enough(
-        rows: int, columns: int, splits: int | None, way: str) -> None:
-    """As the gradients of a norm's weights do; a sum alone takes one launch where every multiprocessor has fewer."""
-    x = an_input(0, (rows, columns), dtype_named("float32"))
-    y, largest = x * 2.0, OPS["max"](x * 2.0, axes=(1,))
-    if way == "follows rows":
-        y = y - movement.expand(movement.reshape(largest, shape=(rows, 1)), shape=x.shape)
-    graph = Graph((x,), (OPS["sum"](y, axes=(0,)), *([largest] if way == "beside rows" else [])))
-    found = [part["splits"] for part in cuts(graph)]
-    if way == "alone":
-        splits = 66 if rows == 1056 else None
-    assert found == ([splits] if splits else [])
-
-
-def norm_gradients(rows: int, columns: int) -> Graph:
-    """What of a norm's gradients is added up along rows and along columns."""
-    x, g = (an_input(i, (rows, columns), dtype_named("float32")) for i in range(2))
-    norm = OPS["layer_norm"](x, ndim=1, eps=1e-5)
-    mean = movement.expand(OPS["sum"](g * norm, axes=(1,), keepdims=True), shape=x.shape)
-    return Graph((x, g), (g - norm * mean, OPS["sum"](g * norm, axes=(0,)), OPS["sum"](g, axes=(0,))))
-
-
-def test_the_sums_of_1024_rows_are_made_by_the_norms_kernel() -> None:
-    graph = norm_gradients(1024, 1024)
-    _, schedule, *_ = run_passes(graph, backend_named("cuda"))
-    assert len(schedule.groups) == 2, "one of rows, and the sums of their splits"
-
-
-def test_the_sums_of_rows_of_half_of_the_multiprocessors_are_right() -> None:
-    graph = norm_gradients(517, 512)
-    _, schedule, *_ = run_passes(graph, backend_named("cuda"))
-    assert {node["splits"] for node in schedule.graph.nodes if node.op is reduce_splits} == {66}
-    data = [some(x) for x in graph.inputs]
-    wanted = evaluate(decomposed(graph), [x.double() for x in data])
-    for found, want in zip(run_schedule(schedule, data, most_programs=128), wanted, strict=True):
-        torch.testing.assert_close(found.double(), want.double(), rtol=2e-5, atol=2e-4)  # sums of 517
-
-
 def test_splits_of_a_variance_are_longer_and_those_of_its_mean_are_the_same() -> None:
     """In 21 rows each they took 48.9 µs of an H200, where torch.compile took 19; one kernel makes both."""
     x = an_input(0, (10_624, 832), dtype_named("float32"))
