@@ -16,6 +16,8 @@ from genesis.codegen.cuda.choices import SHIPPED, Candidate, Taken, choose, deci
 from genesis.codegen.cuda.emit import emit, emit_anew
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel
 from genesis.codegen.cuda.templates.attention_choice import FORMS, GRID, PRODUCTS, AttentionTile, Problem, tile_for
+from genesis.codegen.cuda.templates.product_choice import Product, choose_product, streamed_forms
+from genesis.codegen.cuda.templates.streamed_matmul import Form, forms_for
 from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
@@ -128,7 +130,8 @@ def test_classes_of_sizes_are_a_quarter_of_an_octave_at_most() -> None:
 def test_the_shipped_table_names_candidates_that_there_are() -> None:
     """A row that names none would decide nothing, and nobody would see it."""
     tiles = {tile.name for tile in GRID}
-    known = {"streamed_attention": {form.name for form in FORMS}, **dict.fromkeys(PRODUCTS, tiles)}
+    known = {"streamed_attention": {form.name for form in FORMS}, **dict.fromkeys(PRODUCTS, tiles),
+             "product": {form.name for form in forms_for(bfloat16)}}
     for gpu, rows in shipped().items():
         assert gpu in {model.name for model in MODELS.values()} and len(rows)
         for row in rows:
@@ -208,3 +211,11 @@ def test_the_package_has_its_files_that_are_no_code() -> None:
     found = {str(path.relative_to(ROOT / "genesis")) for path in (ROOT / "genesis").rglob("*")
              if path.is_file() and path.suffix not in (".py", ".pyc")}
     assert found == set(told)
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(2304, 2), (3072, 1)])
+def test_small_tiles_of_one_round_are_not_shared(rows: int, groups: int) -> None:
+    """The gradient of the weights of queries, keys and values; that of a wider layer has more tiles than a round."""
+    found = Product(bfloat16, 1, rows, 768, 16_384, "tn", ops=1)
+    form = choose_product(found, streamed_forms(found, H200), H200)
+    assert isinstance(form, Form) and (form.groups, form.shared) == (groups, groups == 1)
