@@ -108,6 +108,7 @@ class CallCapture:
             raise
         finally:
             tracer.forget()  # no cycle: what the call held is freed when it ends
+            effects.may_read = None
             effects.refused = tracer.stop  # nor one through this capture, which holds the arguments
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 
 import genesis
 from genesis import nn
+from genesis.frontend.session import Session
 
 
 class Made(NamedTuple):
@@ -141,3 +143,24 @@ def test_a_read(make: Callable[[], Made]) -> None:
             assert function.hits >= made.hits, genesis.explain(function)
         return found, made.hits
     assert run(True) == run(False)
+
+
+def test_a_capture_is_gone_when_its_call_ends() -> None:
+    """What the call held is freed then, not when Python's collector goes through everything."""
+    w = genesis.ones(3, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (w * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    gc.collect()
+    gc.disable()
+    try:
+        step(genesis.ones(3))
+        assert not [x for x in gc.get_objects() if type(x) is Session]
+    finally:
+        gc.enable()
