@@ -120,10 +120,19 @@ def test_a_sum_of_all_has_eight_programs_for_each_multiprocessor(gpu: GpuModel) 
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
-def test_sums_of_rows_have_four_for_each(gpu: GpuModel) -> None:
+def test_sums_of_rows_have_four_splits_for_each_multiprocessor(gpu: GpuModel) -> None:
+    x, = inputs((1 << 14, 768))
+    first, _ = kernels(gpu, r.sum(p.exp(x), axes=(0,)))
+    assert first.grid[1] == 4 * gpu.multiprocessors
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
+def test_sums_of_rows_in_memory_have_splits_of_256_where_two_programs_for_each_are_left(gpu: GpuModel) -> None:
     x, = inputs((1 << 14, 768))
     first, _ = kernels(gpu, r.sum(x, axes=(0,)))
-    assert first.grid[1] == 4 * gpu.multiprocessors
+    blocks, splits = first.grid[:2]
+    assert blocks * splits >= 2 * gpu.multiprocessors
+    assert (1 << 14) / splits >= 256 or blocks * (splits // 2) < 2 * gpu.multiprocessors
 
 
 def test_a_product_takes_its_large_tile_where_half_of_the_multiprocessors_get_one() -> None:
