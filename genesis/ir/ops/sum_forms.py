@@ -31,6 +31,8 @@ from genesis.ir.ops.line_sums import (
 from genesis.ir.sym_int import hint, most
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from genesis.ir.types import DType
 
 LAUNCH_US: Final = 2.4
@@ -214,16 +216,34 @@ def rather_exact(outer: int, rows: int, count: int, inner: int, dtype: DType) ->
     return min(forms_of(outer, rows, count, inner, dtype), key=lambda form: form.us).name == "exact"
 
 
-def told(forms: tuple[Form, ...], taken: str) -> str:
+def exact_told(outer: int, rows: int, count: int, inner: int, dtype: DType) -> str:
+    """What is told of an exact sum of these sizes, beside all other forms."""
+    taken, *others = forms_of(outer, rows, count, inner, dtype)
+    return told(taken, others)
+
+
+def lines_told(outer: int, rows: int, count: int, inner: int, dtype: DType) -> str:
+    """What is told of lines or columns of these sizes. They are the parts, where lines were cut into some.
+
+    >>> from genesis.ir.types import float64
+    >>> lines_told(17, 1000, 5883, 1, float64)
+    'lines 7.7 µs (reckoned; blocks 15.0)'
+    """
+    us = lines_us(hint(outer) * hint(inner), hint(rows), hint(count), scales_sums(dtype))
+    return told(Form("lines", us), [form for form in forms_of(outer, rows, count, inner, dtype)
+                                    if form.name not in ("lines", "parts")])
+
+
+def told(taken: Form, others: Iterable[Form]) -> str:
     """The forms' times as a line for people, the taken one first.
 
-    >>> told((Form("exact", 7.25), Form("lines", inf), Form("parts", 9.96)), "exact")
+    >>> told(Form("exact", 7.25), (Form("lines", inf), Form("parts", 9.96)))
     'exact 7.2 µs (reckoned; parts 10.0)'
     """
-    own = next(form for form in forms if form.name == taken)
-    others = ", ".join(f"{form.name} {form.us:.1f}" for form in sorted(forms, key=lambda form: form.us)
-                       if form is not own and form.us < inf)
-    return f"{taken} {own.us:.1f} µs (reckoned{'; ' + others if others else ''})"
+    rest = ", ".join(f"{form.name} {form.us:.1f}" for form in sorted(others, key=lambda form: form.us)
+                     if form.us < inf)
+    return f"{taken.name} {taken.us:.1f} µs (reckoned{'; ' + rest if rest else ''})"
 
 
-__all__ = ["Form", "exact_us", "faster_by_block", "forms_of", "lines_us", "parts_of_lines", "rather_exact", "told"]
+__all__ = ["Form", "exact_told", "exact_us", "faster_by_block", "forms_of", "lines_told", "lines_us", "parts_of_lines",
+           "rather_exact", "told"]

@@ -33,7 +33,7 @@ from genesis.codegen.cuda.templates.shared_words import (
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.exact_sums import windows_of
-from genesis.ir.ops.sum_forms import forms_of, told
+from genesis.ir.ops.sum_forms import exact_told
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.sym_int import SymInt, hint, most
 from genesis.ir.types import int32, int64, tensor_type
@@ -74,7 +74,7 @@ and programs that have read it."""
 def emit_exact_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with an exact_sums."""
     sizes = node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:])
-    return replace(ExactSums(group, node).source(), note=told(forms_of(*sizes, node.dtype), "exact"))
+    return replace(ExactSums(group, node).source(), note=exact_told(*sizes, node.dtype))
 
 
 class ExactSums:

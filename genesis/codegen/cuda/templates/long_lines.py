@@ -37,7 +37,7 @@ from genesis.codegen.cuda.templates.shared_words import (
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.line_sums import MOST_TAKEN, columns_at_once, in_whole_numbers, taken_at_once
-from genesis.ir.ops.sum_forms import forms_of, told
+from genesis.ir.ops.sum_forms import lines_told
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType
 from genesis.passes.groups import Group
@@ -130,7 +130,7 @@ def sums_fit(outer: int, rows: int, count: int, inner: int, dtype: DType) -> boo
 def emit_line_sums(group: Group, node: Node, gpu: GpuModel) -> KernelSource:
     """The kernel of a group with a lines_summed."""
     sizes = node.shape[0], node.shape[1], node.inputs[1].shape[1], prod(node.shape[2:])
-    return replace(_line_sums(group, node, gpu), note=told(forms_of(*sizes, node.dtype), "lines"))
+    return replace(_line_sums(group, node, gpu), note=lines_told(*sizes, node.dtype))
 
 
 def _line_sums(group: Group, node: Node, gpu: GpuModel) -> KernelSource:
