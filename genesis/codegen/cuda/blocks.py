@@ -176,7 +176,7 @@ def windows(blocks: Blocks, kernel: Kernel) -> Blocks:
 def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """Whole rows: 32 elements a thread, or 64 where several operands wait for each other in registers."""
     operands = max(1, len(kernel.loads("xr")))
-    stored = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
+    stored = bool(kernel.stores("xr"))
     if r_block > PERSISTENT or room_for(kernel.r_size) > PERSISTENT:
         if most(kernel.r_size) <= HELD and in_rows_of_vectors(kernel) and _read_as_it_lies(kernel):
             whole = is_multiple(kernel.r_size, 16) and kernel.r_size % 4096 == 0
@@ -223,7 +223,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 def _passes_by(kernel: Kernel, gpu: GpuModel) -> bool:
     """Whether rows of two programs to a multiprocessor, with what is stored of them, take half of the L2 and more."""
     nbytes = sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
-    nbytes += sum(s.value.dtype.itemsize for s in kernel.statements if isinstance(s, Store) and s.vars == "xr")
+    nbytes += sum(s.value.dtype.itemsize for s in kernel.stores("xr"))
     rows = min(about(kernel.x_size), enough_programs(gpu))
     return 2 * rows * nbytes * about(kernel.r_size) > gpu.l2_bytes
 

@@ -217,14 +217,10 @@ def _short_runs(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks | None:
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=pipeline_stages(kernel, 4096, 2, gpu), run=run)
 
 
-def _stores_elements(kernel: Kernel) -> bool:
-    return any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
-
-
 def _are_long_singles(kernel: Kernel, gpu: GpuModel) -> bool:
     """Whether columns are long, read one element after another and not written, and enough for all multiprocessors."""
     return (about(kernel.r_size) >= LONG_SINGLES and about(kernel.x_size) >= SINGLE_COLUMNS * gpu.multiprocessors
-            and not _stores_elements(kernel) and not all(in_vectors(load, kernel) for load in kernel.loads("xr")))
+            and not kernel.stores("xr") and not all(in_vectors(load, kernel) for load in kernel.loads("xr")))
 
 
 def _long_singles(programs: int, gpu: GpuModel) -> Blocks:
@@ -238,7 +234,7 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
         return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
-    elements = 4096 if _stores_elements(kernel) else 256 * x_block
+    elements = 4096 if kernel.stores("xr") else 256 * x_block
     return Blocks(x_block, elements // x_block, True, 8, num_stages=pipeline_stages(kernel, elements, 1, gpu))
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import ALONE_WARPS, VECTOR, Blocks, about, enough_programs, power_of_two, room_for
 from genesis.codegen.cuda.column_blocks import WIDEST, in_vectors, turned
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel, Reduce, Store
+from genesis.codegen.cuda.kernel_ir import Kernel, Reduce
 from genesis.ir.sym_int import literal_value, rounds
 
 SECTOR: Final = 32
@@ -25,16 +25,17 @@ SECTOR: Final = 32
 FEWEST_SINGLES: Final = 16
 """Minimum neighbours of a program that reads them one by one."""
 
-ONCE: Final = ((2, 24 << 10), (4, 40 << 10))
-"""The same of columns that are read once: what their warps exchange at the end takes longer than what they wait (H200,
-mean of 144 rows of 100,000 bfloat16: 10.6 µs with two warps, 13.9 with four, 17.4 in a loop of blocks)."""
-
-ONCE_VECTORS: Final = 2
-"""Vectors of a thread in a block of columns that are read once."""
-
 HELD: Final = ((4, 24 << 10), (8, 40 << 10))
 """(warps, maximum bytes that their registers hold): two programs and more to a multiprocessor, so that one loads while
 another computes (H200: softmax over 633 rows of 26993 float32 read twice 122 µs, 33 by its bytes)."""
+
+ONCE: Final = ((2, 24 << 10), (4, 40 << 10))
+"""(warps, maximum bytes that their registers hold) of columns that are read once: what their warps exchange at the end
+takes longer than what they wait (H200, mean of 144 rows of 100,000 bfloat16: 10.6 µs with two warps, 13.9 with four,
+17.4 in a loop of blocks)."""
+
+ONCE_VECTORS: Final = 2
+"""Vectors of a thread in a block of columns that are read once."""
 
 FEWEST_EACH: Final = 4
 """Elements of a block of r that a thread has at least where a multiprocessor has two programs at most: as many warps
@@ -86,17 +87,16 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
 def _once(kernel: Kernel, blocks: Blocks, narrowest: int, gpu: GpuModel) -> Blocks:
     """Blocks of columns that one loop reads, in vectors."""
     loads = kernel.loads("xr")
-    nbytes, widest = (f(s.out.dtype.itemsize for s in loads) for f in (sum, max))
-    x_block, column = WIDEST, room_for(kernel.r_size) * nbytes
+    sizes = [s.out.dtype.itemsize for s in loads]
+    x_block, column = WIDEST, room_for(kernel.r_size) * sum(sizes)
     while x_block > narrowest and (x_block * column > ONCE[-1][1]
                                    or about(kernel.x_size) < x_block * enough_programs(gpu)):
         x_block //= 2
     warps = next((warps for warps, most_bytes in ONCE if x_block * column <= most_bytes), 0)
-    r_block = ONCE_VECTORS * warps * 32 * VECTOR // widest // x_block
+    r_block = ONCE_VECTORS * warps * 32 * VECTOR // max(sizes) // x_block
     return Blocks(x_block, r_block, True, warps, kept_bytes=column) if warps else blocks
 
 
 def _read_again(kernel: Kernel) -> bool:
     """Whether one loop over r does not do: each element is written, or reductions wait for each other."""
-    stores = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
-    return stores or len({s.out.stage for s in kernel.statements if isinstance(s, Reduce)}) > 1
+    return bool(kernel.stores("xr")) or len({s.out.stage for s in kernel.statements if isinstance(s, Reduce)}) > 1

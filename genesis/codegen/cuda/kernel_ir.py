@@ -287,6 +287,10 @@ class Kernel:
         """What is read at points that depend on just these coordinates."""
         return [s for s in self.statements if isinstance(s, Load) and s.out.vars == vars]
 
+    def stores(self, vars: str) -> list[Store]:
+        """What is written at points that depend on just these coordinates."""
+        return [s for s in self.statements if isinstance(s, Store) and s.vars == vars]
+
     @cached_property
     def weight(self) -> int:
         """Weighted ops for each element of the space."""

@@ -11,7 +11,7 @@ from math import log2
 from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.choices import Candidate, choose, size_class
-from genesis.codegen.cuda.kernel_ir import Kernel, Store
+from genesis.codegen.cuda.kernel_ir import Kernel
 from genesis.ir.sym_int import hint
 
 if TYPE_CHECKING:
@@ -54,6 +54,6 @@ def _fits(blocks: Blocks, rows: int) -> bool:
 
 def _words(kernel: Kernel, rule: Blocks) -> dict[str, str | int]:
     """The problem: the rule's block, what is read and written for an element, and how much is computed of it."""
-    stores = any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements)
+    stores = bool(kernel.stores("xr"))
     return {"rule": f"{rule.x}x{rule.r}", "rows": size_class(kernel.x_size), "operands": len(kernel.loads("xr")),
             "bytes": kernel.bytes_each, "writes": "rows" if stores else "values", "ops": size_class(kernel.weight)}

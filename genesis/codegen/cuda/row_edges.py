@@ -38,8 +38,7 @@ def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
     fewest = FEWEST_OF_SYMBOLIC if isinstance(kernel.r_size, SymInt) else FEWEST
     if not alone or blocks.r < fewest or in_rows_of_vectors(kernel):
         return 0
-    moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, Store) and s.vars == "xr"]
-    moved += kernel.loads("xr")
+    moved: list[Load | Store] = [*kernel.stores("xr"), *kernel.loads("xr")]
     if any(isinstance(s, Random) for s in kernel.statements) or not all(plain(s, kernel) for s in moved):
         return 0
     narrowest = min(s.out.dtype.itemsize for s in kernel.loads("xr"))

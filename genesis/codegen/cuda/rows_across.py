@@ -65,7 +65,7 @@ def rows_across(kernel: Kernel, gpu: GpuModel) -> Blocks | None:
     if length is None or not beside or not (SHORTEST if beside == 1 else 2) <= length <= LONGEST:
         return None
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-    moved: list[Load | Store] = [*kernel.loads("xr"), *_row_stores(kernel)]
+    moved: list[Load | Store] = [*kernel.loads("xr"), *kernel.stores("xr")]
     widths = [dtypes[s.argument].itemsize for s in moved]
     at_odd_places = all(width in (2, 4) and length * beside * width % VECTOR for width in widths) or (
         beside > 1 and all(width in (2, 4) and beside * width % VECTOR for width in widths))
@@ -94,10 +94,6 @@ def _as_it_lies(s: Load | Store, kernel: Kernel) -> bool:
     """Whether it goes through memory as the kernel's space does."""
     return plain(s, kernel) or (columns_of(kernel) > 1 and s.address == coordinates(kernel.space).element
                                 and not (isinstance(s, Load) and s.bounds))
-
-
-def _row_stores(kernel: Kernel) -> list[Store]:
-    return [s for s in kernel.statements if isinstance(s, Store) and s.vars == "xr"]
 
 
 def _along_r(s: Load) -> bool:
@@ -142,7 +138,7 @@ def _starts(kernel: Kernel, x: int) -> dict[str, int]:
     for s in kernel.loads("xr"):
         starts[s.out.name] = end
         end += elements * s.out.dtype.itemsize
-    end = max([end, *(elements * dtypes[s.argument].itemsize for s in _row_stores(kernel))])
+    end = max([end, *(elements * dtypes[s.argument].itemsize for s in kernel.stores("xr"))])
     for s in kernel.loads("r"):
         starts[s.out.name] = end
         end += -(-_length(kernel) * s.out.dtype.itemsize // VECTOR) * VECTOR

@@ -123,7 +123,7 @@ def _reduces_windows(group: Group, kernel: Kernel) -> bool:
         return False
     if not any(node.op in LOADING for node in group.nodes) or any(node.op is reduce_splits for node in group.nodes):
         return False
-    if any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements):
+    if kernel.stores("xr"):
         return False
     if any(node.type.numel not in (0, kernel.x_size) for node in group.outputs):
         return False
