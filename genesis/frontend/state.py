@@ -90,9 +90,8 @@ class FrontendState:
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "graphs_shown",
                  "histories", "hooked", "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions",
-                 "released", "released_before", "released_since", "renewals",
-                 "rewriting", "session", "states_shown", "touched", "tracked_writes", "turned", "undo", "unlooked",
-                 "volatile", "watched")
+                 "released", "released_before", "released_since", "renewals", "rewriting", "session", "states_shown",
+                 "touched", "tracked_writes", "turned", "undo", "unlooked", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}

@@ -64,6 +64,7 @@ class Context:
 in_order: Final[Callable[[Iterator[object]], None]] = deque[object](maxlen=0).extend
 """Go through an iterator to its end."""
 
+
 def _calls_into_one_another(levels: int) -> Callable[[], object]:
     found: Callable[[], object] = bool
     for _ in range(levels):

@@ -188,8 +188,11 @@ class CallCapture:
     def _guards(self) -> tuple[Guards, Slots | None]:
         """The guards of the call, which hold, and the places that it writes to."""
         roots, entered, tracer = self._roots, self.entered, self._tracer
-        optimizers = frozenset(self.effects.looked_into), frozenset(self.effects.counting)
-        guards = Guards(roots, entered, tracer, frozenset(), frozenset(), *optimizers)
+        looked_into, counting = frozenset(self.effects.looked_into), frozenset(self.effects.counting)
+
+        def guarded(slots: frozenset[Place] = frozenset(), given: frozenset[Place] = frozenset()) -> Guards:
+            return Guards(roots, entered, tracer, slots, given, looked_into, counting)
+        guards = guarded()
         if entered.uncomputed:
             raise Unsettled("it reads a tensor that was not computed yet")
         key_now, tensors_now = signature(self.args, self.kwargs)
@@ -201,10 +204,7 @@ class CallCapture:
         held = guards.hold()
         if held and not numbers and not gradients:
             return guards, None
-
-        def again(slots: frozenset[Place], given: frozenset[Place]) -> Guards:
-            return Guards(roots, entered, tracer, slots, given, *optimizers)
-        return find_slots(guards, held, entered, self.tensors, again, numbers, gradients)
+        return find_slots(guards, held, entered, self.tensors, guarded, numbers, gradients)
 
     def refused(self) -> None:
         """Run what the call left to its replay: the end of its step, and values that were not computed before it."""

@@ -208,7 +208,8 @@ class Checks:
         Of those that the call stepped, where it stepped any: others have no gradient, and stay behind at each call.
 
         Args:
-            states: whether the states are to be looked at, which others do not compare.
+            states: whether parameters' states are compared here: where the call looks into them they are guarded as
+                any dictionaries are.
         """
         self.entries(vars(optimizer), {name: copy[name] for name in ("param_groups", "state") if name in copy})
         groups, state = copy.get("param_groups", []), copy.get("state")

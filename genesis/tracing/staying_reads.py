@@ -36,8 +36,7 @@ class StayingReads:
         found = {storage} if content is None else self._sources(content)
         written = self._effects.writes
         stays = {x.storage for x in self._entered.world.tensors}
-        if not found or any(s not in stays or s in written or s.exported or s.needs_grad
-                            for s in found):
+        if not found or any(s not in stays or s in written or s.exported or s.needs_grad for s in found):
             return False
         for s in found:
             self.versions.setdefault(s, s.version)

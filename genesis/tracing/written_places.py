@@ -3,7 +3,8 @@
 `Checks` compares by loops of C over lists: the place that is looked up and the comparison are a call each, 60 to 100 ns
 for a dictionary's entry or a name that a class must not have. A line of Python that names the place takes a third:
 
-    d12['config'] is v40 and o3.__code__ is v51 and c7.cell_contents is v60 and 'is_causal' not in d15
+    x12['config'] is x40 and x3.__code__ is x51 and x7.cell_contents is x60
+    x4.__dict__ is x5 and 'is_causal' not in x15
 
 `benchmarks/host_time.py` has the guards of a step of 12 layers. What is compared, and by what, is the same.
 """

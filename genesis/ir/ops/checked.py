@@ -70,7 +70,7 @@ def _check(index: Node, allowed: Range, op: Op, source: Source | TextSource | No
 def is_inside(index: Node, size: int) -> bool:
     """Whether these positions are known to be among `size`, without a look at them."""
     below = positions_below(index)
-    return below is size or (below.__class__ is int and size.__class__ is int and below <= size)  # type: ignore[operator]
+    return below is size or (type(below) is int and type(size) is int and below <= size)
 
 
 def line_of(source: Source | TextSource | None) -> str:

@@ -215,4 +215,4 @@ _OF_COORDINATES: Final[dict[Op, Callable[[int, int], int]]] = {
 """Ops of `coordinate` → what their result is below, for positions below a number, and by the literal."""
 
 
-__all__ = ["compress", "nonzero", "searchsorted"]
+__all__ = ["compress", "coordinate", "flat_positions", "nonzero", "positions_below", "searchsorted"]

@@ -80,8 +80,11 @@ MULTIPROCESSORS: Final = 132
 WARPS_BESIDE: Final = 16
 """Programs of a warp that a multiprocessor has at once and that do not slow each other down (reckoned)."""
 
+BUSY: Final = 128
+"""Programs that keep a GPU busy: about as many as it has multiprocessors."""
+
 LEAST_SHARE: Final = 1 << 10
-"""Minimum sums of a program that shares a line because there are few programs."""
+"""Minimum sums of a program that has a share of a line's because there are few programs."""
 
 MEMORY: Final = 4e6
 """Bytes that memory or the L2 moves in a microsecond."""
@@ -145,7 +148,7 @@ def line_us(rows: int, length: int, scaled: bool) -> float:
 
 def lines_us(lines: int, rows: int, count: int, scaled: bool) -> float:
     """Microseconds of so many lines of `rows` sums and `count` positions in shared memory."""
-    shares = max(-(-rows // SUMS_AT_ONCE), min(128 // lines, -(-rows // LEAST_SHARE)), 1)
+    shares = max(-(-rows // SUMS_AT_ONCE), min(BUSY // lines, -(-rows // LEAST_SHARE)), 1)
     at_once = MULTIPROCESSORS if taken_at_once(rows, count) else MULTIPROCESSORS * WARPS_BESIDE
     each = line_us(rows, count, scaled) + rows / shares * SUM_US
     moved = lines * (12 * count + 8 * rows)

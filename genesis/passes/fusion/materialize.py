@@ -163,8 +163,7 @@ CHECKED_TWICE: Final = 1 << 23
 """Elements that may be read at an index that each of them checks: 8 more instructions each take 1.1 µs of an H200 for
 so many (reckoned), and a kernel that checks the index before takes 2.3."""
 
-_CHECKING: Final = {lines_summed: 1, exact_sums: 1, rows_summed: 1, taken_in_rows: 0,
-                    words_by_block: 0}
+_CHECKING: Final = {lines_summed: 1, exact_sums: 1, rows_summed: 1, taken_in_rows: 0, words_by_block: 0}
 """Ops that check an index as they read it, and which operand it is."""
 
 

@@ -47,6 +47,7 @@ from genesis.codegen.cuda.templates.shared_words import (
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE
+from genesis.ir.ops.sum_forms import BUSY, LEAST_SHARE
 from genesis.ir.sym_int import hint
 from genesis.passes.groups import Group
 
@@ -74,12 +75,6 @@ LOOPED: Final = 4
 
 SUMS_OF_A_WARP: Final = 512
 """Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
-
-BUSY: Final = 128
-"""Programs that keep a GPU busy: about as many as it has multiprocessors."""
-
-LEAST_SHARE: Final = 1024
-"""Minimum sums of a program that has a share of a line's because there are few programs."""
 
 MULTIPROCESSORS: Final = H200.multiprocessors
 """An H200's, which all have a program before one has a second: programs whose numbers differ by so much are on
