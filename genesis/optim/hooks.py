@@ -26,7 +26,7 @@ def add(optimizer: Any, kind: str, hook: Hook, prepend: bool = False) -> Removab
 
 
 def _added(hooks: dict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableHandle:
-    return RemovableHandle(hooks, hook, session.rebound, prepend)  # type: ignore[arg-type]  # compiled steps are made anew
+    return RemovableHandle(hooks, hook, session.rebound, prepend)  # compiled steps are made anew
 
 
 def of(optimizer: Any, kind: str) -> list[Hook]:

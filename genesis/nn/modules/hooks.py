@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 _numbers = itertools.count()
+
+Hook = TypeVar("Hook")
+"""A function, or a function and when it is called."""
 
 HookKind = Literal["forward_pre", "forward", "backward_pre", "backward"]
 """When a hook runs; a module has those of a kind in `_forward_pre_hooks` and so on, torch's names."""
@@ -28,8 +31,7 @@ class RemovableHandle:
 
     __slots__ = ("_changed", "_hooks", "_number")
 
-    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any], changed: Callable[[], None],
-                 prepend: bool = False):
+    def __init__(self, hooks: dict[int, Hook], hook: Hook, changed: Callable[[], None], prepend: bool = False):
         self._hooks, self._number, self._changed = hooks, next(_numbers), changed
         later = dict(hooks) if prepend else {}
         for number in later:

@@ -422,7 +422,7 @@ def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandl
 
 
 def _everywhere(kind: HookKind, hook: Callable[..., Any]) -> RemovableHandle:
-    return RemovableHandle(everywhere, (kind, hook), changed)  # type: ignore[arg-type]
+    return RemovableHandle(everywhere, (kind, hook), changed)
 
 
 __all__ = ["Module", "Parameter", "RemovableHandle", "epoch", "register_module_backward_hook",
