@@ -225,7 +225,7 @@ class Written:
             op = node.op
             if op is number_op:  # whether two numbers are equal is not structure
                 continue
-            if op is item and node.buffer is None:  # what the lines below do, of a step's hundreds of results
+            if op is item and node.buffer is None:  # as the lines below: a step has hundreds (`host_time.py`)
                 position[node] = at_place
                 at_place += 1
                 append(op)
@@ -242,7 +242,7 @@ class Written:
                     elif node not in known:
                         self.unwritten.append(node)
                 place = places.get(cell)
-                if place is None:  # as `place_of` does: a step reads hundreds of memories
+                if place is None:  # as `place_of` does: a step reads hundreds (`host_time.py`)
                     place = places[cell] = len(types)
                     types.append(node.type)
                 if piece and not node.needs_grad and self._is_twin(node, place):

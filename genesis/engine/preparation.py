@@ -104,7 +104,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     if not outputs and not updates:
         return None
     asked = len(outputs)
-    content = {s: node if (node := s._node) is not None else s.node  # a property of hundreds takes twice as long
+    content = {s: node if (node := s._node) is not None else s.node  # the property takes twice as long (`host_time.py`)
                for s in (*outputs, *live)}
     if state.released_since:
         note_released_parts(content.values())

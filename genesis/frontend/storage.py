@@ -70,7 +70,7 @@ def overwriting(memory: Any, owner: weakref.ref[Storage] | None, piece: int, sin
 def all_overwriting(memories: Sequence[Any], storages: Sequence[Storage], piece: int,
                     nodes: Sequence[Node]) -> list[Cell]:
     """`overwriting` of each of these storages' memories, the values of these nodes: a step has hundreds, and a call of
-    each takes as long as what it does."""
+    each takes as long as what it does (`benchmarks/host_time.py`)."""
     found = []
     for memory, storage, node in zip(memories, storages, nodes, strict=True):
         cell = _new_cell(Cell)

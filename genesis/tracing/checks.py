@@ -494,7 +494,7 @@ def _steps(states: list[dict[str, Any]], steps: list[Any]) -> Callable[[], bool]
     if len(set(steps)) == 1:
         def at_one_step() -> bool:
             first = states[0]["step"]
-            for state in states:  # a step gives all of them one object; loops of C call two functions for each
+            for state in states:  # a step gives all one object; loops of C call two functions for each (`host_time.py`)
                 if state["step"] is not first:
                     return len(set(map(get, states))) == 1
             return True

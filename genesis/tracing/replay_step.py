@@ -283,7 +283,7 @@ class StepReplay(Replay):
 
 
 def _all_at(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What gives the items at these positions: a call of C's for hundreds."""
+    """What gives the items at these positions: one call of C for hundreds (`benchmarks/host_time.py`)."""
     if len(positions) < 2:  # then `itemgetter` gives no tuple
         return lambda items: [items[at] for at in positions]
     return itemgetter(*positions)

@@ -369,7 +369,7 @@ def test_two_programs_of_a_multiprocessor_have_different_shares_of_their_lines(l
               for program in range(lines * kernel.shares)]
     assert all(sorted(shares[at:at + kernel.shares]) == list(range(kernel.shares))
                for at in range(0, len(shares), kernel.shares))
-    beside = several_warps.MULTIPROCESSORS
+    beside = line_sums.MULTIPROCESSORS
     assert all(one != other for one, other in zip(shares, shares[beside:], strict=False))
 
 

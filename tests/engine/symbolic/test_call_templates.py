@@ -264,4 +264,4 @@ def test_boxes_that_are_taken_out_one_by_one_stop_compiling() -> None:
             high = genesis.minimum(boxes[order][:, 2:], boxes[best][2:])
             shared = (high - low).clamp(min=0).prod(1)
             order = order[shared <= 0.3 * 0.05 ** 2]
-    assert len(kept) > 20 and origins[len(origins) // 2:].count("compiled") <= 2, "18 times"
+    assert len(kept) > 20 and origins[len(origins) // 2:].count("compiled") <= 2

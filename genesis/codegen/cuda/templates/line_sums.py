@@ -19,6 +19,7 @@ from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
 from genesis.codegen.cuda.expressions import literal
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
@@ -61,6 +62,10 @@ MARKS: Final = (256, 512)
 WIDE: Final = 512
 """Sums that a warp reads or writes at a time, 16 a lane: what it waits for together. Of columns, which lie in pieces
 of rows, it is twice as many, and so of long lines, of which few are on a multiprocessor."""
+
+MULTIPROCESSORS: Final = H200.multiprocessors
+"""An H200's, which all have a program before one has a second: programs whose numbers differ by so much are on
+one. Elsewhere they are on some other two."""
 
 
 def padded_sums(rows: int) -> int:
@@ -160,6 +165,12 @@ class LineSums:
     def constant(self) -> bool:
         """Does the kernel write the base itself?"""
         return self.base.op.name == "const"
+
+    def which_share(self) -> str:
+        """The program's share of its line, the next one of the next line that a multiprocessor has: where few sums are
+        hit these are in one share, and two programs of a multiprocessor would both have it, others none."""
+        program = "tl.program_id(0)"
+        return f"(({program} + {program} // {self.shares} * {self.shares} // {MULTIPROCESSORS}) % {self.shares})"
 
     @property
     def whole(self) -> bool:

@@ -22,7 +22,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LOADS, LineSums, lanes_of, padded_sums, share_of
 from genesis.codegen.cuda.templates.operands import input_of
-from genesis.codegen.cuda.templates.scaled_lines import MULTIPROCESSORS, ScaledLines
+from genesis.codegen.cuda.templates.scaled_lines import ScaledLines
 from genesis.codegen.cuda.templates.shared_words import (
     MANY_TURNS,
     REGISTER_LETTERS,
@@ -196,12 +196,6 @@ class _LongLines(LineSums):
                                                                                 WIDE * self.lanes)},
                                 self.blocks * self.shares, self.warps, helpers, inputs=inputs,
                                 shared=nbytes if beside else 0, registers=REGISTERS)
-
-    def which_share(self) -> str:
-        """The program's share of its line, the next one of the next line that a multiprocessor has: where few sums are
-        hit these are in one share, and two programs of a multiprocessor would both have it, others none."""
-        program = "tl.program_id(0)"
-        return f"(({program} + {program} // {self.shares} * {self.shares} // {MULTIPROCESSORS}) % {self.shares})"
 
     @property
     def numbers(self) -> int:

@@ -32,7 +32,6 @@ from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
 from genesis.codegen.cuda.expressions import literal
-from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LineSums, padded_sums
@@ -75,10 +74,6 @@ LOOPED: Final = 4
 
 SUMS_OF_A_WARP: Final = 512
 """Sums for which a program has another warp, though its positions are few: to begin and to end them takes longer."""
-
-MULTIPROCESSORS: Final = H200.multiprocessors
-"""An H200's, which all have a program before one has a second: programs whose numbers differ by so much are on
-one. Elsewhere they are on some other two."""
 
 MOST_WARPS: Final = 32
 """Maximum warps of a program: a launch may have no more."""
@@ -209,12 +204,6 @@ class ScaledLines(LineSums):
                         *(text for k in range(self.rounds) for text in self.counted(k, "_now"))]),
                 *self.bases("0", row_0),
                 "tl.debug_barrier()"]
-
-    def which_share(self) -> str:
-        """The program's share of its line, the next one of the next line that a multiprocessor has: where few sums are
-        hit these are in one share, and two programs of a multiprocessor would both have it, others none."""
-        program = "tl.program_id(0)"
-        return f"(({program} + {program} // {self.shares} * {self.shares} // {MULTIPROCESSORS}) % {self.shares})"
 
     def positions(self, line: str) -> list[str]:
         """Each thread's positions: to_row, added and here of each round, all of them on their way at once."""
