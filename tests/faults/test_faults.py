@@ -71,8 +71,9 @@ are flushed, a step with its backward, a replay, loads, and a step whose weights
 
 @pytest.mark.parametrize("program", ["compile", "moving", "second length", "schedule OneCycleLR"])
 def test_a_stack_that_ends_in_a_compile_a_move_a_schedule_or_a_run_on_stand_ins(program: str) -> None:
-    """RecursionError at each depth: what was pending stays so, and modes and locks are left as they were."""
-    check(count(program, "cpu", "depth"), False)
+    """RecursionError at each depth, of a long compile at each third: what was pending stays so, and modes and locks are
+    left as they were."""
+    check(count(program, "cpu", "depth", 3 if program == "compile" else 1), False)
 
 
 @by_default("*-opcode", "reads-call", "compiled step-call")

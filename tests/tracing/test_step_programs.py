@@ -38,7 +38,7 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FUZZER.sweep(range(4), small=False).differ
 
 
-@pytest.mark.parametrize("seeds", [range(45, 53), pytest.param(range(250), marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("seeds", [range(45, 50), pytest.param(range(250), marks=pytest.mark.sweep)])
 def test_steps_with_an_optimizer_that_is_written_in_them(seeds: range) -> None:
     found = WRITTEN_FUZZER.sweep(seeds)
     assert not found.differ, "\n\n".join(found.differ)
