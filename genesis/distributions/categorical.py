@@ -50,10 +50,10 @@ class Categorical(Probabilities):
 
     @staticmethod
     def _to_logits(probs: Tensor) -> Tensor:
-        return clamped(probs).log()  # type: ignore[no-any-return]
+        return clamped(probs).log()
 
     @constraints.dependent_property(is_discrete=True)
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """0 to classes - 1."""
         return constraints.integer_interval(0, self._num_events - 1)
 
@@ -83,7 +83,7 @@ class Categorical(Probabilities):
     @property
     def mode(self) -> Tensor:
         """The most likely class."""
-        return self.probs.argmax(dim=-1)  # type: ignore[no-any-return]
+        return self.probs.argmax(dim=-1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """int64 numbers of classes."""
@@ -91,18 +91,18 @@ class Categorical(Probabilities):
         with no_grad():
             rows = self.probs.reshape(-1, self._num_events)
             drawn = genesis.multinomial(rows, math.prod(shape), True).T
-            return drawn.reshape(self._extended_shape(shape))  # type: ignore[no-any-return]
+            return drawn.reshape(self._extended_shape(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The class's logarithm."""
         value = self._checked(value).long().unsqueeze(-1)
         value, logits = genesis.broadcast_tensors(value, self.logits)
-        return logits.gather(-1, value[..., :1]).squeeze(-1)  # type: ignore[no-any-return]
+        return logits.gather(-1, value[..., :1]).squeeze(-1)
 
     def entropy(self) -> Tensor:
         """-Σ p log p."""
         logits = self.logits.clamp(min=genesis.finfo(self.logits.dtype).min)
-        return -(logits * self.probs).sum(-1)  # type: ignore[no-any-return]
+        return -(logits * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All classes."""
@@ -125,12 +125,12 @@ class _OfDraws(Distribution):
     @property
     def probs(self) -> Tensor:
         """The probabilities."""
-        return self._categorical.probs  # type: ignore[no-any-return]
+        return self._categorical.probs
 
     @property
     def logits(self) -> Tensor:
         """Their logarithms."""
-        return self._categorical.logits  # type: ignore[no-any-return]
+        return self._categorical.logits
 
     @property
     def param_shape(self) -> Any:
@@ -156,7 +156,7 @@ class OneHotCategorical(_OfDraws):
     @property
     def mode(self) -> Tensor:
         """The most likely vector."""
-        return F.one_hot(self.probs.argmax(-1), self._event_shape[0]).to(self.probs.dtype)  # type: ignore
+        return F.one_hot(self.probs.argmax(-1), self._event_shape[0]).to(self.probs.dtype)
 
     @property
     def variance(self) -> Tensor:
@@ -166,7 +166,7 @@ class OneHotCategorical(_OfDraws):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """One-hot vectors of the parameter's dtype."""
         drawn = self._categorical.sample(sample_shape)
-        return F.one_hot(drawn, self._event_shape[0]).to(self._categorical._param.dtype)  # type: ignore
+        return F.one_hot(drawn, self._event_shape[0]).to(self._categorical._param.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The class's logarithm."""
@@ -209,7 +209,7 @@ class Multinomial(_OfDraws):
         super().__init__(self._categorical.batch_shape, (self._categorical._num_events,), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """Counts of that sum."""
         return constraints.multinomial(self.total_count)
 
@@ -233,14 +233,14 @@ class Multinomial(_OfDraws):
         """Draws, counted."""
         shape: Shape = tuple(sample_shape)
         drawn = self._categorical.sample((self.total_count, *shape))
-        return F.one_hot(drawn, self._event_shape[0]).sum(0).to(self.probs.dtype)  # type: ignore
+        return F.one_hot(drawn, self._event_shape[0]).sum(0).to(self.probs.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-probability, with the number of ways."""
         logits, value = broadcast_all(self.logits, self._checked(value))
         ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         logits = genesis.where((value == 0) & (logits == -math.inf), 0.0, logits)
-        return ways + (logits * value).sum(-1)  # type: ignore[no-any-return]
+        return ways + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
         """The entropy of the draws, less that of the ways."""
@@ -248,4 +248,4 @@ class Multinomial(_OfDraws):
         counts = Binomial(n, self.probs).enumerate_support(False)[1:]
         weights = Binomial(n, self.probs, validate_args=False).log_prob(counts).exp()
         return (n * self._categorical.entropy() - math.lgamma(n + 1)
-                + (weights * (counts + 1).lgamma()).sum((0, -1)))  # type: ignore[no-any-return]
+                + (weights * (counts + 1).lgamma()).sum((0, -1)))

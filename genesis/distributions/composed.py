@@ -47,7 +47,7 @@ class Independent(Distribution):
         return bool(self.base_dist.has_rsample)
 
     @property
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """The base's, for whole values."""
         base = self.base_dist.support
         return constraints.independent(base, self.reinterpreted_batch_ndims) if base is not None else None
@@ -55,33 +55,33 @@ class Independent(Distribution):
     @property
     def mean(self) -> Tensor:
         """The base's."""
-        return self.base_dist.mean  # type: ignore[no-any-return]
+        return self.base_dist.mean
 
     @property
     def mode(self) -> Tensor:
         """The base's."""
-        return self.base_dist.mode  # type: ignore[no-any-return]
+        return self.base_dist.mode
 
     @property
     def variance(self) -> Tensor:
         """The base's."""
-        return self.base_dist.variance  # type: ignore[no-any-return]
+        return self.base_dist.variance
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """The base's."""
-        return self.base_dist.sample(sample_shape)  # type: ignore[no-any-return]
+        return self.base_dist.sample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """The base's."""
-        return self.base_dist.rsample(sample_shape)  # type: ignore[no-any-return]
+        return self.base_dist.rsample(sample_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Summed."""
-        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)  # type: ignore
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:
         """Summed."""
-        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)  # type: ignore[no-any-return]
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
@@ -92,7 +92,7 @@ class Independent(Distribution):
         """The base's, where no dimension is part of a value."""
         if self.reinterpreted_batch_ndims > 0:
             raise NotImplementedError("Enumeration over cartesian product is not implemented")
-        return self.base_dist.enumerate_support(expand=expand)  # type: ignore[no-any-return]
+        return self.base_dist.enumerate_support(expand=expand)
 
     def __repr__(self) -> str:
         return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
@@ -134,7 +134,7 @@ class MixtureSameFamily(Distribution):
         return self._component_distribution
 
     @property
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """The components'."""
         return self._component_distribution.support
 
@@ -142,7 +142,7 @@ class MixtureSameFamily(Distribution):
         """Summed over the components by their probabilities."""
         probs = self._mixture_distribution.probs.reshape(
             *self._mixture_distribution.probs.shape, *(1,) * len(self._event_shape))
-        return (probs * x).sum(-1 - len(self._event_shape))  # type: ignore[no-any-return]
+        return (probs * x).sum(-1 - len(self._event_shape))
 
     @property
     def mean(self) -> Tensor:
@@ -174,7 +174,7 @@ class MixtureSameFamily(Distribution):
             events = len(self._event_shape)
             index = chosen.reshape(*chosen.shape, *(1,) * (events + 1))
             index = index.expand((*chosen.shape, 1, *self._event_shape))
-            return drawn.gather(-1 - events, index).squeeze(-1 - events)  # type: ignore[no-any-return]
+            return drawn.gather(-1 - events, index).squeeze(-1 - events)
 
 
 class TransformedDistribution(Distribution):
@@ -219,7 +219,7 @@ class TransformedDistribution(Distribution):
         return bool(self.base_dist.has_rsample)
 
     @property
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """What the last transform leads to."""
         if not self.transforms:
             return self.base_dist.support
@@ -248,7 +248,7 @@ class TransformedDistribution(Distribution):
             events += transform.domain.event_dim - transform.codomain.event_dim
             total = total - sum_rightmost(transform.log_abs_det_jacobian(x, y), events - transform.domain.event_dim)
             y = x
-        return total + sum_rightmost(self.base_dist.log_prob(y),  # type: ignore[no-any-return]
+        return total + sum_rightmost(self.base_dist.log_prob(y),
                                      events - len(self.base_dist.event_shape))
 
     def cdf(self, value: Tensor) -> Tensor:
@@ -258,7 +258,7 @@ class TransformedDistribution(Distribution):
             sign = sign * transform.sign
             value = transform.inv(value)
         found = self.base_dist.cdf(value)
-        return found if isinstance(sign, int) and sign == 1 else sign * (found - 0.5) + 0.5  # type: ignore
+        return found if isinstance(sign, int) and sign == 1 else sign * (found - 0.5) + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
         """The base's, transformed."""

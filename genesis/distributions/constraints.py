@@ -85,7 +85,7 @@ class _Checked(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         """See `Constraint.check`."""
-        return self._check(value)  # type: ignore[no-any-return]
+        return self._check(value)
 
     def __repr__(self) -> str:
         return self._name
@@ -139,7 +139,7 @@ class independent(Constraint):
         """All of the last dimensions are in the set."""
         found = self.base_constraint.check(value)
         lead = found.ndim - self.reinterpreted_batch_ndims
-        return found.reshape(*found.shape[:lead], -1).all(-1)  # type: ignore[no-any-return]
+        return found.reshape(*found.shape[:lead], -1).all(-1)
 
     def __repr__(self) -> str:
         return f"IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})"
@@ -224,7 +224,7 @@ class multinomial(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         """Not negative, and of that sum."""
-        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)  # type: ignore[no-any-return]
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
 
 
 class _Joined(Constraint):
@@ -254,11 +254,11 @@ class stack(_Joined):
 
 
 def _lower(x: Tensor) -> Tensor:
-    return (x.tril() == x).flatten(-2).all(-1)  # type: ignore[no-any-return]
+    return (x.tril() == x).flatten(-2).all(-1)
 
 
 def _positive_definite(x: Tensor) -> Tensor:
-    return (x.isclose(x.mT, atol=1e-6).flatten(-2).all(-1) & (genesis.linalg.eigvalsh(x) > 0).all(-1))  # type: ignore
+    return (x.isclose(x.mT, atol=1e-6).flatten(-2).all(-1) & (genesis.linalg.eigvalsh(x) > 0).all(-1))
 
 
 boolean = _Checked("Boolean()", lambda x: (x == 0) | (x == 1), is_discrete=True, arrays=True)

@@ -50,7 +50,7 @@ class ContinuousBernoulli(Probabilities):
         return far, genesis.where(far, self.probs, self._lims[0])
 
     def _log_odds(self, p: Tensor) -> Tensor:
-        return p.log() - (-p).log1p()  # type: ignore[no-any-return]
+        return p.log() - (-p).log1p()
 
     def _log_norm(self) -> Tensor:
         """log(2 artanh(t) / t)."""
@@ -86,14 +86,14 @@ class ContinuousBernoulli(Probabilities):
     def log_prob(self, value: Tensor) -> Tensor:
         """Computed from the log-odds."""
         logits, value = broadcast_all(self.logits, self._checked(value))
-        return value * logits - genesis.nn.functional.softplus(logits) + self._log_norm()  # type: ignore[no-any-return]
+        return value * logits - genesis.nn.functional.softplus(logits) + self._log_norm()
 
     def cdf(self, value: Tensor) -> Tensor:
         """(pˣ (1 - p)¹⁻ˣ + p - 1) / (2p - 1)."""
         far, p = self._far()
         value = self._checked(value)
         found = (p.pow(value) * (1 - p).pow(1 - value) + p - 1) / (2 * p - 1)
-        return genesis.where(far, found, value).clamp(0, 1)  # type: ignore[no-any-return]
+        return genesis.where(far, found, value).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Computed from the log-odds."""
@@ -110,4 +110,4 @@ class ContinuousBernoulli(Probabilities):
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
 def _divergence(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
     own, other = ((-x.probs).log1p() + x._log_norm() for x in (p, q))
-    return p.mean * (p.logits - q.logits) + own - other  # type: ignore[no-any-return]
+    return p.mean * (p.logits - q.logits) + own - other

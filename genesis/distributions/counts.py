@@ -39,7 +39,7 @@ class Bernoulli(Probabilities, ExponentialFamily):
     @property
     def mean(self) -> Tensor:
         """probs."""
-        return self.probs  # type: ignore[no-any-return]
+        return self.probs
 
     @property
     def mode(self) -> Tensor:
@@ -50,7 +50,7 @@ class Bernoulli(Probabilities, ExponentialFamily):
     @property
     def variance(self) -> Tensor:
         """p (1 - p)."""
-        return self.probs * (1 - self.probs)  # type: ignore[no-any-return]
+        return self.probs * (1 - self.probs)
 
     @property
     def param_shape(self) -> Any:
@@ -93,7 +93,7 @@ class Geometric(Probabilities):
     @property
     def mean(self) -> Tensor:
         """1 / p - 1."""
-        return 1.0 / self.probs - 1.0  # type: ignore[no-any-return]
+        return 1.0 / self.probs - 1.0
 
     @property
     def mode(self) -> Tensor:
@@ -103,19 +103,19 @@ class Geometric(Probabilities):
     @property
     def variance(self) -> Tensor:
         """(1 / p - 1) / p."""
-        return (1.0 / self.probs - 1.0) / self.probs  # type: ignore[no-any-return]
+        return (1.0 / self.probs - 1.0) / self.probs
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Drawn by the inverse of the cdf."""
         with no_grad():
             u = open_uniform(self._extended_shape(sample_shape), self.probs)
-            return (u.log() / (-self.probs).log1p()).floor()  # type: ignore[no-any-return]
+            return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:
         """x log(1 - p) + log p."""
         value, probs = broadcast_all(self._checked(value), self.probs)
         probs = genesis.where((probs == 1) & (value == 0), 0.0, probs)
-        return value * (-probs).log1p() + self.probs.log()  # type: ignore[no-any-return]
+        return value * (-probs).log1p() + self.probs.log()
 
     def entropy(self) -> Tensor:
         """A Bernoulli's, over p."""
@@ -154,24 +154,24 @@ class Binomial(_Counted):
         super().__init__(self._param.shape, validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True)
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """0 to total_count."""
         return constraints.integer_interval(0, self.total_count)
 
     @property
     def mean(self) -> Tensor:
         """n p."""
-        return self.total_count * self.probs  # type: ignore[no-any-return]
+        return self.total_count * self.probs
 
     @property
     def mode(self) -> Tensor:
         """⌊(n + 1) p⌋, at most n."""
-        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)  # type: ignore[no-any-return]
+        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
     @property
     def variance(self) -> Tensor:
         """n p (1 - p)."""
-        return self.total_count * self.probs * (1 - self.probs)  # type: ignore[no-any-return]
+        return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """So many trials, counted. The memory of all trials is used."""
@@ -180,7 +180,7 @@ class Binomial(_Counted):
             shape = (*self._extended_shape(sample_shape), max(1, trials))
             hits = noise(genesis.rand, shape, self._param) < self.probs.unsqueeze(-1)
             counted = genesis.arange(max(1, trials), device=self._param.device) < self.total_count.unsqueeze(-1)
-            return (hits & counted).sum(-1).to(self._param.dtype)  # type: ignore[no-any-return]
+            return (hits & counted).sum(-1).to(self._param.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log-probability, with the number of ways."""
@@ -188,14 +188,14 @@ class Binomial(_Counted):
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         normalizer = n * (logits.clamp(min=0) + (-logits.abs()).exp().log1p())
-        return value * logits + ways - normalizer  # type: ignore[no-any-return]
+        return value * logits + ways - normalizer
 
     def entropy(self) -> Tensor:
         """Summed over all values; trials must be as many everywhere."""
         if int(self.total_count.min()) != int(self.total_count.max()):
             raise NotImplementedError("Inhomogeneous total count not supported by `entropy`.")
         found = self.log_prob(self.enumerate_support(False))
-        return -(found.exp() * found).sum(0)  # type: ignore[no-any-return]
+        return -(found.exp() * found).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """0 to total_count."""
@@ -226,12 +226,12 @@ class NegativeBinomial(_Counted):
     @property
     def mean(self) -> Tensor:
         """n times the odds."""
-        return self.total_count * self.logits.exp()  # type: ignore[no-any-return]
+        return self.total_count * self.logits.exp()
 
     @property
     def mode(self) -> Tensor:
         """⌊(n - 1) times the odds⌋, at least 0."""
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)  # type: ignore[no-any-return]
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
 
     @property
     def variance(self) -> Tensor:
@@ -251,7 +251,7 @@ class NegativeBinomial(_Counted):
         n = self.total_count
         likelihood = n * F.logsigmoid(-self.logits) + value * F.logsigmoid(self.logits)
         ways = (n + value).lgamma() - (1.0 + value).lgamma() - n.lgamma()
-        return likelihood + genesis.where(n + value == 0, 0.0, ways)  # type: ignore[no-any-return]
+        return likelihood + genesis.where(n + value == 0, 0.0, ways)
 
 
 class Poisson(ExponentialFamily):
@@ -292,11 +292,11 @@ class Poisson(ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         """x log rate - rate - log x!."""
         rate, value = broadcast_all(self.rate, self._checked(value))
-        return genesis.special.xlogy(value, rate) - rate - (value + 1).lgamma()  # type: ignore[no-any-return]
+        return genesis.special.xlogy(value, rate) - rate - (value + 1).lgamma()
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.rate.log(),)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
-        return x.exp()  # type: ignore[no-any-return]
+        return x.exp()

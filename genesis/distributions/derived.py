@@ -40,32 +40,32 @@ class LogNormal(TransformedDistribution):
     @property
     def loc(self) -> Tensor:
         """The logarithm's."""
-        return self.base_dist.loc  # type: ignore[no-any-return]
+        return self.base_dist.loc
 
     @property
     def scale(self) -> Tensor:
         """The logarithm's."""
-        return self.base_dist.scale  # type: ignore[no-any-return]
+        return self.base_dist.scale
 
     @property
     def mean(self) -> Tensor:
         """exp(loc + scale² / 2)."""
-        return (self.loc + self.scale.pow(2) / 2).exp()  # type: ignore[no-any-return]
+        return (self.loc + self.scale.pow(2) / 2).exp()
 
     @property
     def mode(self) -> Tensor:
         """exp(loc - scale²)."""
-        return (self.loc - self.scale.square()).exp()  # type: ignore[no-any-return]
+        return (self.loc - self.scale.square()).exp()
 
     @property
     def variance(self) -> Tensor:
         """(exp scale² - 1) exp(2 loc + scale²)."""
         square = self.scale.pow(2)
-        return square.expm1() * (2 * self.loc + square).exp()  # type: ignore[no-any-return]
+        return square.expm1() * (2 * self.loc + square).exp()
 
     def entropy(self) -> Tensor:
         """The logarithm's, and loc."""
-        return self.base_dist.entropy() + self.loc  # type: ignore[no-any-return]
+        return self.base_dist.entropy() + self.loc
 
 
 class LogisticNormal(TransformedDistribution):
@@ -88,7 +88,7 @@ class _Half(TransformedDistribution):
     """The absolute value of a variable around 0."""
 
     arg_constraints = {"scale": constraints.positive}
-    support = constraints.nonnegative  # type: ignore[assignment]
+    support = constraints.nonnegative
     base: Any
 
     def __init__(self, scale: Any, validate_args: bool | None = None):
@@ -97,7 +97,7 @@ class _Half(TransformedDistribution):
     @property
     def scale(self) -> Tensor:
         """The variable's, before its sign is dropped."""
-        return self.base_dist.scale  # type: ignore[no-any-return]
+        return self.base_dist.scale
 
     @property
     def mode(self) -> Tensor:
@@ -111,15 +111,15 @@ class _Half(TransformedDistribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """The values of one side, as both have the same."""
-        return 2 * self.base_dist.cdf(value) - 1  # type: ignore[no-any-return]
+        return 2 * self.base_dist.cdf(value) - 1
 
-    def icdf(self, prob: Tensor) -> Tensor:  # type: ignore[override]
+    def icdf(self, prob: Tensor) -> Tensor:
         """The values of one side, as both have the same."""
-        return self.base_dist.icdf((prob + 1) / 2)  # type: ignore[no-any-return]
+        return self.base_dist.icdf((prob + 1) / 2)
 
     def entropy(self) -> Tensor:
         """The variable's, less log 2."""
-        return self.base_dist.entropy() - math.log(2)  # type: ignore[no-any-return]
+        return self.base_dist.entropy() - math.log(2)
 
 
 class HalfNormal(_Half):
@@ -135,7 +135,7 @@ class HalfNormal(_Half):
     @property
     def variance(self) -> Tensor:
         """scale² (1 - 2 / π)."""
-        return self.scale.pow(2) * (1 - 2 / math.pi)  # type: ignore[no-any-return]
+        return self.scale.pow(2) * (1 - 2 / math.pi)
 
 
 class HalfCauchy(_Half):
@@ -174,7 +174,7 @@ class Pareto(TransformedDistribution):
         return Pareto(self.scale.expand(tuple(batch_shape)), self.alpha.expand(tuple(batch_shape)))
 
     @property
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """Numbers from `scale` on."""
         return constraints.greater_than_eq(self.scale)
 
@@ -182,7 +182,7 @@ class Pareto(TransformedDistribution):
     def mean(self) -> Tensor:
         """∞ for alpha ≤ 1."""
         a = self.alpha.clamp(min=1)
-        return a * self.scale / (a - 1)  # type: ignore[no-any-return]
+        return a * self.scale / (a - 1)
 
     @property
     def mode(self) -> Tensor:
@@ -193,11 +193,11 @@ class Pareto(TransformedDistribution):
     def variance(self) -> Tensor:
         """∞ for alpha ≤ 2."""
         a = self.alpha.clamp(min=2)
-        return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))  # type: ignore[no-any-return]
+        return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))
 
     def entropy(self) -> Tensor:
         """Computed in closed form."""
-        return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())  # type: ignore[no-any-return]
+        return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
 
 
 class Gumbel(TransformedDistribution):
@@ -208,7 +208,7 @@ class Gumbel(TransformedDistribution):
     """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real  # type: ignore[assignment]
+    support = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         self.loc, self.scale = broadcast_all(loc, scale)
@@ -226,12 +226,12 @@ class Gumbel(TransformedDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Computed in closed form."""
         y = (self.loc - self._checked(value)) / self.scale
-        return (y - y.exp()) - self.scale.log()  # type: ignore[no-any-return]
+        return (y - y.exp()) - self.scale.log()
 
     @property
     def mean(self) -> Tensor:
         """loc + γ scale."""
-        return self.loc + self.scale * EULER  # type: ignore[no-any-return]
+        return self.loc + self.scale * EULER
 
     @property
     def mode(self) -> Tensor:
@@ -241,11 +241,11 @@ class Gumbel(TransformedDistribution):
     @property
     def variance(self) -> Tensor:
         """π² scale² / 6."""
-        return (math.pi / math.sqrt(6) * self.scale).pow(2)  # type: ignore[no-any-return]
+        return (math.pi / math.sqrt(6) * self.scale).pow(2)
 
     def entropy(self) -> Tensor:
         """log scale + 1 + γ."""
-        return self.scale.log() + (1 + EULER)  # type: ignore[no-any-return]
+        return self.scale.log() + (1 + EULER)
 
 
 class Weibull(TransformedDistribution):
@@ -257,7 +257,7 @@ class Weibull(TransformedDistribution):
     """
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
-    support = constraints.positive  # type: ignore[assignment]
+    support = constraints.positive
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None):
         self.scale, self.concentration = broadcast_all(scale, concentration)
@@ -273,24 +273,24 @@ class Weibull(TransformedDistribution):
     @property
     def mean(self) -> Tensor:
         """scale Γ(1 + 1/k)."""
-        return self.scale * (1 + self.concentration_reciprocal).lgamma().exp()  # type: ignore[no-any-return]
+        return self.scale * (1 + self.concentration_reciprocal).lgamma().exp()
 
     @property
     def mode(self) -> Tensor:
         """Where the density is highest."""
         k = self.concentration
-        return self.scale * ((k - 1) / k).pow(self.concentration_reciprocal)  # type: ignore[no-any-return]
+        return self.scale * ((k - 1) / k).pow(self.concentration_reciprocal)
 
     @property
     def variance(self) -> Tensor:
         """Computed by gamma functions."""
         r = self.concentration_reciprocal
-        return self.scale.pow(2) * ((1 + 2 * r).lgamma().exp() - (2 * (1 + r).lgamma()).exp())  # type: ignore
+        return self.scale.pow(2) * ((1 + 2 * r).lgamma().exp() - (2 * (1 + r).lgamma()).exp())
 
     def entropy(self) -> Tensor:
         """Computed in closed form."""
         r = self.concentration_reciprocal
-        return EULER * (1 - r) + (self.scale * r).log() + 1  # type: ignore[no-any-return]
+        return EULER * (1 - r) + (self.scale * r).log() + 1
 
 
 class InverseGamma(TransformedDistribution):
@@ -310,12 +310,12 @@ class InverseGamma(TransformedDistribution):
     @property
     def concentration(self) -> Tensor:
         """The gamma variable's."""
-        return self.base_dist.concentration  # type: ignore[no-any-return]
+        return self.base_dist.concentration
 
     @property
     def rate(self) -> Tensor:
         """The gamma variable's."""
-        return self.base_dist.rate  # type: ignore[no-any-return]
+        return self.base_dist.rate
 
     @property
     def mean(self) -> Tensor:
@@ -336,7 +336,7 @@ class InverseGamma(TransformedDistribution):
     def entropy(self) -> Tensor:
         """Computed by digamma."""
         a = self.concentration
-        return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()  # type: ignore[no-any-return]
+        return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
 
 
 class Kumaraswamy(TransformedDistribution):
@@ -347,7 +347,7 @@ class Kumaraswamy(TransformedDistribution):
     """
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
-    support = constraints.unit_interval  # type: ignore[assignment]
+    support = constraints.unit_interval
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
@@ -365,11 +365,11 @@ class Kumaraswamy(TransformedDistribution):
         """Computed by digamma."""
         a, b = self.concentration1, self.concentration0
         harmonic = (b + 1).digamma() + EULER
-        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()  # type: ignore[no-any-return]
+        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
 
     def _moment(self, n: int) -> Tensor:
         a, b = 1 + n / self.concentration1, self.concentration0
-        return (b.log() + a.lgamma() + b.lgamma() - (a + b).lgamma()).exp()  # type: ignore[no-any-return]
+        return (b.log() + a.lgamma() + b.lgamma() - (a + b).lgamma()).exp()
 
     @property
     def mode(self) -> Tensor:

@@ -69,7 +69,7 @@ class Distribution(Suggesting):
     def _required(self, what: str, value: Tensor, constraint: constraints.Constraint) -> Tensor:
         """A value of a program that has not run, which raises when something that is computed from it is read, and at
         once where the user would catch it: to read each here would run the program for each."""
-        return required(type(self).__name__, value, constraint.check(value),  # type: ignore[no-any-return]
+        return required(type(self).__name__, value, constraint.check(value),
                         f"Expected {what} to satisfy the constraint {constraint!r}, but found invalid values")
 
     @staticmethod
@@ -189,7 +189,7 @@ class Distribution(Suggesting):
         if type(self)._validate_sample is not Distribution._validate_sample:  # a class of the user's looks itself
             self._validate_sample(value)
             return value
-        return self._checked_sample(value, later=True)  # type: ignore[no-any-return]
+        return self._checked_sample(value, later=True)
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
         new = object.__new__(type(self)) if _instance is None else _instance

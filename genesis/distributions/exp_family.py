@@ -31,4 +31,4 @@ class ExponentialFamily(Distribution):
         result = -self._mean_carrier_measure + normalizer
         for p, g in zip(parameters, gradients, strict=True):
             result = result - (p * g).reshape(*self._batch_shape, -1).sum(-1)
-        return result  # type: ignore[no-any-return]
+        return result

@@ -26,7 +26,7 @@ NORMAL_FROM = 60.0
 
 def standard_gamma(alpha: Tensor) -> Tensor:
     """Samples of gamma variables with these shapes and rate 1, differentiable by them."""
-    return _Sample.apply(alpha)  # type: ignore[no-any-return]
+    return _Sample.apply(alpha)
 
 
 def _draw(alpha: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class _Sample(Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The gradient times dx/dα."""
         alpha, x = ctx.saved_tensors
-        return gradient * _implicit(alpha.double(), x.double()).to(alpha.dtype)  # type: ignore[no-any-return]
+        return gradient * _implicit(alpha.double(), x.double()).to(alpha.dtype)
 
 
 def _implicit(alpha: Tensor, x: Tensor) -> Tensor:
@@ -98,17 +98,17 @@ class Gamma(ExponentialFamily):
     @property
     def mean(self) -> Tensor:
         """concentration / rate."""
-        return self.concentration / self.rate  # type: ignore[no-any-return]
+        return self.concentration / self.rate
 
     @property
     def mode(self) -> Tensor:
         """(concentration - 1) / rate, at least 0."""
-        return ((self.concentration - 1) / self.rate).clamp(min=0)  # type: ignore[no-any-return]
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
     def variance(self) -> Tensor:
         """concentration / rate²."""
-        return self.concentration / self.rate.pow(2)  # type: ignore[no-any-return]
+        return self.concentration / self.rate.pow(2)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Drawn by rejection, with an implicit gradient."""
@@ -120,12 +120,12 @@ class Gamma(ExponentialFamily):
         value = genesis.as_tensor(self._checked(value), dtype=self.rate.dtype, device=self.rate.device)
         a, b = self.concentration, self.rate
         return (genesis.special.xlogy(a, b) + genesis.special.xlogy(a - 1, value) - b * value
-                - a.lgamma())  # type: ignore[no-any-return]
+                - a.lgamma())
 
     def entropy(self) -> Tensor:
         """Computed by digamma."""
         a = self.concentration
-        return a - self.rate.log() + a.lgamma() + (1.0 - a) * a.digamma()  # type: ignore[no-any-return]
+        return a - self.rate.log() + a.lgamma() + (1.0 - a) * a.digamma()
 
     def cdf(self, value: Tensor) -> Tensor:
         """The incomplete gamma function."""
@@ -144,7 +144,7 @@ class Chi2(Gamma):
     @property
     def df(self) -> Tensor:
         """Degrees of freedom."""
-        return self.concentration * 2  # type: ignore[no-any-return]
+        return self.concentration * 2
 
 
 class Dirichlet(ExponentialFamily):
@@ -174,19 +174,19 @@ class Dirichlet(ExponentialFamily):
     @property
     def mean(self) -> Tensor:
         """Shares of the concentration."""
-        return self.concentration / self.concentration.sum(-1, True)  # type: ignore[no-any-return]
+        return self.concentration / self.concentration.sum(-1, True)
 
     @property
     def mode(self) -> Tensor:
         """Shares of what is above 1."""
         above = (self.concentration - 1).clamp(min=0.0)
-        return above / above.sum(-1, True)  # type: ignore[no-any-return]
+        return above / above.sum(-1, True)
 
     @property
     def variance(self) -> Tensor:
         """Each class's."""
         total = self.concentration.sum(-1, True)
-        return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))  # type: ignore
+        return self.concentration * (total - self.concentration) / (total.pow(2) * (total + 1))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Gamma variables over their sum."""
@@ -197,14 +197,14 @@ class Dirichlet(ExponentialFamily):
         """The density's logarithm."""
         a = self.concentration
         return (genesis.special.xlogy(a - 1.0, self._checked(value)).sum(-1) + a.sum(-1).lgamma()
-                - a.lgamma().sum(-1))  # type: ignore[no-any-return]
+                - a.lgamma().sum(-1))
 
     def entropy(self) -> Tensor:
         """Computed by digamma."""
         a, k = self.concentration, self.concentration.size(-1)
         total = a.sum(-1)
         return (a.lgamma().sum(-1) - total.lgamma() - (k - total) * total.digamma()
-                - ((a - 1.0) * a.digamma()).sum(-1))  # type: ignore[no-any-return]
+                - ((a - 1.0) * a.digamma()).sum(-1))
 
 
 class Beta(ExponentialFamily):
@@ -233,12 +233,12 @@ class Beta(ExponentialFamily):
     @property
     def concentration1(self) -> Tensor:
         """The concentration of successes."""
-        return self._dirichlet.concentration[..., 0]  # type: ignore[no-any-return]
+        return self._dirichlet.concentration[..., 0]
 
     @property
     def concentration0(self) -> Tensor:
         """The concentration of failures."""
-        return self._dirichlet.concentration[..., 1]  # type: ignore[no-any-return]
+        return self._dirichlet.concentration[..., 1]
 
     @property
     def mean(self) -> Tensor:
@@ -314,14 +314,14 @@ class StudentT(Distribution):
         y = (self._checked(value) - self.loc) / self.scale
         constant = (self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi) + (0.5 * self.df).lgamma()
                     - (0.5 * (self.df + 1.0)).lgamma())
-        return -0.5 * (self.df + 1.0) * (y**2.0 / self.df).log1p() - constant  # type: ignore[no-any-return]
+        return -0.5 * (self.df + 1.0) * (y**2.0 / self.df).log1p() - constant
 
     def entropy(self) -> Tensor:
         """Computed by digamma."""
         half, more = 0.5 * self.df, 0.5 * (self.df + 1)
         beta = half.lgamma() + math.lgamma(0.5) - more.lgamma()
         return (self.scale.log() + more * (more.digamma() - half.digamma()) + 0.5 * self.df.log()
-                + beta)  # type: ignore[no-any-return]
+                + beta)
 
 
 class FisherSnedecor(Distribution):
@@ -368,4 +368,4 @@ class FisherSnedecor(Distribution):
         value, a, b = self._checked(value), self.df1 * 0.5, self.df2 * 0.5
         ratio = self.df1 / self.df2
         return ((a + b).lgamma() - a.lgamma() - b.lgamma() + a * ratio.log() + (a - 1) * value.log()
-                - (a + b) * (ratio * value).log1p())  # type: ignore[no-any-return]
+                - (a + b) * (ratio * value).log1p())

@@ -59,7 +59,7 @@ class LKJCholesky(Distribution):
         directions = directions / directions.norm(dim=-1, keepdim=True)
         below = genesis.nn.functional.pad(squares.sqrt().unsqueeze(-1) * directions, [0, 0, 1, 0])
         left = (1 - below.pow(2).sum(-1)).clamp(min=genesis.finfo(c.dtype).tiny)
-        return below + left.sqrt().diag_embed()  # type: ignore[no-any-return]
+        return below + left.sqrt().diag_embed()
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Σ (2 (concentration - 1) + dim - i) · log L_ii over rows from the second, less the normalizer."""
@@ -69,4 +69,4 @@ class LKJCholesky(Distribution):
         alpha = c + 0.5 * (n - 1)
         normalizer = (0.5 * (n - 1) * math.log(math.pi) + genesis.mvlgamma(alpha - 0.5, n - 1)
                       - (n - 1) * alpha.lgamma())
-        return density - normalizer  # type: ignore[no-any-return]
+        return density - normalizer

@@ -15,7 +15,7 @@ from genesis.frontend.tensor import Tensor
 
 def noise(draw: Any, shape: Sequence[int], like: Tensor) -> Tensor:
     """Random numbers of a tensor's dtype and device."""
-    return draw(tuple(shape), dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+    return draw(tuple(shape), dtype=like.dtype, device=like.device)
 
 
 def open_uniform(shape: Sequence[int], like: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class _LocationScale(Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def _standard(self, value: Tensor) -> Tensor:
-        return (self._checked(value) - self.loc) / self.scale  # type: ignore[no-any-return]
+        return (self._checked(value) - self.loc) / self.scale
 
     @property
     def mode(self) -> Tensor:
@@ -200,24 +200,24 @@ class Uniform(Distribution):
     arg_constraints = {"low": constraints.dependent, "high": constraints.dependent}
 
     @constraints.dependent_property
-    def support(self) -> Any:  # type: ignore[override]
+    def support(self) -> Any:
         """Numbers from low to high."""
         return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:
         """The middle."""
-        return (self.high + self.low) / 2  # type: ignore[no-any-return]
+        return (self.high + self.low) / 2
 
     @property
     def mode(self) -> Tensor:
         """NaN: all values are as likely."""
-        return math.nan * self.high  # type: ignore[no-any-return]
+        return math.nan * self.high
 
     @property
     def variance(self) -> Tensor:
         """(high - low)² / 12."""
-        return (self.high - self.low).pow(2) / 12  # type: ignore[no-any-return]
+        return (self.high - self.low).pow(2) / 12
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """low + noise · (high - low)."""
@@ -231,11 +231,11 @@ class Uniform(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         """How far it is."""
-        return ((self._checked(value) - self.low) / (self.high - self.low)).clamp(0, 1)  # type: ignore[no-any-return]
+        return ((self._checked(value) - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Where it is."""
-        return value * (self.high - self.low) + self.low  # type: ignore[no-any-return]
+        return value * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
         """log(high - low)."""
@@ -261,7 +261,7 @@ class Exponential(ExponentialFamily):
     @property
     def mean(self) -> Tensor:
         """1 / rate."""
-        return self.rate.reciprocal()  # type: ignore[no-any-return]
+        return self.rate.reciprocal()
 
     @property
     def mode(self) -> Tensor:
@@ -271,7 +271,7 @@ class Exponential(ExponentialFamily):
     @property
     def variance(self) -> Tensor:
         """1 / rate²."""
-        return self.rate.pow(-2)  # type: ignore[no-any-return]
+        return self.rate.pow(-2)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Drawn by the inverse of the cdf."""
@@ -280,7 +280,7 @@ class Exponential(ExponentialFamily):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log rate - rate · x."""
-        return self.rate.log() - self.rate * self._checked(value)  # type: ignore[no-any-return]
+        return self.rate.log() - self.rate * self._checked(value)
 
     def cdf(self, value: Tensor) -> Tensor:
         """1 - exp(-rate · x)."""
@@ -288,8 +288,8 @@ class Exponential(ExponentialFamily):
 
     def icdf(self, value: Tensor) -> Tensor:
         """-log(1 - p) / rate."""
-        return -(-value).log1p() / self.rate  # type: ignore[no-any-return]
+        return -(-value).log1p() / self.rate
 
     def entropy(self) -> Tensor:
         """1 - log rate."""
-        return 1.0 - self.rate.log()  # type: ignore[no-any-return]
+        return 1.0 - self.rate.log()

@@ -19,7 +19,7 @@ def squared_distance(L: Tensor, x: Tensor) -> Tensor:
     n = x.shape[-1]
     solved = genesis.linalg.solve_triangular(L.expand((*shape, n, n)), x.expand((*shape, n)).unsqueeze(-1),
                                              upper=False)
-    return solved.squeeze(-1).pow(2).sum(-1)  # type: ignore[no-any-return]
+    return solved.squeeze(-1).pow(2).sum(-1)
 
 
 class CovarianceForms:
@@ -116,7 +116,7 @@ class MultivariateNormal(CovarianceForms, Distribution):
     def entropy(self) -> Tensor:
         """Computed by the Cholesky factor."""
         half = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half  # type: ignore[no-any-return]
+        return 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half
 
 
 class LowRankMultivariateNormal(MultivariateNormal):

@@ -27,7 +27,7 @@ class RelaxedBernoulli(TransformedDistribution):
     """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.unit_interval  # type: ignore[assignment]
+    support = constraints.unit_interval
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         super().__init__(_LogitRelaxed(temperature, probs, logits, validate_args), SigmoidTransform(),
@@ -41,12 +41,12 @@ class RelaxedBernoulli(TransformedDistribution):
     @property
     def logits(self) -> Tensor:
         """Log-odds."""
-        return self.base_dist.logits  # type: ignore[no-any-return]
+        return self.base_dist.logits
 
     @property
     def probs(self) -> Tensor:
         """Probabilities."""
-        return self.logits.sigmoid()  # type: ignore[no-any-return]
+        return self.logits.sigmoid()
 
 
 class _LogitRelaxed(Distribution):
@@ -63,12 +63,12 @@ class _LogitRelaxed(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         u = clamped(open_uniform(self._extended_shape(sample_shape), self.logits))
-        return (u.log() - (-u).log1p() + self.logits) / self.temperature  # type: ignore[no-any-return]
+        return (u.log() - (-u).log1p() + self.logits) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
         temperature = genesis.as_tensor(self.temperature, dtype=self.logits.dtype)
         diff = self.logits - value * temperature
-        return temperature.log() + diff - 2 * diff.exp().log1p()  # type: ignore[no-any-return]
+        return temperature.log() + diff - 2 * diff.exp().log1p()
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
@@ -80,7 +80,7 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     """
 
     arg_constraints = Categorical.arg_constraints
-    support = constraints.simplex  # type: ignore[assignment]
+    support = constraints.simplex
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         super().__init__(_ExpRelaxed(temperature, Categorical(probs, logits)), ExpTransform(),
@@ -94,12 +94,12 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     @property
     def logits(self) -> Tensor:
         """Logarithms."""
-        return self.base_dist._categorical.logits  # type: ignore[no-any-return]
+        return self.base_dist._categorical.logits
 
     @property
     def probs(self) -> Tensor:
         """Probabilities."""
-        return self.base_dist._categorical.probs  # type: ignore[no-any-return]
+        return self.base_dist._categorical.probs
 
 
 class _ExpRelaxed(Distribution):
@@ -117,11 +117,11 @@ class _ExpRelaxed(Distribution):
         logits = self._categorical.logits
         u = clamped(open_uniform(self._extended_shape(sample_shape), logits))
         scores = (logits - (-u.log()).log()) / self.temperature
-        return scores - scores.logsumexp(dim=-1, keepdim=True)  # type: ignore[no-any-return]
+        return scores - scores.logsumexp(dim=-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
         n, logits = self._event_shape[0], self._categorical.logits
         temperature = genesis.as_tensor(self.temperature, dtype=logits.dtype)
         constant = math.lgamma(n) - temperature.log() * -(n - 1)
         score = logits - value * temperature
-        return (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1) + constant  # type: ignore[no-any-return]
+        return (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1) + constant

@@ -161,7 +161,7 @@ class ComposeTransform(Transform):
             total = total + sum_rightmost(part.log_abs_det_jacobian(x, after), events - part.domain.event_dim)
             events += part.codomain.event_dim - part.domain.event_dim
             x = after
-        return total  # type: ignore[no-any-return]
+        return total
 
     def forward_shape(self, shape: Any) -> Any:
         """See `Transform`."""
@@ -202,7 +202,7 @@ class IndependentTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Summed over one value."""
         found = self.base_transform.log_abs_det_jacobian(x, y)
-        return sum_rightmost(found, self.reinterpreted_batch_ndims)  # type: ignore[no-any-return]
+        return sum_rightmost(found, self.reinterpreted_batch_ndims)
 
     def forward_shape(self, shape: Any) -> Any:
         """The base's."""
@@ -259,7 +259,7 @@ class _Joined(Transform):
         self.bijective = all(t.bijective for t in self.transforms)
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
-        return x.split(self.lengths, self.dim)  # type: ignore[no-any-return]
+        return x.split(self.lengths, self.dim)
 
     def _join(self, parts: list[Tensor]) -> Tensor:
         return genesis.cat(parts, self.dim)
@@ -287,7 +287,7 @@ class StackTransform(_Joined):
         super().__init__(tseq, dim, None, cache_size)
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
-        return x.unbind(self.dim)  # type: ignore[no-any-return]
+        return x.unbind(self.dim)
 
     def _join(self, parts: list[Tensor]) -> Tensor:
         return genesis.stack(parts, self.dim)

@@ -40,10 +40,10 @@ class ExpTransform(Transform):
     bijective, codomain = True, constraints.positive
 
     def _call(self, x: Tensor) -> Tensor:
-        return x.exp()  # type: ignore[no-any-return]
+        return x.exp()
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()  # type: ignore[no-any-return]
+        return y.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """x."""
@@ -60,19 +60,19 @@ class PowerTransform(Transform):
         self.exponent = exponent
 
     @property
-    def sign(self) -> Any:  # type: ignore[override]
+    def sign(self) -> Any:
         """The sign of `exponent`."""
         return _sign(self.exponent)
 
     def _call(self, x: Tensor) -> Tensor:
-        return x.pow(self.exponent)  # type: ignore[no-any-return]
+        return x.pow(self.exponent)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y.pow(1 / self.exponent)  # type: ignore[no-any-return]
+        return y.pow(1 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log |exponent · y / x|."""
-        return (self.exponent * y / x).abs().log()  # type: ignore[no-any-return]
+        return (self.exponent * y / x).abs().log()
 
     def forward_shape(self, shape: Any) -> Any:
         """The shape, broadcast with the exponent's."""
@@ -88,12 +88,12 @@ class SigmoidTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         finfo = genesis.finfo(x.dtype)
-        return x.sigmoid().clamp(min=finfo.tiny, max=1.0 - finfo.eps)  # type: ignore[no-any-return]
+        return x.sigmoid().clamp(min=finfo.tiny, max=1.0 - finfo.eps)
 
     def _inverse(self, y: Tensor) -> Tensor:
         finfo = genesis.finfo(y.dtype)
         y = y.clamp(min=finfo.tiny, max=1.0 - finfo.eps)
-        return y.log() - (-y).log1p()  # type: ignore[no-any-return]
+        return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Computed by softplus."""
@@ -109,7 +109,7 @@ class SoftplusTransform(Transform):
         return F.softplus(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return (-y).expm1().neg().log() + y  # type: ignore[no-any-return]
+        return (-y).expm1().neg().log() + y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log sigmoid."""
@@ -122,10 +122,10 @@ class TanhTransform(Transform):
     bijective, codomain = True, constraints.interval(-1.0, 1.0)
 
     def _call(self, x: Tensor) -> Tensor:
-        return x.tanh()  # type: ignore[no-any-return]
+        return x.tanh()
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y.atanh()  # type: ignore[no-any-return]
+        return y.atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log(1 - tanh²), written so that it does not lose its digits."""
@@ -156,22 +156,22 @@ class AffineTransform(Transform):
             self.domain = self.codomain = constraints.independent(constraints.real, event_dim)
 
     @property
-    def sign(self) -> Any:  # type: ignore[override]
+    def sign(self) -> Any:
         """The sign of `scale`."""
         return _sign(self.scale)
 
     def _call(self, x: Tensor) -> Tensor:
-        return self.loc + self.scale * x  # type: ignore[no-any-return]
+        return self.loc + self.scale * x
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return (y - self.loc) / self.scale  # type: ignore[no-any-return]
+        return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log |scale|."""
         scale = self.scale
         found = (scale.abs().log() if isinstance(scale, Tensor)
                  else genesis.full_like(x, math.log(abs(scale))))
-        return sum_rightmost(found.expand(x.shape), self._event_dim)  # type: ignore[no-any-return]
+        return sum_rightmost(found.expand(x.shape), self._event_dim)
 
     def forward_shape(self, shape: Any) -> Any:
         """The shape, broadcast with those of loc and scale."""
@@ -187,10 +187,10 @@ class SoftmaxTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         found = (x - x.max(-1, True)[0]).exp()
-        return found / found.sum(-1, True)  # type: ignore[no-any-return]
+        return found / found.sum(-1, True)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()  # type: ignore[no-any-return]
+        return y.log()
 
 
 class StickBreakingTransform(Transform):
@@ -208,13 +208,13 @@ class StickBreakingTransform(Transform):
         cropped = y[..., :-1]
         offset = y.shape[-1] - cropped.new_ones(cropped.shape[-1]).cumsum(-1)
         left = (1 - cropped.cumsum(-1)).clamp(min=genesis.finfo(y.dtype).tiny)
-        return cropped.log() - left.log() + offset.log()  # type: ignore[no-any-return]
+        return cropped.log() - left.log() + offset.log()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Summed over the elements."""
         offset = x.shape[-1] + 1 - x.new_ones(x.shape[-1]).cumsum(-1)
         x = x - offset.log()
-        return (-x + F.logsigmoid(x) + y[..., :-1].log()).sum(-1)  # type: ignore[no-any-return]
+        return (-x + F.logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
         """One class more."""
@@ -231,10 +231,10 @@ class LowerCholeskyTransform(Transform):
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
 
     def _call(self, x: Tensor) -> Tensor:
-        return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()  # type: ignore[no-any-return]
+        return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()  # type: ignore[no-any-return]
+        return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
 
 
 class PositiveDefiniteTransform(Transform):
@@ -266,13 +266,13 @@ class CorrCholeskyTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         left = F.pad((1 - y.pow(2).cumsum(-1))[..., :-1], [1, 0], value=1)
-        return (tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(left, -1).sqrt()).atanh()  # type: ignore[no-any-return]
+        return (tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(left, -1).sqrt()).atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """That of the elements below the diagonal by x: of tanh, and of the lengths that were left to each."""
         left = tril_matrix_to_vec(1 - y.pow(2).cumsum(-1), -2)
         slopes = 2 * (math.log(2.0) - x - F.softplus(-2 * x))
-        return 0.5 * left.log().sum(-1) + slopes.sum(-1)  # type: ignore[no-any-return]
+        return 0.5 * left.log().sum(-1) + slopes.sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
         """n rows and columns."""
@@ -302,13 +302,13 @@ class CumulativeDistributionTransform(Transform):
         self.distribution, self.domain = distribution, distribution.support
 
     def _call(self, x: Tensor) -> Tensor:
-        return self.distribution.cdf(x)  # type: ignore[no-any-return]
+        return self.distribution.cdf(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return self.distribution.icdf(y)  # type: ignore[no-any-return]
+        return self.distribution.icdf(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The density's logarithm."""
-        return self.distribution.log_prob(x)  # type: ignore[no-any-return]
+        return self.distribution.log_prob(x)
 
 __getattr__ = suggesting(__name__)

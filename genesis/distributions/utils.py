@@ -81,7 +81,7 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
     if not -n <= diag < n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
     rows, columns = genesis.tril_indices(n, n, diag, device=mat.device)
-    return mat[..., rows, columns]  # type: ignore[no-any-return]
+    return mat[..., rows, columns]
 
 
 def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:

@@ -75,7 +75,7 @@ class VonMises(Distribution):
             taken = (odds * (2 - odds) - u > 0) | ((odds / u).log() + 1 - odds >= 0)
             angle = f.clamp(-1, 1).acos() * (noise(genesis.rand, shape, c) - 0.5).sign()
             found, done = genesis.where(taken & ~done, angle, found), done | taken
-        return ((found + math.pi + self.loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)  # type: ignore[no-any-return]
+        return ((found + math.pi + self.loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)
 
 
 @register_kl(VonMises, VonMises)
@@ -83,5 +83,5 @@ def _divergence(p: VonMises, q: VonMises) -> Tensor:
     """E[log p - log q]: the mean of exp(ix) under p is I₁ / I₀ in direction loc."""
     a, b = p.concentration, q.concentration
     mean = genesis.special.i1e(a) / genesis.special.i0e(a)
-    return (mean * (a - b * (p.loc - q.loc).cos())  # type: ignore[no-any-return]
+    return (mean * (a - b * (p.loc - q.loc).cos())
             + genesis.special.i0e(b).log() + b - genesis.special.i0e(a).log() - a)

@@ -41,7 +41,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
     _mean_carrier_measure = 0
 
     @property
-    def arg_constraints(self) -> Any:  # type: ignore[override]
+    def arg_constraints(self) -> Any:
         """What `df` is above depends on the matrices' size."""
         return {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                 "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(self.event_shape[-1] - 1)}
@@ -89,14 +89,14 @@ class Wishart(CovarianceForms, ExponentialFamily):
     @property
     def mean(self) -> Tensor:
         """df · covariance."""
-        return self.df[..., None, None] * self.covariance_matrix  # type: ignore[no-any-return]
+        return self.df[..., None, None] * self.covariance_matrix
 
     @property
     def mode(self) -> Tensor:
         """(df - n - 1) · covariance, where there is a highest density."""
         factor = self.df - self._event_shape[-1] - 1
         factor = genesis.where(factor <= 0, math.nan, factor)
-        return factor[..., None, None] * self.covariance_matrix  # type: ignore[no-any-return]
+        return factor[..., None, None] * self.covariance_matrix
 
     @property
     def variance(self) -> Tensor:
@@ -104,7 +104,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
         c = self.covariance_matrix
         diagonal = c.diagonal(dim1=-2, dim2=-1)
         products = diagonal.unsqueeze(-1) * diagonal.unsqueeze(-2)
-        return self.df[..., None, None] * (c.pow(2) + products)  # type: ignore[no-any-return]
+        return self.df[..., None, None] * (c.pow(2) + products)
 
     def _bartlett(self, sample_shape: Sequence[int]) -> Tensor:
         """L A Aᵀ Lᵀ of a lower triangular A: normal variables below a diagonal of roots of chi-squared ones (Bartlett
@@ -133,7 +133,7 @@ class Wishart(CovarianceForms, ExponentialFamily):
     def _half_log_det(self) -> Tensor:
         """(n log 2 + log det covariance) / 2."""
         diagonal = self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1)
-        return self._event_shape[-1] * math.log(2) / 2 + diagonal.log().sum(-1)  # type: ignore[no-any-return]
+        return self._event_shape[-1] * math.log(2) / 2 + diagonal.log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The density's logarithm."""
@@ -156,14 +156,14 @@ class Wishart(CovarianceForms, ExponentialFamily):
         x, y = natural_params
         n = self._event_shape[-1]
         half = y + (n + 1) / 2
-        return (half * (n * math.log(2) - genesis.linalg.slogdet(-2 * x)[1])  # type: ignore[no-any-return]
+        return (half * (n * math.log(2) - genesis.linalg.slogdet(-2 * x)[1])
                 + genesis.mvlgamma(half, n))
 
 
 def _trace_of_ratio(x: Tensor, L: Tensor) -> Tensor:
     """tr((L Lᵀ)⁻¹ x)."""
     shape = genesis.broadcast_shapes(x.shape, L.shape)
-    return (genesis.cholesky_solve(x.expand(shape), L.expand(shape))  # type: ignore[no-any-return]
+    return (genesis.cholesky_solve(x.expand(shape), L.expand(shape))
             .diagonal(dim1=-2, dim2=-1).sum(-1))
 
 

@@ -71,17 +71,17 @@ class CPUBackend(Backend):
     any_size = True
 
     @cached_property
-    def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]
+    def supports(self) -> Callable[[Node], bool]:
         from genesis.codegen.cpu.lower import supports
         return supports
 
     @cached_property
-    def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:  # type: ignore[override]
+    def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:
         from genesis.codegen.cpu.lower import may_overwrite
         return may_overwrite
 
     @cached_property
-    def overwrites_late(self) -> Callable[[Group], Late]:  # type: ignore[override]
+    def overwrites_late(self) -> Callable[[Group], Late]:
         from genesis.codegen.cpu.lower import overwrites_late
         return overwrites_late
 
@@ -164,12 +164,12 @@ class CUDABackend(Backend):
         self.gpu: GpuModel = gpu
 
     @cached_property
-    def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]
+    def supports(self) -> Callable[[Node], bool]:
         from genesis.codegen.cuda.lower import supports
         return partial(supports, gpu=self.gpu)
 
     @cached_property
-    def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:  # type: ignore[override]
+    def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:
         from genesis.codegen.cuda.lower import may_overwrite
         return may_overwrite
 

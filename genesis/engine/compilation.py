@@ -83,7 +83,7 @@ class Compiled:
     def explained(self, error: Exception) -> Exception:
         """The error of one of these calls, with what the executor knows of it."""
         explained = getattr(self.executor, "explained", None)
-        return error if explained is None else explained(error)  # type: ignore[no-any-return]
+        return error if explained is None else explained(error)
 
     def run(self, memories: Sequence[Memory], numbers: Sequence[bool | int | float]) -> list[Memory]:
         """Run over these memories and numbers; returns the outputs' memories."""

@@ -116,7 +116,7 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
 
     def value_of(index: Node) -> ndarray:
         import numpy as np
-        memory = index.buffer.memory if computed(index) else _computed_again(index)  # type: ignore[union-attr]
+        memory = index.buffer.memory if computed(index) else _computed_again(index)
         value = np.empty(index.type.shape, index.type.dtype.numpy)
         memory.copy_to_host(value)
         return value

@@ -203,7 +203,7 @@ def locked_memory_of(tensor: TensorBase) -> Memory:
         running.refuse("a value is read while the function runs")
     storage.join_others()
     assert storage.cell is not None
-    return storage.cell.memory  # type: ignore[no-any-return]
+    return storage.cell.memory
 
 
 connect(flush=flush, read_size=read_size, materialize=materialize, end_step=end_step, allocate=allocate,

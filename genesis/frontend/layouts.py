@@ -102,7 +102,7 @@ def laid_out(node: Node, strides: Strides | None) -> tuple[Node, Layout | None]:
             return node, None
         order = tuple(range(node.type.ndim))  # one channel, or one position: only the strides differ
         return node, Layout(strides, 0, ((movement.permute, (order,)),))
-    return turned(node, order), Layout(strides, 0, ((movement.permute, (movement.inverse(order),)),))  # type: ignore
+    return turned(node, order), Layout(strides, 0, ((movement.permute, (movement.inverse(order),)),))
 
 
 def turned(node: Node, order: tuple[int, ...]) -> Node:

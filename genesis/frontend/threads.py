@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import weakref
-from _thread import _count as others  # type: ignore[attr-defined]  # how many threads there are besides the main one
+from _thread import _count as others  # how many threads there are besides the main one
 from collections.abc import Container
 from typing import Any, Final
 

@@ -242,7 +242,7 @@ class TracedNumber:
 
     @property  # type: ignore[misc]  # `isinstance` asks it
     def __class__(self) -> type:
-        return self.value.__class__  # type: ignore[no-any-return]
+        return self.value.__class__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trace.specialize(self), name)

@@ -140,7 +140,7 @@ def _shape_after(shape: tuple[int, ...], op: Any, attrs: tuple) -> tuple[int, ..
         return tuple([shape[axis] for axis in attrs[0]])
     if op is m.slice:
         return tuple([-(-(stop - start) // step) for start, stop, step in zip(*attrs, strict=True)])
-    return attrs[0]  # type: ignore[no-any-return]  # reshape, expand
+    return attrs[0]  # reshape, expand
 
 
 def _joined(op: Any, first: tuple, second: tuple) -> tuple:

@@ -306,4 +306,4 @@ class AbsentModules:
 def install() -> None:
     """Put the finder behind all others."""
     if not any(isinstance(finder, AbsentModules) for finder in sys.meta_path):
-        sys.meta_path.append(AbsentModules())  # type: ignore[arg-type]
+        sys.meta_path.append(AbsentModules())

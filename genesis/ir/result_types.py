@@ -112,9 +112,9 @@ def _traces(parts: Iterable[object]) -> set[Trace]:
     found: set[Trace] = set()
     for x in parts:
         if x.__class__ is tuple:
-            found |= _traces(x)  # type: ignore[arg-type]
+            found |= _traces(x)
         elif x.__class__ is TensorType:
-            found |= traces_of(x.shape)  # type: ignore[attr-defined]
+            found |= traces_of(x.shape)
         elif x.__class__ is not int:
             found |= traces_of((x,))
     return found

@@ -99,4 +99,4 @@ class TorchPaths:
 def install() -> None:
     """Put the finder behind all others."""
     if not any(isinstance(finder, TorchPaths) for finder in sys.meta_path):
-        sys.meta_path.append(TorchPaths())  # type: ignore[arg-type]
+        sys.meta_path.append(TorchPaths())

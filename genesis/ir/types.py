@@ -54,7 +54,7 @@ class DType:
     def torch_dtype(self) -> torch.dtype:
         """torch's dtype of the same name."""
         import torch
-        return getattr(torch, self.name)  # type: ignore[no-any-return]
+        return getattr(torch, self.name)
 
     @property
     def is_floating_point(self) -> bool:
@@ -251,7 +251,7 @@ class _OfItsContext:
     def __get__(self, device: Device | None, owner: type | None = None) -> Callable[..., object]:
         if device is None:  # looked up in the class, as `contextlib.ExitStack` does
             return lambda device, *error: getattr(_context_of[0](device), self._name)(*error)
-        return getattr(_context_of[0](device), self._name)  # type: ignore[no-any-return]
+        return getattr(_context_of[0](device), self._name)
 
 
 class Device:

@@ -159,7 +159,7 @@ class CausalLM(PreTrainedModel):
     @property
     def tp_mesh(self) -> DeviceMesh | None:
         """The processes that share the model's weights; None: each has all of them."""
-        return self.model.layers[0].self_attn.mesh  # type: ignore[no-any-return]
+        return self.model.layers[0].self_attn.mesh
 
     @property
     def cached(self) -> Architecture:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from einops.layers import RearrangeMixin, ReduceMixin  # type: ignore[import-not-found]
-from einops.layers._einmix import _EinmixMixin  # type: ignore[import-not-found]
+from einops.layers import RearrangeMixin, ReduceMixin
+from einops.layers._einmix import _EinmixMixin
 
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
@@ -20,7 +20,7 @@ from genesis.ops.einsum import einsum
 __all__ = ["EinMix", "Rearrange", "Reduce"]
 
 
-class Rearrange(RearrangeMixin, Module):  # type: ignore[misc]
+class Rearrange(RearrangeMixin, Module):
     """`einops.rearrange` by a pattern, as a module."""
 
     def forward(self, input: Any) -> Any:
@@ -28,7 +28,7 @@ class Rearrange(RearrangeMixin, Module):  # type: ignore[misc]
         return self._apply_recipe(input)
 
 
-class Reduce(ReduceMixin, Module):  # type: ignore[misc]
+class Reduce(ReduceMixin, Module):
     """`einops.reduce` by a pattern, as a module."""
 
     def forward(self, input: Any) -> Any:
@@ -36,7 +36,7 @@ class Reduce(ReduceMixin, Module):  # type: ignore[misc]
         return self._apply_recipe(input)
 
 
-class EinMix(_EinmixMixin, Module):  # type: ignore[misc]
+class EinMix(_EinmixMixin, Module):
     """A product with a weight over axes that have names, and a bias: einops says which, and how they are made."""
 
     def _create_parameters(self, weight_shape: list[int], weight_bound: float, bias_shape: list[int] | None,

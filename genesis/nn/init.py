@@ -30,7 +30,7 @@ _Fill = TypeVar("_Fill", bound=Callable[..., Tensor])
 def _of_the_whole(fill: _Fill) -> _Fill:
     """The function, which fills a part of a larger tensor with what the whole has there: ranks draw different bits, and
     the same whatever their number."""
-    fill = bound(fill, __name__, fill.__name__)  # type: ignore[arg-type,assignment,attr-defined]
+    fill = bound(fill, __name__, fill.__name__)  # type: ignore[arg-type, assignment]
 
     @wraps(fill)
     def filling(tensor: Tensor, *args: Any, **options: Any) -> Tensor:

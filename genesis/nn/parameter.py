@@ -100,7 +100,7 @@ class ShardedParameter(Parameter):
     def full_tensor(self) -> Tensor:
         """The whole tensor, of shape `sharding.shape`: a collective, which all ranks of the mesh call. No gradient
         flows through it."""
-        return self.sharding.gathered(self)  # type: ignore[no-any-return]
+        return self.sharding.gathered(self)
 
 
 class Buffer(Tensor):

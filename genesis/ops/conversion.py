@@ -81,7 +81,7 @@ class ConversionMethods(TensorBase):
                 requires_grad: bool = False) -> Tensor:
         if len(data) == 1 and isinstance(data[0], TensorBase):  # the same memory, and the same history, as torch's
             same: Any = data[0]
-            return same.view_as(same).to(dtype=dtype, device=device)  # type: ignore[no-any-return]
+            return same.view_as(same).to(dtype=dtype, device=device)
         if len(data) == 1 and type(data[0]).__name__ == "Size":  # `Tensor(x.size())`: a shape, not its numbers
             made = empty(data[0], dtype=dtype, device=device)
         elif data and all(isinstance(size, Integral) and not isinstance(size, bool) for size in data):

@@ -90,7 +90,7 @@ class CopyingMethods(TensorBase):
         if storage is None:
             whole = over(self.storage, self.storage.type, None)
             whole.detached = Detached()
-            storage = memo[id(self.storage)] = whole.clone().storage  # type: ignore[attr-defined]
+            storage = memo[id(self.storage)] = whole.clone().storage
         names = deepcopy(_attributes(self), memo)
         copied = memo[id(self)] = _rebuilt(type(self), storage, self.spec, self.part, self.requires_grad, names)
         if self._grad is not None and self._gradient_is_copied:

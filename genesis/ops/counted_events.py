@@ -35,7 +35,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     rate = _checked("poisson", "input", input, "invalid Poisson rate, expected rate to be non-negative")
     most = _most("poisson", rate)
     waits = -_draws((*rate.shape, math.ceil(most + 10 * math.sqrt(most) + 20)), rate, generator).log()
-    return (waits.cumsum(-1) < rate.unsqueeze(-1)).sum(-1).to(input.spec.dtype)  # type: ignore[no-any-return]
+    return (waits.cumsum(-1) < rate.unsqueeze(-1)).sum(-1).to(input.spec.dtype)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
@@ -49,18 +49,18 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         raise failure("binomial", "counts and probabilities must have one dtype", [("count", count), ("prob", prob)])
     trials = _checked("binomial", "count", count, "there are trials below 0")
     most = max(1, math.floor(_most("binomial", trials)))
-    chance: Any = prob.detach()  # type: ignore[attr-defined]
+    chance: Any = prob.detach()
     shape = (trials.unsqueeze(-1) * chance.unsqueeze(-1)).shape[:-1]
     hits = _draws((*shape, most), trials, generator) < chance.unsqueeze(-1)
     counted = arange(most, device=count.spec.device) < trials.unsqueeze(-1)
-    return (hits & counted).sum(-1).to(count.spec.dtype)  # type: ignore[no-any-return]
+    return (hits & counted).sum(-1).to(count.spec.dtype)
 
 
 def _checked(op: str, name: str, given: Tensor, sentence: str) -> Any:
     """The values without their history; floating-point numbers that are not negative."""
     if given.spec.dtype.kind != "float":
         raise failure(op, f"not implemented for {given.spec.dtype!r}, only for floating-point dtypes", [(name, given)])
-    values: Any = given.detach()  # type: ignore[attr-defined]
+    values: Any = given.detach()
     return required(op, values, values >= 0, sentence)
 
 

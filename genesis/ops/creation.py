@@ -417,7 +417,7 @@ class CreationMethods(TensorBase):
         (genesis.Size([2, 3]), tensor([1., 2.], dtype=genesis.float64))
         """
         if len(args) == 1 and isinstance(args[0], TensorBase):
-            return args[0].view_as(args[0])  # type: ignore[attr-defined,no-any-return]
+            return args[0].view_as(args[0])  # type: ignore[attr-defined]
         if len(args) == 1 and isinstance(args[0], Sequence) and not hasattr(args[0], "numel"):
             return self.new_tensor(args[0], device=device)
         return empty(*(args or (0,)), dtype=self.spec.dtype, device=device or self.spec.device)

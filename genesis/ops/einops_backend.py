@@ -53,15 +53,15 @@ def install() -> None:
     if WANTED in sys.modules:
         add(sys.modules[WANTED])
     elif not any(isinstance(finder, WithEinops) for finder in sys.meta_path):
-        sys.meta_path.insert(0, WithEinops())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, WithEinops())
     if EinopsLayers not in sys.meta_path:
-        sys.meta_path.append(EinopsLayers)  # type: ignore[arg-type]
+        sys.meta_path.append(EinopsLayers)
 
 
 def add(backends: Any) -> None:
     """Make Genesis' backend, which einops finds by its base class."""
 
-    class GenesisBackend(backends.AbstractBackend):  # type: ignore[misc]
+    class GenesisBackend(backends.AbstractBackend):
         """What einops does with a tensor."""
 
         framework_name = "genesis"

@@ -87,13 +87,13 @@ def _each(method: str, tensors: Sequence[Tensor], other: Any = None, *, scalar: 
 def _apply(x: Tensor, method: str, other: Any, options: dict[str, Any]) -> Tensor:
     if method in ("maximum", "minimum") and not isinstance(other, TensorBase):
         return x.clamp(min=other) if method == "maximum" else x.clamp(max=other)
-    return getattr(x, method)(other, **options)  # type: ignore[no-any-return]
+    return getattr(x, method)(other, **options)
 
 
 def _three(method: str, tensors: Sequence[Tensor], first: Sequence[Tensor], second: Sequence[Tensor],
            value: Any) -> list[Any]:
     """addcmul and addcdiv: the value is one for all, or one for each, of numbers or of a tensor."""
-    if isinstance(value, TensorBase) and value.spec.ndim:  # type: ignore[attr-defined]
+    if isinstance(value, TensorBase) and value.spec.ndim:
         value = list(value)  # type: ignore[call-overload]
     values = value if isinstance(value, (list, tuple)) else [value] * len(tensors)
     for others in (first, second, values):

@@ -298,7 +298,7 @@ def _fill_value(input: Tensor, value: bool | int | float) -> bool | int:
     if dtype.kind == "bool":
         return bool(value)
     require_in_range("masked_fill", value, dtype, [("input", input)])
-    return int(value) % (int(dtype.max) + 1) if dtype is uint8 else int(value)  # type: ignore[arg-type]
+    return int(value) % (int(dtype.max) + 1) if dtype is uint8 else int(value)
 
 
 class IndexingMethods(TensorBase):

@@ -79,7 +79,7 @@ def _sparse_or_refused(input: Any, other: Any) -> Tensor:
     """The product where one is a matrix of another kind, which knows it (`genesis.sparse`)."""
     for x in (input, other):
         if hasattr(type(x), "product_of"):
-            return type(x).product_of(input, other)  # type: ignore[no-any-return]
+            return type(x).product_of(input, other)
     raise not_a_tensor(other if isinstance(input, TensorBase) else input)
 
 

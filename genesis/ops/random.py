@@ -81,8 +81,8 @@ def _integers(low: int, high: int, shape: tuple[int, ...], dtype: DType, device:
     if low >= high:
         raise failure("random_", f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     least, most = ((dtype.min, dtype.max) if dtype.kind != "float" else (-2**63, 2**63 - 1))
-    if low < least or high - 1 > most:  # type: ignore[operator]
-        name, value = ("from", low) if low < least else ("to - 1", high - 1)  # type: ignore[operator]
+    if low < least or high - 1 > most:
+        name, value = ("from", low) if low < least else ("to - 1", high - 1)
         raise failure("random_", f"{name} is out of bounds for {dtype!r}: {value}")
     operands = (*draw_numbers(generator), number(low), number(high))
     return wrap(emit(r.integers, operands, (shape, dtype, device_from(device))))
@@ -187,7 +187,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: DType | None 
     if n < 0:
         raise failure("randperm", f"n must be non-negative, got {n}")
     most = dtype.max if dtype.kind != "float" else 2 / dtype.eps  # type: ignore[operator]
-    if n - 1 > most:  # type: ignore[operator]
+    if n - 1 > most:
         raise failure("randperm", f"n is too large for result tensor type {dtype!r}: {n}")
     keys = _integers(0, 2**63 - 1, (n,), int64, device, generator)
     return into(out, finish(argsort(keys).to(dtype), requires_grad))
@@ -218,7 +218,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     if not replacement and num_samples > categories:
         raise failure("multinomial", f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
                       f"{num_samples} of {categories}", named, hint="replacement=True")
-    weights: Any = input.detach()  # type: ignore[attr-defined]
+    weights: Any = input.detach()
     weights = required("multinomial", weights, (weights >= 0) & (weights < math.inf),
                        "probability tensor contains either inf, nan or element < 0")
     if categories:
@@ -254,7 +254,7 @@ def _of_the_whole(draw: _Draw) -> _Draw:
         own = bound(draw, "genesis", f"Tensor.{draw.__name__}")  # type: ignore[arg-type]
         layout = layout_of(self) if sharded else None
         if layout is None:
-            return own(self, *args, **options)  # type: ignore[no-any-return]
+            return own(self, *args, **options)
         shown = shown_part(layout, self)
         if shown is None and not _is_all_in_order(self, layout):
             raise failure(draw.__name__, "this view shows a slice of what ranks share out of a parameter of shape "

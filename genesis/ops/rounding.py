@@ -125,7 +125,7 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     if dtype.kind != "float":
         return into(out, input.clone())
     values = (nan or 0.0, dtype.max if posinf is None else posinf, dtype.min if neginf is None else neginf)
-    return into(out, wrap(emit(f.nan_to_num, (read(input), *(number(float(x)) for x in values)))))  # type: ignore[arg-type]
+    return into(out, wrap(emit(f.nan_to_num, (read(input), *(number(float(x)) for x in values)))))
 
 
 fix, clip = trunc, clamp

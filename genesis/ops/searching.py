@@ -90,7 +90,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 def counted(mask: Tensor) -> int:
     """The number of elements that are not 0."""
-    count: Tensor = mask.count_nonzero()  # type: ignore[attr-defined]
+    count: Tensor = mask.count_nonzero()
     if state.session is None:  # a call that is captured tells that a value is read
         engine.read_size(count.storage)
     return int(count.item())
@@ -199,7 +199,7 @@ def repeat_interleave(input: Any = None, repeats: Any = None, dim: int | None = 
                           f"repeats for {size} elements", [("input", input), ("repeats", repeats)])
     if isinstance(repeats, TensorBase):
         from genesis.ops.indexing import index_select
-        return index_select(line, axis, _places(repeats, output_size))  # type: ignore[arg-type]
+        return index_select(line, axis, _places(repeats, output_size))
     from genesis.ops.shape import apart
     if is_foreign(repeats):
         raise not_a_tensor(repeats)

@@ -351,8 +351,8 @@ class ShapeMethods(TensorBase):
             except TypeError:
                 raise _not_a_shape(self, shape) from None
             if found is not None:
-                return shown(self, found)  # type: ignore[no-any-return]
-        return _view(self, *shape, **options)  # type: ignore[no-any-return]
+                return shown(self, found)
+        return _view(self, *shape, **options)
 
     view.__wrapped__ = view_function  # type: ignore[attr-defined]  # whose signature it has
     reshape = reshape
@@ -379,7 +379,7 @@ class ShapeMethods(TensorBase):
         part = self.part
         if not options and (part is None or not part.turned):
             return wrap(read(self))
-        return _clone(self, **options)  # type: ignore[no-any-return]
+        return _clone(self, **options)
 
     clone.__wrapped__ = clone_function  # type: ignore[attr-defined]  # whose signature it has
     is_contiguous = is_contiguous

@@ -29,7 +29,7 @@ def copied(view: Callable[P, Views]) -> Callable[P, Views]:
     >>> wide.sum().item()
     0.0
     """
-    view = bound(view, "genesis", view.__name__)  # type: ignore[arg-type,assignment]
+    view = bound(view, "genesis", view.__name__)  # type: ignore[arg-type]
 
     @wraps(view)
     def copy(*args: P.args, **how: P.kwargs) -> Views:

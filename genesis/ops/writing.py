@@ -187,7 +187,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     whole, chosen = input.expand(shape), mask.expand(shape)
     count, too_few = source.spec.numel, "number of elements of source < number of ones in mask"
     if not count:
-        return required("masked_scatter", whole.clone(), chosen.logical_not(), too_few)  # type: ignore[no-any-return]
+        return required("masked_scatter", whole.clone(), chosen.logical_not(), too_few)
     order = reshape(chosen, -1).cumsum(0) - 1
     if count < chosen.spec.numel:
         order = required("masked_scatter", order, order < count, too_few)

@@ -148,7 +148,7 @@ class Optimizer:
     @property
     def _states(self) -> defaultdict[Any, dict[str, Any]]:
         """The state, for optimizers of Genesis' own, which keep its tensors: no compiled step has to look."""
-        return vars(self)["state"]  # type: ignore[no-any-return]
+        return vars(self)["state"]
 
     def make_ahead(self, parameter: Tensor, state: dict[str, Any], counted: bool) -> dict[str, Any]:
         """Note a state that is made ahead of a parameter's first step, which is then a step like all others.

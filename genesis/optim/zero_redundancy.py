@@ -163,7 +163,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _rows(self, parameter: Tensor) -> Tensor:
         """This rank's rows of a parameter: a view without history."""
         with no_grad():
-            return self.share_of(parameter).rows.own(parameter.detach())  # type: ignore[no-any-return]
+            return self.share_of(parameter).rows.own(parameter.detach())
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own, as of any optimizer."""

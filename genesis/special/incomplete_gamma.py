@@ -78,7 +78,7 @@ def _series(a: Tensor, x: Tensor) -> Tensor:
     total = a * 0 + 1
     for k in range(TERMS, 0, -1):  # Horner's rule
         total = 1 + total * x / (a + k)
-    return x.pow(a) * (-x - lgamma(a + 1)).exp() * total  # type: ignore[no-any-return]
+    return x.pow(a) * (-x - lgamma(a + 1)).exp() * total
 
 
 def _quadrature(a: Tensor, x: Tensor, upper: bool) -> Tensor:

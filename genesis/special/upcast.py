@@ -25,4 +25,4 @@ def in_float64(formula: Callable[..., Tensor], *values: Operand) -> Tensor:
         raise not_a_tensor(values[0])
     upcast: list[Any] = [to_dtype(x, float64) if isinstance(x, Tensor) else
                        full((), float(x), dtype=float64, device=device) for x in values]
-    return to_dtype(formula(*upcast), dtype)  # type: ignore[no-any-return]
+    return to_dtype(formula(*upcast), dtype)

@@ -219,4 +219,4 @@ def exactly(size: int, part: int) -> int | None:
     if not isinstance(symbolic, SymInt):
         return size // part if size % part == 0 else None
     times, rest = symbolic.trace.divide(size, part)
-    return times if rest.__class__ is int and rest == 0 else None  # type: ignore[return-value]  # it computes like one
+    return times if rest.__class__ is int and rest == 0 else None  # it computes like one

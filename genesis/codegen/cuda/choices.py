@@ -143,7 +143,7 @@ def choose(kind: str, words: Mapping[str, str | int], gpu: GpuModel, first: Cand
     taken = _taken(choice, gpu)
     for notes in _notes:
         notes.append(taken)
-    return taken.candidate.value  # type: ignore[no-any-return]  # one of the candidates
+    return taken.candidate.value  # one of the candidates
 
 
 def _taken(choice: Choice, gpu: GpuModel) -> Taken:

@@ -147,7 +147,7 @@ def has_reciprocal(atom: Atom) -> bool:
         return False
     (least, largest), (_, high) = d.trace.range(d), d.trace.range(atom.inner.range[1])
     known = least is not None and largest is not None and high is not None
-    return known and least >= LEAST_DIVISOR and largest * high < 2**32  # type: ignore[operator]  # known
+    return known and least >= LEAST_DIVISOR and largest * high < 2**32
 
 
 def divided(n: str, most: int, d: int) -> str | None:

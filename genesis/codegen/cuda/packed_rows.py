@@ -209,7 +209,7 @@ class PackedRows(Body):
                 found.append((Atom("var", name, 0, 0), 1))
         return super().text(Expr(e.constant, tuple(found)))
 
-    def masks(self, vars: str, bounds: tuple) -> str:  # type: ignore[type-arg]
+    def masks(self, vars: str, bounds: tuple) -> str:
         """The mask of a load or store: elements have one of their own."""
         if vars != "xr":
             return super().masks(vars, bounds)

@@ -188,7 +188,7 @@ class KernelSource:
         given = dict(zip(names, self.args, strict=True))
         for name, divisor in self.divisors.items():
             value = given[name]
-            if value.__class__ is int and value % divisor:  # type: ignore[operator]
+            if value.__class__ is int and value % divisor:
                 raise ValueError(f"{self.name}: {name} = {value} is no multiple of {divisor}")
         for name, value in given.items():
             if isinstance(value, (int, SymInt)) and not fits(value_of(value), self.signature[name]):

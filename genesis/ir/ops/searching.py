@@ -83,7 +83,7 @@ def _by_halves(rows: Node, values: Node, right: bool, dtype: DType) -> Node:
             count -= half
         place = where_(before(place), place + 1, place)
         return place if dtype is integer else cast(place, dtype=dtype)
-    bound = literal(count)  # type: ignore[arg-type]  # a symbolic size is a number of the plan
+    bound = literal(count)  # a symbolic size is a number of the plan
     for bit in reversed(range(_bits(count))):
         further = place + (1 << bit)
         fits = bitwise_and(le(further, bound), before(minimum(further, bound) - 1))

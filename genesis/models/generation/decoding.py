@@ -232,7 +232,7 @@ class Decoder:
         return self._following
 
     def _read(self, tokens: Tensor, length: int | None, last: Tensor) -> Tensor:
-        return self.model.following(tokens, length, self.cache, last)  # type: ignore[no-any-return]
+        return self.model.following(tokens, length, self.cache, last)
 
     def step(self, tokens: Tensor) -> Step:
         """Read one token of each row, (B,); choose the next."""

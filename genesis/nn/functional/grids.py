@@ -117,7 +117,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
         places = index.reshape(index.spec.shape[0], 1, -1).expand(-1, input.spec.shape[1], -1)
         part = flat.gather(2, places).reshape(*input.spec.shape[:2], *grid.spec.shape[1:-1]) * weight.unsqueeze(1)
         result = part if result is None else result + part
-    return to_dtype(result, dtype)  # type: ignore[no-any-return]
+    return to_dtype(result, dtype)
 
 
 class _Axis:

@@ -67,7 +67,7 @@ class Passage:
         passed = _passed(results, places, self._of_results)
         if not several:
             return passed[0]
-        return passed if type(result) is tuple else type(result)._make(passed)  # type: ignore[attr-defined]
+        return passed if type(result) is tuple else type(result)._make(passed)
 
     def _of_results(self, gradients: Gradients) -> Gradients:
         """The gradients of the results arrived."""

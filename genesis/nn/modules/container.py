@@ -17,7 +17,7 @@ __all__ = ["ModuleDict", "ModuleList", "Sequential"]
 class _Row(Module):
     """Children under the names "0", "1", ...: what Sequential and ModuleList share."""
 
-    _modules: dict[str, Module]  # type: ignore[assignment]
+    _modules: dict[str, Module]
 
     def _fill(self, modules: Iterable[Module]) -> None:
         """Make these the children. Renumbers, so that names are positions."""
@@ -112,7 +112,7 @@ class Sequential(_Row):
     def __iadd__(self, other: Sequential) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
-        return self.extend(other)  # type: ignore[no-any-return]
+        return self.extend(other)
 
     def __mul__(self, times: int) -> Sequential:
         return Sequential(*self).__imul__(times)
@@ -124,7 +124,7 @@ class Sequential(_Row):
             raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
         if times <= 0:
             raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")
-        return self.extend(list(self) * (times - 1))  # type: ignore[no-any-return]
+        return self.extend(list(self) * (times - 1))
 
     def forward(self, input: Any) -> Any:
         """The last module's result."""
@@ -173,7 +173,7 @@ class ModuleDict(Module):
     (['value'], False)
     """
 
-    _modules: dict[str, Module]  # type: ignore[assignment]
+    _modules: dict[str, Module]
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
         super().__init__()

@@ -86,7 +86,7 @@ class _Lazy(Module):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that nothing is there to be drawn
             made = self.becomes(**{self.found: 0}, **self._by_name(args), **{**options, **place})
-        return made.extra_repr()  # type: ignore[no-any-return]
+        return made.extra_repr()
 
 
 class _LazyNorm(_Lazy):

@@ -35,7 +35,7 @@ def _taken(module: Any, name: str) -> Parameter:
     if weight is None:
         raise ValueError(f"The module '{type(module).__name__}' has no parameter with name '{name}'")
     delattr(module, name)
-    return weight  # type: ignore[no-any-return]
+    return weight
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
@@ -52,7 +52,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
     def get(self: Any) -> Tensor:
         g, v = getattr(self, f"{name}_g"), getattr(self, f"{name}_v")
-        return v * (g / lengths_except(v, dim))  # type: ignore[no-any-return]
+        return v * (g / lengths_except(v, dim))
     _become(module, name, get)
     return module
 
@@ -77,7 +77,7 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
     module.register_parameter(f"{name}_orig", weight)
 
     def matrix_of(self: Any) -> Tensor:
-        return getattr(self, f"{name}_orig").movedim(along, 0).flatten(1)  # type: ignore[no-any-return]
+        return getattr(self, f"{name}_orig").movedim(along, 0).flatten(1)
     rows, columns = matrix_of(module).shape
     for suffix, size in (("u", rows), ("v", columns)):
         module.register_buffer(f"{name}_{suffix}", normalize(weight.detach().new_empty(size).normal_(), dim=0, eps=eps))
@@ -94,7 +94,7 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
 
     def get(self: Any) -> Tensor:
         u, v = getattr(self, f"{name}_u").clone(), getattr(self, f"{name}_v").clone()
-        return getattr(self, f"{name}_orig") / u.dot(mv(matrix_of(self), v))  # type: ignore[no-any-return]
+        return getattr(self, f"{name}_orig") / u.dot(mv(matrix_of(self), v))
     module.__dict__.setdefault("_spectral", {})[name] = module.register_forward_pre_hook(iterate)
     _become(module, name, get)
     return module

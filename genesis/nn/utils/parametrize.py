@@ -107,7 +107,7 @@ def _property(name: str) -> property:
     def get(self: Any) -> Tensor:
         compute = self.parametrizations[name]
         if not _caching:
-            return compute()  # type: ignore[no-any-return]
+            return compute()
         key = id(self), name
         if key not in _cache:
             _cache[key] = compute()

@@ -108,7 +108,7 @@ class LRScheduler:
         if self._has_formula():
             return [self.rate(base, self.last_epoch, number) for number, base in enumerate(self.base_lrs)]
         closed = getattr(self, "_get_closed_form_lr", None)  # torch's name for it
-        return self.get_lr() if closed is None else closed()  # type: ignore[no-any-return]
+        return self.get_lr() if closed is None else closed()
 
     def _has_formula(self) -> bool:
         return type(self).rate is not LRScheduler.rate

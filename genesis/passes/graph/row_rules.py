@@ -120,7 +120,7 @@ def _attribute(node: Node, name: str, use: Use, rows: int) -> Attr:
         return given.axis(value)
     if name in REGION:
         return given.merged(value, rows * given.inner if name == "stops" else REGION[name])
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 REGION: Final = {"starts": 0, "stops": 0, "steps": 1, "low": 0, "high": 0}

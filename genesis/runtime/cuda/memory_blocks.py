@@ -115,12 +115,12 @@ class FreeList:
     def remove(self, block: Block) -> None:
         """Take this block out."""
         block.free = False
-        del self._entries[bisect_left(self._entries, (block.size, block.address))]  # type: ignore[arg-type]
+        del self._entries[bisect_left(self._entries, (block.size, block.address))]
 
     def best_fit(self, size: int) -> Block | None:
         """Take out the smallest block of at least `size` bytes, the lowest of equals."""
         entries = self._entries
-        position = bisect_left(entries, (size,))  # type: ignore[arg-type]
+        position = bisect_left(entries, (size,))
         if position == len(entries):
             return None
         block = entries.pop(position)[2]

@@ -277,7 +277,7 @@ def _equality(equal: Callable[[object, object], bool]) -> Callable[[language.dty
         if dtype is other:
             return True
         if other.__class__ is tl.dtype:
-            return dtype.name == other.name  # type: ignore[attr-defined, no-any-return]
+            return dtype.name == other.name  # type: ignore[attr-defined]
         return equal(dtype, other)
     return call
 

@@ -105,8 +105,8 @@ SMALL: Final = 1 << 16
 def _elements(tensor: Tensor) -> np.ndarray:
     """The elements of a sample, to be read now."""
     if tensor.nbytes <= SMALL:
-        return host_copy(tensor)  # type: ignore[no-any-return]
-    return tensor.detach().cpu().numpy()  # type: ignore[no-any-return]
+        return host_copy(tensor)
+    return tensor.detach().cpu().numpy()
 
 
 def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:

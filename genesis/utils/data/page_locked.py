@@ -171,7 +171,7 @@ def _next(copier: Copier, batches: Iterator[Any], finish: Callable[..., Any]) ->
     if batch is END:
         return None
     started = attempted(batch, lambda made: copier.started(made, finish))
-    return (lambda: started) if isinstance(started, Raised) else started  # type: ignore[no-any-return]
+    return (lambda: started) if isinstance(started, Raised) else started
 
 
 def _raise(error: Exception) -> None:

@@ -49,7 +49,7 @@ def blocks(counters: int, seed: int, draw: int, use: Callable[[int, Words], None
     def run(own: Any) -> None:
         for start in own:
             even, odd = _rounds(min(BLOCK, counters - start), start, draw, keys)
-            use(start, tuple([torch.from_numpy(word.view(np.int64))  # type: ignore[arg-type]
+            use(start, tuple([torch.from_numpy(word.view(np.int64))
                               for word in (even[0], odd[0], even[1], odd[1])]))
 
     if workers < 2:

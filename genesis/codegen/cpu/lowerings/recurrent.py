@@ -205,7 +205,7 @@ class _Arriving:
         own, last = self._of[t], self._last
         if own is None or last is None:
             found = last if own is None else own
-            return found if found is not None else self._none  # type: ignore[return-value]
+            return found if found is not None else self._none
         return own + last
 
     def before(self, t: int | None) -> Tensor | None:

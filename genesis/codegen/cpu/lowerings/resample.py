@@ -26,7 +26,7 @@ def _options(mode: str, align_corners: bool, scales: Scales) -> tuple[Any, ...]:
 
 def _resample(x: Tensor, sizes: Ints, mode: str, align_corners: bool, scales: Scales) -> Tensor:
     call = getattr(torch.ops.aten, _NAMES[mode, len(sizes)])
-    return call(x, sizes, *_options(mode, align_corners, scales))  # type: ignore[no-any-return]
+    return call(x, sizes, *_options(mode, align_corners, scales))
 
 
 def _resample_backward(g: Tensor, shape: Ints, mode: str, align_corners: bool, scales: Scales) -> Tensor:
