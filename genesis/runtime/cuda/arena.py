@@ -70,18 +70,31 @@ def arena_of(stream: Stream) -> Arena:
 
 
 class Exchange(Arena):
-    """Memory in which the programs of a stream's kernels hand over parts of a sum: zeros at first."""
+    """Memory in which the programs of a stream's kernels hand over parts of a sum: zeros at first.
 
-    def reserve(self, nbytes: int) -> None:
-        """Does what `Arena.reserve` does; memory that is new holds zeros."""
-        before = self.nbytes
-        super().reserve(nbytes)
-        if self.nbytes > before:
-            driver().fill(self.ptr + before, 0, self.nbytes - before, self._stream)
+    Attributes:
+        zeros: how many of its first bytes were made 0 since they were mapped, and are between kernels.
+        lock: the stream's arena's. A plan holds that, and uses both.
+    """
 
     def __init__(self, stream: Stream):
         super().__init__(stream)
+        self.zeros = 0
+        self.lock = arena_of(stream).lock
         self._stream = stream.handle
+
+    def reserve(self, nbytes: int) -> None:
+        """Does what `Arena.reserve` does; memory that is new holds zeros, also where an earlier call ended before it
+        had made them."""
+        super().reserve(nbytes)
+        if self.zeros < nbytes:
+            driver().fill(self.ptr + self.zeros, 0, self.nbytes - self.zeros, self._stream)
+            self.zeros = self.nbytes
+
+    def release(self) -> None:
+        """Does what `Arena.release` does."""
+        self.zeros = 0  # first: an exception may come before or after the memory is gone
+        super().release()
 
 
 @cached_per_driver

@@ -177,7 +177,7 @@ class _PlanOnStream:
                 again = None
             addresses = self._moved(inputs)
             if (addresses is not None or self._held(again)
-                    or self._arena.nbytes < self._plan.arena_bytes or self._exchange.nbytes < self._exchanged):
+                    or self._arena.nbytes < self._plan.arena_bytes or self._exchange.zeros < self._exchanged):
                 self._prepare(inputs, addresses, again)
             if isinstance(inputs, Memories):
                 inputs.outputs = self._outputs_stamp

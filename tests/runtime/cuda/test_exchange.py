@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +18,8 @@ from genesis.codegen.cuda.templates.tile import Tile
 from genesis.engine.backends import FakeCUDABackend
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.types import Device, tensor_type, uint8
-from genesis.runtime.cuda.arena import exchange_of
-from genesis.runtime.cuda.driver import DeviceProperties
+from genesis.runtime.cuda.arena import arena_of, exchange_of
+from genesis.runtime.cuda.driver import DeviceProperties, StreamHandle
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage, Launch, Place
 from genesis.runtime.plan_edges import edges_of
@@ -91,3 +93,80 @@ def test_words_of_exact_sums_are_zeros_between_kernels() -> None:
                 exchange = exchange_of(cuda.current_stream())
                 words = ctypes.string_at(exchange.ptr + EXCHANGE_BYTES, exchange.nbytes - EXCHANGE_BYTES)
                 assert len(words) >= 8 * rows and not np.frombuffer(words, np.int64).any()
+
+
+def an_exact_sum() -> tuple[Callable[[], np.ndarray], np.ndarray]:
+    """A function that makes sums exactly, and what they are."""
+    rows, rng = 20_000, np.random.default_rng(1)
+    index, added = rng.integers(0, rows, rows), rng.integers(-9, 9, rows).astype(np.float32)
+    want = np.zeros(rows, np.float32)
+    np.add.at(want, index, added)
+    x, i, y = (genesis.tensor(a, device="cuda") for a in (np.zeros(rows, np.float32), index, added))
+    genesis.eval(x, i, y)
+
+    def summed() -> np.ndarray:
+        found = x.scatter_add(0, i, y)
+        genesis.eval(found)
+        cuda.synchronize()
+        assert exchange_of(cuda.current_stream()).nbytes > EXCHANGE_BYTES
+        return found.cpu().numpy()
+    return summed, want
+
+
+def words() -> np.ndarray:
+    """All words of sums of the current stream's memory."""
+    exchange = exchange_of(cuda.current_stream())
+    return np.frombuffer(ctypes.string_at(exchange.ptr + EXCHANGE_BYTES, exchange.nbytes - EXCHANGE_BYTES), np.int64)
+
+
+class InterruptedGpu(HostDriver):
+    """Memory that is mapped holds what was there before, and it is interrupted when that is to be made 0."""
+
+    interrupted = 0
+
+    def map_memory(self, address: int, nbytes: int) -> None:
+        super().map_memory(address, nbytes)
+        ctypes.memset(address, 0x55, nbytes)
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: StreamHandle) -> None:
+        if byte == 0 and nbytes >= EXCHANGE_BYTES and not self.interrupted:
+            self.interrupted += 1
+            raise KeyboardInterrupt
+        super().fill(address, byte, nbytes, stream)
+
+
+def test_memory_is_zeros_though_the_first_plan_was_interrupted() -> None:
+    with FakeCUDABackend(gpu := InterruptedGpu(memory_bytes=1 << 28)):
+        summed, want = an_exact_sum()
+        with pytest.raises(KeyboardInterrupt):
+            summed()
+        assert gpu.interrupted == 1
+        for _ in range(2):
+            np.testing.assert_array_equal(summed(), want)
+        assert not flags().any() and not words().any()
+
+
+def test_memory_that_was_given_back_is_zeros_when_it_comes_again() -> None:
+    with FakeCUDABackend(gpu := InterruptedGpu(memory_bytes=1 << 28)):
+        gpu.interrupted = 1
+        summed, want = an_exact_sum()
+        for _ in range(2):
+            np.testing.assert_array_equal(summed(), want)
+            cuda.empty_cache()
+            assert not exchange_of(cuda.current_stream()).nbytes
+
+
+def test_another_thread_does_not_take_it_from_a_plan_that_is_being_started() -> None:
+    """`empty_cache` leaves both memories of a stream alone while a plan gives the GPU its work."""
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
+        summed, want = an_exact_sum()
+        np.testing.assert_array_equal(summed(), want)
+        stream = cuda.current_stream()
+        before = exchange_of(stream).nbytes
+        with arena_of(stream).lock:
+            other = threading.Thread(target=cuda.empty_cache)
+            other.start()
+            other.join()
+            assert exchange_of(stream).nbytes == before > EXCHANGE_BYTES
+        cuda.empty_cache()
+        assert not exchange_of(stream).nbytes
