@@ -7,11 +7,12 @@ addresses in graphs stay good when a larger plan comes between two runs of a sma
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 
 from genesis.runtime.contexts import Attempt
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
-from genesis.runtime.cuda.driver import MAP_GRANULARITY
+from genesis.runtime.cuda.driver import MAP_GRANULARITY, DriverError
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.stream import Stream
 
@@ -31,6 +32,7 @@ class Arena:
         self.ptr = 0
         self.nbytes = 0
         self.lock = threading.RLock()
+        self._doubtful: tuple[int, int] | None = None  # what is being mapped or unmapped: where, and how many bytes
 
     def reserve(self, nbytes: int) -> None:
         """Map memory until the arena has at least that many bytes; its contents and its address stay.
@@ -42,23 +44,37 @@ class Arena:
             return
         gpu, pool = driver(), pool_of(self.device)
         gpu.use(self.device)
+        self._settle()
         if not self.ptr:
             total = gpu.properties(self.device).total_memory
             self.ptr = gpu.reserve_range(-(-total // MAP_GRANULARITY) * MAP_GRANULARITY)
         grown = -(-nbytes // MAP_GRANULARITY) * MAP_GRANULARITY
         start, more = self.ptr + self.nbytes, grown - self.nbytes
+        self._doubtful = start, more
         pool.take_outside(start, more, partial(gpu.map_memory, start, more), "scratch memory of plans")
         self.nbytes = grown
+        self._doubtful = None
 
     def release(self) -> None:
         """Wait for the GPU and give the arena's memory back; its addresses stay reserved."""
         if self.nbytes:
-            gpu = driver()
-            gpu.use(self.device)
-            gpu.synchronize()
-            gpu.unmap_memory(self.ptr, self.nbytes)
-            pool_of(self.device).give_outside(self.ptr, self.nbytes)
+            self._settle()
+            self._doubtful = self.ptr, self.nbytes
             self.nbytes = 0
+        self._settle()
+
+    def _settle(self) -> None:
+        """Give back what a call that was interrupted left in doubt: it may be mapped or not, and counted or not."""
+        if self._doubtful is None:
+            return
+        (start, nbytes), gpu, pool = self._doubtful, driver(), pool_of(self.device)
+        gpu.use(self.device)
+        gpu.synchronize()
+        with suppress(DriverError):
+            gpu.unmap_memory(start, nbytes)
+        if start in pool.outside:
+            pool.give_outside(start, nbytes)
+        self._doubtful = None
 
 
 @cached_per_driver

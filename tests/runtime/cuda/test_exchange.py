@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.types import Device, tensor_type, uint8
 from genesis.runtime.cuda.arena import arena_of, exchange_of
 from genesis.runtime.cuda.driver import DeviceProperties, StreamHandle
+from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage, Launch, Place
 from genesis.runtime.plan_edges import edges_of
@@ -170,3 +172,42 @@ def test_another_thread_does_not_take_it_from_a_plan_that_is_being_started() -> 
             assert exchange_of(stream).nbytes == before > EXCHANGE_BYTES
         cuda.empty_cache()
         assert not exchange_of(stream).nbytes
+
+
+class DisturbedGpu(HostDriver):
+    """An interrupt comes just behind one of its calls that map and unmap memory."""
+
+    left: tuple[str, ...] = ()
+
+    def _leave(self, call: str) -> None:
+        if self.left[:1] == (call,):
+            self.left = self.left[1:]
+            raise KeyboardInterrupt
+
+    def map_memory(self, address: int, nbytes: int) -> None:
+        super().map_memory(address, nbytes)
+        self._leave("map")
+
+    def unmap_memory(self, address: int, nbytes: int) -> None:
+        super().unmap_memory(address, nbytes)
+        self._leave("unmap")
+
+
+def test_scratch_memory_is_there_again_after_interrupts() -> None:
+    """CUDA maps no range twice, and what was unmapped must not count as memory."""
+    with FakeCUDABackend(gpu := DisturbedGpu(memory_bytes=1 << 28)):
+        arena, pool = arena_of(cuda.current_stream()), pool_of(0)
+        before = pool.stats().reserved_bytes
+        for calls in (("map",), ("map", "map", "unmap"), ("unmap",)):
+            gpu.left = calls
+            for _ in range(len(calls) + 1):
+                with suppress(KeyboardInterrupt):
+                    arena.reserve(3 << 20)
+                with suppress(KeyboardInterrupt):
+                    if arena.nbytes and gpu.left:
+                        arena.release()
+            assert not gpu.left and arena.nbytes == 4 << 20
+            gpu.fill(arena.ptr, 1, arena.nbytes, None)
+            assert pool.stats().reserved_bytes == before + arena.nbytes
+            arena.release()
+            assert pool.stats().reserved_bytes == before
