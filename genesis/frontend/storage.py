@@ -88,6 +88,7 @@ class Storage:
         cell: the memory with its last computed content, None before there is any.
         writes: how often the program wrote to it; `version` is that and what replays of compiled steps wrote.
         replays: counts of writes, one for each compiled step that writes to it, shared by all that it writes to.
+        shares: how often its memory was given to somebody else (a numpy array), who writes to it and does not say so.
         persistent: keep its content in memory rather than able to be computed (gradients).
         inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
@@ -98,11 +99,11 @@ class Storage:
     """
 
     __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "detached_by", "error",
-                 "inference", "persistent", "replays", "type", "viewed", "watching", "writes")
+                 "inference", "persistent", "replays", "shares", "type", "viewed", "watching", "writes")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
-        self.writes = 0
+        self.writes = self.shares = 0
         self.replays: tuple[list[int], ...] = ()
         self.persistent = False
         self.inference = mode.flags[1] == 1
@@ -133,8 +134,14 @@ class Storage:
 
     @property
     def version(self) -> int:
-        """The number of writes so far, for people: nothing depends on it."""
+        """The number of writes so far, as far as they were made through Genesis."""
         return self.writes + sum(count for count, in self.replays)
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """What changes with each write: the version, and `shares`, as those who share the memory write when they like;
+        one may have got it, written and gone since."""
+        return self.version, self.shares
 
     @property
     def settled(self) -> bool:
@@ -355,6 +362,7 @@ class Storage:
             between_processes: see `Outside`.
         """
         state.touched += 1
+        self.shares += 1
         if self._outside is None:
             self._outside = Outside(between_processes)
         if stream is not None:
@@ -367,6 +375,7 @@ class Storage:
         """The content is in another memory from now on, which other processes write to, too, and which has a copy of
         it. Who recorded reads of the content keeps the memory that it was in."""
         state.touched += 1
+        self.shares += 1
         outside, node = Outside(between_processes=True), self._node
         if node is not None and node.needs_grad:
             outside.through = node
@@ -405,7 +414,7 @@ def storage_of(node: Node) -> Storage:
     """`Storage(node.type, node)` without the call of a class, 0.15 µs of each op (`benchmarks/recording.py`)."""
     self = _new_storage(Storage)
     self.type, self._node, self.cell = node.type, node, None
-    self.writes = 0
+    self.writes = self.shares = 0
     self.replays = ()
     self.persistent = False
     self.inference = mode.flags[1] == 1

@@ -386,7 +386,7 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
     """Forget the gradients of these tensors, or overwrite them with 0: all, or none where an exception comes."""
     listed = list(tensors)
     if not set_to_none:
-        found = {x._grad.storage: x.grad for x in listed if x._grad is not None}
+        found = {x.storage: x for x in gradients_of(listed) if x is not None}
         with no_grad():
             zeros = [x.detach() for x in found.values()]
             assign_all(zeros, [leaves.full(x.spec.shape, 0, x.spec.dtype, x.spec.device) for x in zeros])

@@ -178,10 +178,10 @@ class Checks:
         elif type(inside) is dict:
             self._dictionaries.append((value, inside))
 
-    def contents(self, versions: Mapping[Any, int]) -> None:
-        """Check that nobody has written to these storages since they had these versions."""
+    def contents(self, versions: Mapping[Any, tuple[int, int]]) -> None:
+        """Check that nobody has written, or could have, to these storages since their `seen` was this."""
         if versions:
-            self._more.append(lambda: all(storage.version == at and not storage.exported
+            self._more.append(lambda: all(storage.seen == at and not storage.exported
                                           for storage, at in versions.items()))
 
     def registrations(self) -> None:

@@ -19,7 +19,7 @@ class StayingReads:
     """The reads of one captured call.
 
     Attributes:
-        versions: the storages that values were read of, with the versions that they had.
+        versions: the storages that values were read of, with what `Storage.seen` was.
 
     Args:
         effects: what the call does.
@@ -28,7 +28,7 @@ class StayingReads:
 
     def __init__(self, effects: Session, entered: Entered):
         self._effects, self._entered = effects, entered
-        self.versions: dict[Storage, int] = {}
+        self.versions: dict[Storage, tuple[int, int]] = {}
 
     def may_read(self, storage: Storage) -> bool:
         """Whether the storage's value follows from memory that stays and that the call has not written to."""
@@ -39,7 +39,7 @@ class StayingReads:
         if not found or any(s not in stays or s in written or s.exported or s.needs_grad for s in found):
             return False
         for s in found:
-            self.versions.setdefault(s, s.version)
+            self.versions.setdefault(s, s.seen)
         return True
 
     def _sources(self, root: Node) -> set[Storage]:
@@ -63,6 +63,6 @@ class StayingReads:
 
     def check(self, known: Collection[Storage]) -> None:
         """Raise NotReplayable if a value was read of memory that is not guarded, or that the call wrote to later."""
-        for storage, version in self.versions.items():
-            if storage not in known or storage.version != version or storage.exported:
+        for storage, seen in self.versions.items():
+            if storage not in known or storage.seen != seen or storage.exported:
                 raise NotReplayable("a value is read while the function runs")

@@ -507,3 +507,18 @@ def test_a_hook_on_another_tensor_does_not_end_replays() -> None:
     before = step.hits
     step(ramp(2))
     assert step.hits == before + 1
+
+
+def test_gradients_that_are_set_to_zero_where_the_captured_call_found_none() -> None:
+    w = weights()
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+
+    def clear() -> None:
+        optimizer.zero_grad(set_to_none=False)
+    function = genesis.compile(clear)
+    for i in range(12):
+        w.grad = None if i in (0, 1, 2, 9) else genesis.full_like(w, float(i))
+        function()
+        assert (w.grad is None) == (i in (0, 1, 2, 9))
+        assert w.grad is None or w.grad.tolist() == [0.0, 0.0]
+    assert function.hits >= 4, genesis.explain(function)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 import genesis
 from genesis import nn
@@ -70,6 +71,33 @@ def a_flag_that_numpy_writes() -> Made:
     return Made(lambda x: x * 2 if flag == 0 else x * 3, flag, 0, change)
 
 
+def a_flag_that_numpy_writes_and_lets_go_of() -> Made:
+    flag = genesis.zeros(1)
+
+    def change(i: int) -> None:
+        if i % 3 == 2:
+            flag.numpy()[0] += 1
+    return Made(lambda x: x * flag.item() if flag > 0 else -x, flag, 2, change)
+
+
+def a_flag_that_a_view_of_other_numbers_writes() -> Made:
+    flag = genesis.zeros(1)
+
+    def change(i: int) -> None:
+        if i % 3 == 2:
+            flag.view(genesis.int32).add_(1 << 23)
+    return Made(lambda x: x * flag.item() if flag > 0 else -x, flag, 2, change)
+
+
+def a_flag_that_another_library_writes_and_lets_go_of() -> Made:
+    flag = genesis.zeros(1)
+
+    def change(i: int) -> None:
+        if i % 3 == 2:
+            torch.from_dlpack(flag).add_(1)
+    return Made(lambda x: x * flag.item() if flag > 0 else -x, flag, 2, change)
+
+
 def a_flag_that_it_writes_itself() -> Made:
     flag = genesis.zeros(1)
 
@@ -127,6 +155,8 @@ def a_step_by_the_lengths_of_its_data() -> Made:
 @pytest.mark.parametrize("make", [
     lengths, segments, a_flag_that_is_written_between_calls, a_flag_that_a_write_leaves_pending,
     a_flag_that_shows_other_memory, a_flag_that_another_compiled_function_writes, a_flag_that_numpy_writes,
+    a_flag_that_numpy_writes_and_lets_go_of, a_flag_that_a_view_of_other_numbers_writes,
+    a_flag_that_another_library_writes_and_lets_go_of,
     a_flag_that_it_writes_itself, a_flag_that_it_has_written, an_argument, a_draw, a_weight_that_the_step_writes,
     a_step_by_the_lengths_of_its_data], ids=lambda make: make.__name__)
 def test_a_read(make: Callable[[], Made]) -> None:
