@@ -74,6 +74,7 @@ class Checks:
         self._tensors: list[tuple[Any, tuple]] = []
         self._states: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
+        self._read: dict[Any, tuple[int, int]] = {}
         self._registered: list[Any] = []
         self._dictionaries: list[tuple[Any, dict[str, Any]]] = []
         self._slow_dictionaries: list[tuple[Any, dict[str, Any]]] = []
@@ -181,8 +182,14 @@ class Checks:
     def contents(self, versions: Mapping[Any, tuple[int, int]]) -> None:
         """Check that nobody has written, or could have, to these storages since their `seen` was this."""
         if versions:
+            self._read |= versions
             self._more.append(lambda: all(storage.seen == at and not storage.exported
                                           for storage, at in versions.items()))
+
+    @property
+    def over(self) -> bool:
+        """Whether somebody wrote to memory that a value was read of: the guards never hold again."""
+        return any(storage.seen != at for storage, at in self._read.items())
 
     def registrations(self) -> None:
         """Check that no class was registered with an abstract one, which `isinstance` asks."""

@@ -36,7 +36,8 @@ from genesis.tracing.snapshot import CompiledBase, NotReplayable, Unsettled
 from genesis.tracing.view_copies import Copied, ViewCopies
 
 _VARIANTS, _SIGNATURES = 64, 64
-"""Captures kept for one set of argument types and values, and such sets; beyond these numbers the oldest is dropped."""
+"""Captures kept for one set of argument types and values, and such sets; beyond these numbers the oldest is dropped.
+One that read a value of memory that was written to since is dropped at the next capture: no call is like it again."""
 _RECAPTURES = 256
 """Recaptures that `explain` remembers."""
 _capturing = threading.RLock()
@@ -244,6 +245,8 @@ class CompiledFunction(CompiledBase):
         different = next(entry.guards.checks.differences(), None)
         if different is not None:
             return [Recapture(different.name, value_text(different.before), value_text(different.now))]
+        if entry.guards.checks.over:
+            return [Recapture("memory that it reads a value of", "as captured", "written to")]
         return [Recapture("a gradient, a set, a class or an optimizer that it reads", "as captured", "changed")]
 
     def _other_call(self, shape: CallShape) -> list[Recapture]:
@@ -258,8 +261,7 @@ class CompiledFunction(CompiledBase):
     def _keep(self, key: Any, entry: Kept) -> None:
         self._attempts.kept(key)
         kept = self._entries.setdefault(key, [])
-        kept.insert(0, entry)
-        del kept[_VARIANTS:]
+        kept[:] = [entry, *(each for each in kept if not each.guards.checks.over)][:_VARIANTS]
         while len(self._entries) > _SIGNATURES:
             del self._entries[next(iter(self._entries))]
 

@@ -194,3 +194,17 @@ def test_a_capture_is_gone_when_its_call_ends() -> None:
         assert not [x for x in gc.get_objects() if type(x) is Session]
     finally:
         gc.enable()
+
+
+def test_captures_that_no_call_is_like_again_are_let_go_of() -> None:
+    flag = genesis.zeros(1)
+    function = genesis.compile(lambda x: x * 2 if flag < 100 else x)
+    captures = []
+    for i in range(60):
+        if i % 3 == 0:
+            flag.fill_(i)
+        function(genesis.ones(4))
+        captures.append(genesis.explain(function).captures)
+    assert function.hits >= 30
+    assert max(captures) <= 2, captures
+    assert "memory that it reads a value of" in str(genesis.explain(function))
