@@ -143,3 +143,35 @@ def test_parameters_that_share_elements_are_updated_one_after_the_other(kind: st
             _step(optimizer, lambda: sum((p ** 2).sum() for p in parameters))
         return parameters, memory
     check(program)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_of_a_model_that_is_made_float64_later(nesterov: bool) -> None:
+    def program(T, nn, optim, np):
+        layer = nn.Linear(2, 1)
+        with T.no_grad():
+            layer.weight.fill_(0.5)
+            layer.bias.fill_(0.25)
+        optimizer = optim.SGD(layer.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov)
+        for step in range(5):
+            if step == 2:
+                layer.double()
+            _step(optimizer, lambda: layer(T.ones(3, 2, dtype=layer.weight.dtype)).pow(2).mean())
+        return [*layer.parameters(), *[optimizer.state[p]["momentum_buffer"] for p in layer.parameters()]]
+    check(program, rtol=1e-5)  # buffers are float32
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+def test_moments_of_a_model_that_is_made_float64_later(kind: str) -> None:
+    """torch refuses the step; here its moments stay float32, and the parameters follow those of a float64 model."""
+    def train(later: bool) -> tuple[list[float], set[Any]]:
+        w = genesis.nn.Parameter(genesis.tensor([1.0, 2.0], dtype=genesis.float32 if later else genesis.float64))
+        optimizer = getattr(genesis.optim, kind)([w], lr=0.05, weight_decay=0.1)
+        for step in range(6):
+            if later and step == 2:
+                w.data = w.data.double()
+            _step(optimizer, lambda: (w ** 2).sum())
+        return w.tolist(), {optimizer.state[w][name].dtype for name in ("exp_avg", "exp_avg_sq")}
+    mixed, exact = train(True), train(False)
+    np.testing.assert_allclose(mixed[0], exact[0], rtol=1e-6)  # six float32 roundings
+    assert mixed[1] == {genesis.float32}

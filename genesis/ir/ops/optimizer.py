@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
-from genesis.ir.ops.pointwise import sqrt
+from genesis.ir.ops.pointwise import cast, sqrt
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import Samples, case, cases, np, number, positives, reals
 from genesis.ir.types import TensorType
@@ -20,6 +20,14 @@ def _split(operands: tuple, numbers: int, count: int) -> tuple[tuple, list[tuple
     return operands[:numbers], [rest[i:i + count] for i in range(0, len(rest), count)]
 
 
+def _upcast(*roles: Node) -> list[Node]:
+    """A parameter, its gradient and its moments in at least float32, and all in the largest of their dtypes: a model
+    that was made float64 after the first step keeps moments of float32."""
+    found = list(map(upcast, roles))
+    largest = max(found, key=lambda x: x.dtype.itemsize).dtype
+    return [x if x.dtype is largest else cast(x, dtype=largest) for x in found]
+
+
 def _adamw_type(*types: TensorType, count: int, decoupled: bool) -> tuple[TensorType, ...]:
     _, (parameters, _, first, second) = _split(types, 7, count)
     return parameters + first + second
@@ -29,7 +37,7 @@ def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
     (lr, beta1, beta2, eps, decay, correction1, correction2), groups = _split(operands, 7, count)
     updated: list[tuple[Node, ...]] = []
     for p, g, m, v in zip(*groups, strict=True):
-        old_p, gradient, old_m, old_v = map(upcast, (p, g, m, v))
+        old_p, gradient, old_m, old_v = _upcast(p, g, m, v)
         if decoupled:
             old_p = old_p * (1 - lr * decay)
         else:
@@ -79,10 +87,10 @@ def _sgd(*operands: Node, count: int, momentum: bool, nesterov: bool) -> tuple[N
     (lr, rate, dampening, decay), groups = _split(operands, 4, count)
     parameters, buffers = [], []
     for i in range(count):
-        p, g = upcast(groups[0][i]), upcast(groups[1][i])
+        p, g, *held = _upcast(*(group[i] for group in groups))
         step = g + p * decay
         if momentum:
-            buffer = upcast(groups[2][i]) * rate + step * (1 - dampening)
+            buffer = held[0] * rate + step * (1 - dampening)
             buffers.append(downcast(buffer, groups[2][i]))
             step = step + buffer * rate if nesterov else buffer
         parameters.append(downcast(p - step * lr, groups[0][i]))
