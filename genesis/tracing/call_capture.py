@@ -110,6 +110,7 @@ class CallCapture:
             tracer.forget()  # no cycle: what the call held is freed when it ends
             effects.may_read = None
             effects.refused = tracer.stop  # nor one through this capture, which holds the arguments
+            effects.may_read = None  # or through its reads
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
             if failed:  # the program came further than to the values, and may look at them

@@ -87,7 +87,7 @@ def write_out(places: Places, holders: Iterable[tuple[Any, Any]],
     text = "\n".join(["def same():", f" return {' and '.join(same) or True}",
                       "def settled():", f" return {' and '.join(settled) or True}"])
     exec(compile(text, __file__, "exec"), named.values)
-    return Written(named.values["same"], named.values["settled"])
+    return Written(named.values.pop("same"), named.values.pop("settled"))  # no cycle through what they look names up in
 
 
 _PLAIN: Final = (dict, MappingProxyType)

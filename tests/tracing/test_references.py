@@ -3,6 +3,8 @@ numbers that are measured. A number that is one off breaks these tests."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -72,3 +74,41 @@ def test_a_number_that_is_one_off_is_noticed(monkeypatch: pytest.MonkeyPatch, wr
     assert not (an_unshared_content_stays_where_it_is() and a_content_that_is_held_ends())
     monkeypatch.setattr(step_gradients, "_OURS", step_gradients._OURS + wrong)
     assert not (a_gradient_that_nobody_holds_is_written_again() and a_gradient_that_somebody_holds_stays())
+
+
+def a_forward(flag: genesis.Tensor) -> weakref.ref:
+    net = nn.Linear(3, 3)
+    function = genesis.compile(lambda x: net(x).sum())
+    for i in range(12):
+        function(genesis.full((2, 3), float(i))).item()
+    assert function.hits >= 10
+    return weakref.ref(net.weight.storage)
+
+
+def a_value_read_in_the_middle(flag: genesis.Tensor) -> weakref.ref:
+    net = nn.Linear(3, 3)
+    function = genesis.compile(lambda x: net(x).sum() if flag == 0 else x)
+    for i in range(12):
+        function(genesis.full((2, 3), float(i))).item()
+    assert function.hits >= 10
+    return weakref.ref(net.weight.storage)
+
+
+def a_step(flag: genesis.Tensor) -> weakref.ref:
+    weight, step = training()
+    for _ in range(9):
+        step()
+    return weakref.ref(weight.storage)
+
+
+@pytest.mark.parametrize("make", [a_forward, a_value_read_in_the_middle, a_step], ids=lambda make: make.__name__)
+def test_what_a_compiled_function_knew_is_freed_with_it(make: Callable[[genesis.Tensor], weakref.ref]) -> None:
+    """No cycle keeps parameters until Python's collector finds it: on a GPU that would be their memory."""
+    flag = genesis.zeros(1)
+    make(flag)  # what is imported and kept once
+    gc.collect()
+    gc.disable()
+    try:
+        assert make(flag)() is None
+    finally:
+        gc.enable()
