@@ -256,7 +256,8 @@ LAYERS_READ_DIRECTLY = {
 
 
 @pytest.mark.parametrize("name", LAYERS_READ_DIRECTLY)
-@pytest.mark.parametrize("moved", ["in the registry", "a property of a subclass", "a plain attribute", "no bias"])
+@pytest.mark.parametrize("moved", ["in the registry", "a property of a subclass", "a plain attribute", "no bias",
+                                   "in front of the registry's weight", "in front of the registry's bias"])
 def test_where_a_layer_s_parameters_are(name: str, moved: str) -> None:
     """As torch's: the registry, or what took its place."""
     make, shape = LAYERS_READ_DIRECTLY[name]
@@ -277,6 +278,10 @@ def test_where_a_layer_s_parameters_are(name: str, moved: str) -> None:
         elif moved == "a plain attribute":
             del layer._parameters["weight"]
             layer.weight = given * 3
+        elif moved == "in front of the registry's weight":
+            vars(layer)["weight"] = given * 3
+        elif moved == "in front of the registry's bias":
+            vars(layer)["bias"] = bias * 3
         else:
             layer.bias = None
         x = T.arange(float(math.prod(shape))).reshape(shape) / 7

@@ -315,7 +315,8 @@ def weight_and_bias(module: Any, kind: type) -> tuple[Any, Any]:
     attributes. They are in the registry, where Python looks once it has made and dropped an AttributeError: 0.7 µs
     each for 0.2 both, next to 5 for recording what reads them (`benchmarks/recording.py`).
 
-    A subclass may have a property of that name, and what was taken out of the registry is elsewhere: those are asked.
+    A subclass may have a property of that name, what was taken out of the registry is elsewhere, and what was put into
+    `vars(module)` hides what is there: those are asked.
 
     >>> from genesis import nn
     >>> weight_and_bias(nn.LayerNorm(2), nn.LayerNorm)[0]
@@ -324,8 +325,9 @@ def weight_and_bias(module: Any, kind: type) -> tuple[Any, Any]:
     """
     found: Any = type(module)
     if found is kind:
-        own = module._parameters
-        if "weight" in own and "bias" in own:
+        space = module.__dict__
+        own = space["_parameters"]
+        if "weight" in own and "bias" in own and "weight" not in space and "bias" not in space:
             return own["weight"], own["bias"]
     return module.weight, module.bias
 
