@@ -108,7 +108,6 @@ class CallCapture:
             raise
         finally:
             tracer.forget()  # no cycle: what the call held is freed when it ends
-            effects.may_read = None
             effects.refused = tracer.stop  # nor one through this capture, which holds the arguments
             effects.may_read = None  # or through its reads
             if effects.refusal is not None and effects.ended:
