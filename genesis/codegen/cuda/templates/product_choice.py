@@ -217,7 +217,7 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
 def _with_blocks_under_way(tile: Tile, product: Product, gpu: GpuModel) -> Tile:
     """The tile with as many blocks under way as there is room for where a multiprocessor has two programs at most."""
     programs = -(-hint(product.rows) // tile.i) * -(-hint(product.columns) // tile.j) * hint(product.batch)
-    each, nbytes = -(-programs // gpu.multiprocessors), (tile.i + tile.j) * tile.k * product.dtype.itemsize
+    each, nbytes = max(1, -(-programs // gpu.multiprocessors)), (tile.i + tile.j) * tile.k * product.dtype.itemsize
     blocks = -(-hint(product.depth) // (product.splits * tile.k))
     if each > 2:
         return tile
