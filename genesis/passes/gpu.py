@@ -31,6 +31,9 @@ class Gpu(Protocol):
     def product_rate(self) -> float:
         """Operations a second that its 16-bit products reach in a whole program."""
 
+    def streams(self, product: Node) -> bool:
+        """Whether the copy engine may bring the blocks of a 16-bit product: a matrix of enough tiles."""
+
     def stores_beside_sums(self, product: Node) -> bool:
         """Whether a product's kernel may finish and store one tile while it sums up another."""
 

@@ -19,6 +19,7 @@ from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.multiply_add_times import streams_fma
+from genesis.passes.product_times import STREAMED
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,24 @@ class GpuModel:
         """Whether its copy engine moves blocks that its tensor cores read where they are put (Hopper's `wgmma`)."""
         return self.capability == (9, 0)
 
+    def streams(self, product: Node) -> bool:
+        """Whether the copy engine may bring the blocks of a 16-bit product: a matrix of tiles for half of the
+        multiprocessors. (`templates/streamed_matmul.py` asks in addition how operands lie.)"""
+        return (hint(product.inputs[0].shape[-1]) >= 64
+                and self._has_tiles(product, STREAMED.rows * STREAMED.columns * (self.multiprocessors // 2)))
+
     def stores_beside_sums(self, product: Node) -> bool:
         """Whether groups of warps take turns at a product's tiles: it is streamed, a program has two tiles and more.
 
         (`templates/streamed_matmul.py` asks in addition how operands lie.)
         """
+        return self._has_tiles(product, 2 * STREAMED.rows * STREAMED.columns * self.multiprocessors)
+
+    def _has_tiles(self, product: Node, least: int) -> bool:
+        """Is a 16-bit product a matrix of at least so many elements, on a GPU that streams?"""
         rows, columns = map(hint, product.shape[-2:])
         return (self.streams_products and product.dtype in (float16, bfloat16) and min(rows, columns) >= 128
-                and hint(product.type.numel) == rows * columns >= 2 * 128 * 128 * self.multiprocessors)
+                and hint(product.type.numel) == rows * columns >= least)
 
     def adds_up_streams(self, product: Node) -> bool:
         """Whether a float32 product may have kernels of multiply-adds whose blocks the copy engine brings: a matrix of

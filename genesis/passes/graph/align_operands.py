@@ -36,7 +36,13 @@ from genesis.passes.graph.memory_order import strides_of
 from genesis.passes.graph.snapshots import copied
 from genesis.passes.kernel_time import copy_microseconds
 from genesis.passes.multiply_add_times import fastest_streamed, streams_sooner
-from genesis.passes.product_times import VECTOR_BYTES, in_vectors, kind_of, product_microseconds
+from genesis.passes.product_times import (
+    VECTOR_BYTES,
+    in_vectors,
+    kind_of,
+    product_microseconds,
+    streamed_microseconds,
+)
 
 SLOWER: Final = 0.15
 """What a product whose operands are found row by row takes more than a streamed one, of the latter's time (H200,
@@ -45,6 +51,10 @@ SLOWER: Final = 0.15
 
 IN_PAIRS: Final = 1.5
 """How much longer a product by pointers takes where threads copy two or four elements at once, not eight; reckoned."""
+
+FEW_GAIN: Final = 0.75
+"""Maximum share of a product's time by pointers that its copies and its streamed form take together, where programs
+have a tile or two: the model knows nothing of a tile's end, which then no other tile hides (a guess)."""
 
 SINGLY: Final = 1.1
 """How much longer a product of multiply-adds takes where threads copy numbers one by one (H200: a linear layer of
@@ -62,8 +72,10 @@ def align_operands(graph: Graph, gpu: Gpu) -> Graph:
             return None
         if node.dtype is float32:
             return _added_up(node, gpu)
-        if node.dtype not in (float16, bfloat16) or not gpu.stores_beside_sums(node):
+        if node.dtype not in (float16, bfloat16):
             return None
+        if not gpu.stores_beside_sums(node):
+            return _of_few_tiles(node, gpu)
         found = _gathered(node, gpu, copies) or node
         return _aligned(found, gpu) or found
     return rewrite(graph, rule)
@@ -81,6 +93,22 @@ def _aligned(node: Node, gpu: Gpu) -> Node | None:
     time = product_microseconds(node, 1, gpu) * (1.0 if kind_of(node) == "unaligned" else IN_PAIRS)
     if not odd or time < _streamed_microseconds(node, gpu) + copies:
         return None
+    return _over_copies(node, odd)
+
+
+def _of_few_tiles(node: Node, gpu: Gpu) -> Node | None:
+    """The same of a product whose programs have a tile or two, where threads load single elements."""
+    if not gpu.streams(node) or kind_of(node) != "unaligned":
+        return None
+    odd = [x for x in node.inputs if not in_vectors(x)]
+    copies = sum(copy_microseconds(x, gpu) for x in odd)
+    if not odd or streamed_microseconds(node, gpu) + copies > FEW_GAIN * product_microseconds(node, 1, gpu):
+        return None
+    return _over_copies(node, odd)
+
+
+def _over_copies(node: Node, odd: list[Node]) -> Node:
+    """The product over copies of these of its operands."""
     return make(node.op, tuple(_in_vectors(x) if x in odd else x for x in node.inputs), node.attrs, node.source)
 
 
@@ -94,7 +122,7 @@ def _added_up(node: Node, gpu: Gpu) -> Node | None:
     streamed = fastest_streamed(rows, columns, node.inputs[0].type.shape[1], gpu.multiprocessors)
     if not odd or not streams_sooner(streamed + copies, SINGLY * product_microseconds(node, 1, gpu)):
         return None
-    return make(node.op, tuple(_in_vectors(x) if x in odd else x for x in node.inputs), node.attrs, node.source)
+    return _over_copies(node, odd)
 
 
 def _in_vectors(x: Node) -> Node:

@@ -6,6 +6,8 @@ import pytest
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.templates.product_choice import Product, _streamed_microseconds
+from genesis.codegen.cuda.templates.streamed_matmul import FORMS
 from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -13,10 +15,11 @@ from genesis.ir.ops import movement
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.recompute import recompute
-from genesis.ir.types import DType, bfloat16, float32
+from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.graph import align_operands as align
 from genesis.passes.graph.align_operands import _in_vectors, align_operands
+from genesis.passes.product_times import STREAMED, streamed_microseconds
 from tests.codegen.cuda.programs import an_input, check
 from tests.codegen.cuda.test_product_lines import product
 
@@ -43,11 +46,31 @@ def test_rows_of_pairs_are_too(depth: int) -> None:
     assert last.startswith("streamed_matmul") and len(before) == 1
 
 
-@pytest.mark.parametrize(("sizes", "dtype"), [((2101, 64, 2103), bfloat16), ((500, 3999, 501), bfloat16),
-                                              ((4000, 4000, 4000), bfloat16), ((301, 3999, 303), float32),
-                                              ((4004, 4000, 4000), float32)])
+@pytest.mark.parametrize(("sizes", "layout", "copies"), [
+    ((6752, 1024, 467), "nn", 1), ((5000, 2000, 333), "nn", 1), ((1143, 1667, 1096), "nt", 2)])
+def test_products_of_a_tile_or_two_a_program_are_streamed_where_elements_were_loaded_singly(
+        sizes: tuple[int, int, int], layout: str, copies: int) -> None:
+    """6752 × 1024 by 467 took 28.2 µs, its tiles by pointers (H200; torch 18.9)."""
+    *before, last = labels(*product(*sizes, float16, layout))
+    assert last.startswith("streamed_matmul") and len(before) == copies
+
+
+@pytest.mark.parametrize("sizes", [(6752, 1024, 467), (3704, 3710, 256), (2048, 4096, 2048), (264, 1000, 5000)])
+def test_the_smallest_form_takes_as_long_as_the_template_says(sizes: tuple[int, int, int]) -> None:
+    """One model orders forms and the other counts copies: they are of one time."""
+    rows, depth, columns = sizes
+    smallest = next(form for form in FORMS if (form.tile.i, form.tile.j) == (STREAMED.rows, STREAMED.columns))
+    theirs = _streamed_microseconds(smallest, Product(float16, 1, rows, columns, depth), H200)
+    _, node = product(*sizes, float16)
+    assert streamed_microseconds(node, H200) == pytest.approx(theirs, rel=0.05)
+
+
+@pytest.mark.parametrize(("sizes", "dtype"), [
+    ((2101, 64, 2103), bfloat16), ((500, 3999, 501), bfloat16), ((6752, 1024, 468), float16),
+    ((20000, 201, 131), float16), ((4000, 4000, 4000), bfloat16), ((301, 3999, 303), float32),
+    ((4004, 4000, 4000), float32)])
 def test_what_gains_nothing_is_left(sizes: tuple[int, int, int], dtype: DType) -> None:
-    """Short sums, few tiles, whole vectors."""
+    """Short sums, few tiles, pairs and few tiles, a matrix as large as its product, whole vectors."""
     operands, node = product(*sizes, dtype)
     assert align_operands(Graph(operands, (node,)), H200).outputs == (node,)
 

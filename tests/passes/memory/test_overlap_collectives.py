@@ -35,6 +35,9 @@ class FastGpu:
     dot_flops: int = 1 << 40
     product_rate: float = 1e21
 
+    def streams(self, product: object) -> bool:
+        return False
+
     def stores_beside_sums(self, product: object) -> bool:
         return False
 
