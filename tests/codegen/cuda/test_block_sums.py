@@ -103,7 +103,8 @@ INDICES = {
 
 TABLES = [((300, 3), 0, 700, "float32", True), ((2, 90, 70), 1, 600, "float32", False),
           ((500, 20), 0, 1300, "bfloat16", True), ((2, 9), 0, 520, "float64", False),
-          ((999, 5), 0, 600, "float16", True), ((4000, 16), 0, 300, "float32", True)]
+          ((999, 5), 0, 600, "float16", True), ((4000, 16), 0, 300, "float32", True),
+          ((500, 31), 0, 900, "float32", False)]
 """(table, axis, positions, dtype, whether the base is a constant)."""
 
 
