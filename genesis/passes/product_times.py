@@ -56,16 +56,20 @@ BLOCKS: Final[dict[str, tuple[Block, ...]]] = {
     "half": (Block(128, 256, 128 * 256, 0.70, 0.70), Block(128, 128, 128 * 128, 0.47, 0.47),
              Block(64, 128, 64 * 128, 0.33, 0.33), Block(64, 64, 0, 0.22, 0.22)),
     "unaligned": (Block(128, 128, 128 * 128, 1.2, 0.88), Block(64, 64, 0, 0.7, 0.5)),
+    "both unaligned": (Block(128, 128, 128 * 128, 1.45, 1.45), Block(64, 64, 0, 0.7, 0.7)),
     "rounded": (Block(128, 256, 128 * 256, 1.4, 1.4), Block(128, 128, 128 * 128, 0.94, 0.94),
                 Block(64, 64, 0, 0.44, 0.44)),
 }
-"""Kind of operands → tiles, the largest first. Those of "half" and of "unaligned" tiles beside each other were measured
-on an H200 (2026-11: 6752 × 1024 by 467 28.2 µs, 3701 × 3711 by 256 56.6, 8000 × 1024 by 91 17.2), "unaligned" ones
-alone and "rounded" are reckoned."""
+"""Kind of operands → tiles, the largest first. Those of "half" and of operands at odd places were measured on an H200
+(2026-11: 5000 × 2000 by 333 38.4 µs, 6752 × 1024 by 467 28.1, 3701 × 3711 by 256 56.4; both operands 1143 × 1667 by
+1096 39.3, 2047 × 1023 by 1025 46.0, 143 × 1667 by 4096 38.6), 64 × 64 at odd places alone and "rounded" reckoned."""
 
 STREAMED: Final = Block(128, 128, 128 * 128, 0.38, 0.38)
 """The smallest tile of 16-bit products whose blocks the copy engine brings (H200, 2026-11: 3704 × 3710 by 256, a
 round of them, took 21.7 µs, and 22.0 so). All forms: `templates/streamed_matmul.py`."""
+
+UNALIGNED: Final = ("unaligned", "both unaligned")
+"""Kinds of which threads load one operand by single elements, or both."""
 
 VECTOR_BYTES: Final = 16
 """What the copy engine wants rows to be multiples of."""
@@ -78,7 +82,7 @@ def kind_of(product: Node) -> str:
     """The kind of a product's operands, whose dtype is one of `KINDS`."""
     if product.dtype is float32:
         return "ieee" if config.float32_products == "ieee" else "rounded"
-    return "unaligned" if any(map(_is_unaligned, product.inputs)) else "half"
+    return ("half", *UNALIGNED)[sum(map(_is_unaligned, product.inputs))]
 
 
 def _is_unaligned(x: Node) -> bool:

@@ -37,6 +37,7 @@ from genesis.passes.graph.snapshots import copied
 from genesis.passes.kernel_time import copy_microseconds
 from genesis.passes.multiply_add_times import fastest_streamed, streams_sooner
 from genesis.passes.product_times import (
+    UNALIGNED,
     VECTOR_BYTES,
     in_vectors,
     kind_of,
@@ -52,9 +53,10 @@ SLOWER: Final = 0.15
 IN_PAIRS: Final = 1.5
 """How much longer a product by pointers takes where threads copy two or four elements at once, not eight; reckoned."""
 
-FEW_GAIN: Final = 0.75
+FEW_GAIN: Final = 0.8
 """Maximum share of a product's time by pointers that its copies and its streamed form take together, where programs
-have a tile or two: the model knows nothing of a tile's end, which then no other tile hides (a guess)."""
+have a tile or two: the model knows nothing of a tile's end, which no other tile hides there. An H200 took 21.1, 24.6,
+23.9 and 19.6 µs where the sum is 16.2, 21.2, 22.8 and 17.3, and 28.1, 39.3, 46.0 and 32.8 by pointers (2026-11)."""
 
 SINGLY: Final = 1.1
 """How much longer a product of multiply-adds takes where threads copy numbers one by one (H200: a linear layer of
@@ -90,7 +92,7 @@ def _streamed_microseconds(product: Node, gpu: Gpu) -> float:
 def _aligned(node: Node, gpu: Gpu) -> Node | None:
     odd = [x for x in node.inputs if not in_vectors(x)]
     copies = sum(copy_microseconds(x, gpu) for x in odd)
-    time = product_microseconds(node, 1, gpu) * (1.0 if kind_of(node) == "unaligned" else IN_PAIRS)
+    time = product_microseconds(node, 1, gpu) * (1.0 if kind_of(node) in UNALIGNED else IN_PAIRS)
     if not odd or time < _streamed_microseconds(node, gpu) + copies:
         return None
     return _over_copies(node, odd)
@@ -98,7 +100,7 @@ def _aligned(node: Node, gpu: Gpu) -> Node | None:
 
 def _of_few_tiles(node: Node, gpu: Gpu) -> Node | None:
     """The same of a product whose programs have a tile or two, where threads load single elements."""
-    if not gpu.streams(node) or kind_of(node) != "unaligned":
+    if not gpu.streams(node) or kind_of(node) not in UNALIGNED:
         return None
     odd = [x for x in node.inputs if not in_vectors(x)]
     copies = sum(copy_microseconds(x, gpu) for x in odd)

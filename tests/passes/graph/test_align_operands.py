@@ -47,7 +47,8 @@ def test_rows_of_pairs_are_too(depth: int) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "layout", "copies"), [
-    ((6752, 1024, 467), "nn", 1), ((5000, 2000, 333), "nn", 1), ((1143, 1667, 1096), "nt", 2)])
+    ((6752, 1024, 467), "nn", 1), ((5000, 2000, 333), "nn", 1), ((1143, 1667, 1096), "nt", 2),
+    ((2047, 1023, 1025), "nn", 2), ((4001, 1001, 511), "tn", 2)])
 def test_products_of_a_tile_or_two_a_program_are_streamed_where_elements_were_loaded_singly(
         sizes: tuple[int, int, int], layout: str, copies: int) -> None:
     """6752 × 1024 by 467 took 28.2 µs, its tiles by pointers (H200; torch 18.9)."""
