@@ -159,7 +159,8 @@ class HostDriver:
         self.calls["map"] += 1
         reserved = next((start for start, kept in self._ranges.items()
                          if start <= address and address + nbytes <= start + len(kept)), None)
-        mapped = any(start < address + nbytes and address < start + known for start, (_, known, _) in self._blocks.items())
+        mapped = any(start < address + nbytes and address < start + known
+                     for start, (_, known, _) in self._blocks.items())
         if reserved is None or (address - reserved) % MAP_GRANULARITY or nbytes % MAP_GRANULARITY or mapped:
             raise DriverError("cuMemMap", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes at {address:#x}")
         self._take(nbytes)
