@@ -30,6 +30,7 @@ from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.collectives import messages
 from genesis.ir.ops.exact_sums import exact_fits, sums_and_positions
 from genesis.ir.ops.row_number import report
+from genesis.ir.ops.row_takes import may_share
 from genesis.ir.ops.row_writes import IF_ALLOWED, IN_ANY_ORDER, rather_by_lines
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.ops.sum_forms import faster_by_block
@@ -122,6 +123,7 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
     "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
     "lines_summed": lambda node: sums_fit(*_lines_of(node), node.dtype) and not faster_by_block(*_lines_of(node)),
     "exact_sums": lambda node: exact_fits(*sums_and_positions(*node.inputs[:2]), node.dtype),
+    "taken_in_rows": lambda node: may_share(node.inputs[1].type),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "rows_summed": lambda node: looked_through(*node.inputs[:2]) and not rather_by_lines(*node.inputs[:2]),
     "index_add": lambda node: few_rows(node, ADDED_ANEW) and _beside(node) and not _in_lines(node),

@@ -29,18 +29,22 @@ SECTOR: Final = 32
 """Bytes that memory gives at once: with an element for each of a row nearly two thirds of the row are read anyway."""
 
 
-def fits_shared(x: TensorType, index: TensorType) -> bool:
-    """Whether elements of x's rows, along its last axis, are rather taken from rows in shared memory.
+def may_share(x: TensorType) -> bool:
+    """Whether a kernel brings x's rows, along its last axis, to shared memory.
 
-    A row is whole vectors of 16 bytes, and its elements have 2 or 4.
+    Each is whole vectors of 16 bytes, there is room for two, and its elements have 2 or 4 bytes.
     """
     from genesis.ir.size_divisors import is_multiple
     size = x.dtype.itemsize
-    if index.ndim != 1 or x.ndim < 2 or size not in (2, 4) or not is_multiple(x.shape[-1], 16 // size):
+    return size in (2, 4) and is_multiple(x.shape[-1], 16 // size) and most(x.shape[-1]) * size <= ROW_BYTES[1]
+
+
+def fits_shared(x: TensorType, index: TensorType) -> bool:
+    """Whether elements of x's rows, along its last axis, are rather taken from rows in shared memory."""
+    if index.ndim != 1 or x.ndim < 2 or not may_share(x):
         return False
-    row, rows = hint(x.shape[-1]) * size, prod(map(hint, x.shape[:-1]))
-    return (row >= ROW_BYTES[0] and most(x.shape[-1]) * size <= ROW_BYTES[1] and rows >= FEWEST_ROWS
-            and hint(index.numel) * SECTOR >= row)
+    row, rows = hint(x.shape[-1]) * x.dtype.itemsize, prod(map(hint, x.shape[:-1]))
+    return row >= ROW_BYTES[0] and rows >= FEWEST_ROWS and hint(index.numel) * SECTOR >= row
 
 
 def _type(index: TensorType, x: TensorType) -> TensorType:
@@ -62,4 +66,4 @@ taken_in_rows = Op("taken_in_rows", "index", _type, decompose=_taken, differenti
                    doc="result[i, p] = x[i, index[p]], of rows that are in shared memory meanwhile.",
                    samples=cases(case(integers(0, 16).of(5), reals().of(3, 16)), kinds=ANY), reference=_reference)
 
-__all__ = ["FEWEST_ROWS", "ROW_BYTES", "fits_shared", "taken_in_rows"]
+__all__ = ["FEWEST_ROWS", "ROW_BYTES", "fits_shared", "may_share", "taken_in_rows"]

@@ -15,6 +15,7 @@ from genesis.ir.node import Node, literal
 from genesis.ir.ops.indexing import take
 from genesis.ir.ops.pointwise import exp
 from genesis.ir.ops.row_number import in_range, report
+from genesis.ir.ops.row_takes import taken_in_rows
 from genesis.ir.types import dtype_named, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
@@ -61,6 +62,14 @@ def test_elements_are_those_of_their_rows(shape: tuple[int, ...], count: int, dt
     assert names(schedule) == ["taken_in_rows"]
     found, told = run(schedule, x, index)
     assert torch.equal(found, x[..., index]) and not told
+
+
+def test_elements_of_other_sizes_are_taken_where_they_lie() -> None:
+    """As in the op's own samples, which no pass has chosen."""
+    gpu, index = backend_named("h200"), an_input(1, (5,), int64)
+    for name, shares in (("bool", False), ("int8", False), ("float64", False), ("float32", True), ("float16", True)):
+        assert gpu.supports(taken_in_rows(index, an_input(0, (3, 16), dtype_named(name)))) is shares
+    assert not gpu.supports(taken_in_rows(index, an_input(0, (3, 13), dtype_named("float32"))))
 
 
 def test_an_index_outside_is_told() -> None:
