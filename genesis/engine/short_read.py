@@ -97,15 +97,17 @@ def read_size(storage: Storage) -> None:
 def read_alone(storage: Storage) -> bool:
     """Compute a value, and leave all else pending. False, and nothing done, where others have computed meanwhile."""
     with lock:
-        if storage.settled:
-            return True
-        try:
-            flush = prepare([storage], [], storage.type.device)
-            if flush is not None:
-                run(flush)
-        except Superseded:
-            return False
-        return flush is not None
+        return storage.settled or _alone(storage)
+
+
+def _alone(storage: Storage) -> bool:
+    try:
+        flush = prepare([storage], [], storage.type.device)
+        if flush is not None:
+            run(flush)
+    except Superseded:
+        return False
+    return flush is not None
 
 
 def short_read(storage: Storage, beside: bool = False) -> bool:
