@@ -313,6 +313,7 @@ class Training(Case):
             yield "scale", self.scaler.get_scale()
             yield "growth", self.scaler._growth_tracker
             yield "unscaled", self._unscaled(self.scaler)
+            yield "stepped", (seen := self.scaler._seen.get(id(self.opt))) is not None and seen.stepped
 
     def _unscaled(self, scaler: Any) -> bool:
         """Whether gradients were divided since the last update: infinite ones do not show it."""
