@@ -72,6 +72,13 @@ class Fuzzer:
                 print(found.differ[-1], flush=True)
         return found
 
+    def agree(self, seeds: Iterable[int], share: float) -> None:
+        """Assert that no program of these seeds differs, and that this share of all calls is replayed."""
+        found = self.sweep(seeds)
+        assert not found.differ, "\n\n".join(found.differ)
+        calls, replays = found.counts["calls"], found.counts["replays"]
+        assert calls and replays >= share * calls, f"{replays} of {calls} calls are replayed"
+
     def main(self) -> None:
         """Run the programs from argv[1] to argv[2], print what differs and how many; exit with whether any does."""
         begun, seeds = perf_counter(), range(int(sys.argv[1]), int(sys.argv[2]))

@@ -21,7 +21,7 @@ REPLAYED = 0.3
 
 
 def test_programs_agree_and_most_calls_are_replayed() -> None:
-    _agree(range(60))
+    FUZZER.agree(range(60), REPLAYED)
 
 
 def test_a_result_is_differentiated_after_a_step_that_others_went_before() -> None:
@@ -46,11 +46,4 @@ def test_a_difference_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("part", range(PARTS))
 def test_ten_thousand_programs(part: int) -> None:
     each = PROGRAMS // PARTS
-    _agree(range(part * each, (part + 1) * each))
-
-
-def _agree(seeds: range) -> None:
-    found = FUZZER.sweep(seeds)
-    assert not found.differ, "\n\n".join(found.differ)
-    calls, replays = found.counts["calls"], found.counts["replays"]
-    assert replays >= REPLAYED * calls, f"{replays} of {calls} calls are replayed"
+    FUZZER.agree(range(part * each, (part + 1) * each), REPLAYED)

@@ -12,7 +12,6 @@ import pytest
 
 from genesis.frontend.traced_number import NumberTrace
 from genesis.tracing.symbolic_call import SymbolicCall
-from tests.tracing.fuzzing import Fuzzer
 from tests.tracing.size_programs import steps
 from tests.tracing.size_programs.draw import draw
 from tests.tracing.size_programs.run import FUZZER
@@ -28,11 +27,11 @@ STEPS, REPLAYED_STEPS = 1_000, 0.15
 
 
 def test_functions_agree_and_most_calls_are_replayed() -> None:
-    _agree(FUZZER, range(40), REPLAYED)
+    FUZZER.agree(range(40), REPLAYED)
 
 
 def test_steps_agree_and_many_calls_are_replayed() -> None:
-    _agree(steps.FUZZER, range(12), REPLAYED_STEPS)
+    steps.FUZZER.agree(range(12), REPLAYED_STEPS)
 
 
 def test_a_seed_is_one_function() -> None:
@@ -55,18 +54,11 @@ def test_a_guard_that_is_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_five_thousand_functions(part: int) -> None:
     each = PROGRAMS // PARTS
-    _agree(FUZZER, range(part * each, (part + 1) * each), REPLAYED)
+    FUZZER.agree(range(part * each, (part + 1) * each), REPLAYED)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_thousand_steps(part: int) -> None:
     each = STEPS // PARTS
-    _agree(steps.FUZZER, range(part * each, (part + 1) * each), REPLAYED_STEPS)
-
-
-def _agree(fuzzer: Fuzzer, seeds: range, share: float) -> None:
-    found = fuzzer.sweep(seeds)
-    assert not found.differ, "\n\n".join(found.differ)
-    calls, replays = found.counts["calls"], found.counts["replays"]
-    assert replays >= share * calls, f"{replays} of {calls} calls are replayed"
+    steps.FUZZER.agree(range(part * each, (part + 1) * each), REPLAYED_STEPS)

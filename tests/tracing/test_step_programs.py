@@ -20,7 +20,7 @@ REPLAYED = 0.15
 
 
 def test_steps_agree() -> None:
-    _agree(range(49, 61))
+    FUZZER.agree(range(49, 61), REPLAYED)
 
 
 @pytest.mark.parametrize("seed", [46])
@@ -40,20 +40,11 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seeds", [range(45, 50), pytest.param(range(250), marks=pytest.mark.sweep)])
 def test_steps_with_an_optimizer_that_is_written_in_them(seeds: range) -> None:
-    found = WRITTEN_FUZZER.sweep(seeds)
-    assert not found.differ, "\n\n".join(found.differ)
-    assert found.counts["replays"] >= 0.1 * found.counts["calls"]
+    WRITTEN_FUZZER.agree(seeds, 0.1)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(PARTS))
 def test_two_thousand_steps(part: int) -> None:
     each = PROGRAMS // PARTS
-    _agree(range(part * each, (part + 1) * each))
-
-
-def _agree(seeds: range) -> None:
-    found = FUZZER.sweep(seeds)
-    assert not found.differ, "\n\n".join(found.differ)
-    calls, replays = found.counts["calls"], found.counts["replays"]
-    assert replays >= REPLAYED * calls, f"{replays} of {calls} calls are replayed"
+    FUZZER.agree(range(part * each, (part + 1) * each), REPLAYED)
