@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -105,3 +106,20 @@ def compile_cubin(kernel: KernelSource, architecture: int = 90) -> bytes:
     from genesis.codegen.cuda.worker import compile_kernel
     return compile_kernel(kernel.key_parts(), architecture)["cubin"]
 
+
+def check_what_is_not_finite(sums: Callable[[int, int], Schedule]) -> None:
+    """Infinities and NaN stay in their sums, and zeros that are added leave -0.0 as it was.
+
+    Args:
+        sums: (sums of a line, positions) → the program that adds to a line of float32.
+    """
+    inf, nan, rows, count = math.inf, math.nan, 300, 600
+    index, added = torch.arange(count)[None] % rows, torch.ones(1, count)
+    base = torch.zeros(1, rows)
+    base[0, 7], base[0, 9], base[0, 11] = -0.0, inf, nan
+    for place, first, second in ((0, inf, 1), (1, inf, inf), (2, -inf, 5), (3, inf, -inf), (4, nan, 1), (5, inf, nan),
+                                 (6, -inf, -inf), (7, 0.0, -0.0), (8, 3e38, 3e38), (9, -inf, 1), (10, -3e38, -3e38)):
+        added[0, place], added[0, place + rows] = first, second
+    found, = run_schedule(sums(rows, count), [base, index, added])
+    torch.testing.assert_close(found, base.scatter_add(1, index, added), rtol=0, atol=0, equal_nan=True)
+    assert torch.signbit(found[0, 7])

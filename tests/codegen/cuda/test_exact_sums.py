@@ -29,7 +29,7 @@ from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import Launch
 from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import GPU, an_input
-from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule, run_source
+from tests.codegen.cuda.run_interpreted import check_what_is_not_finite, compile_cubin, run_schedule, run_source
 from tests.codegen.cuda.test_machine_code import remarks
 from tests.sweeping import sweep_but
 
@@ -121,16 +121,7 @@ def test_as_many_as_may_be_of_the_largest_have_room(dtype: str) -> None:
 
 
 def test_what_is_not_finite_stays_in_its_sum() -> None:
-    inf, nan, rows, count = math.inf, math.nan, 300, 600
-    index, added = torch.arange(count)[None] % rows, torch.ones(1, count)
-    base = torch.zeros(1, rows)
-    base[0, 7], base[0, 9], base[0, 11] = -0.0, inf, nan
-    for place, first, second in ((0, inf, 1), (1, inf, inf), (2, -inf, 5), (3, inf, -inf), (4, nan, 1), (5, inf, nan),
-                                 (6, -inf, -inf), (7, 0.0, -0.0), (8, 3e38, 3e38), (9, -inf, 1), (10, -3e38, -3e38)):
-        added[0, place], added[0, place + rows] = first, second
-    found, = run_schedule(exact((1, rows), count), [base, index, added])
-    torch.testing.assert_close(found, base.scatter_add(1, index, added), rtol=0, atol=0, equal_nan=True)
-    assert torch.signbit(found[0, 7])
+    check_what_is_not_finite(lambda rows, count: exact((1, rows), count))
 
 
 def test_more_sums_or_positions_than_have_room_take_another_form() -> None:

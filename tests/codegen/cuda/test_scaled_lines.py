@@ -23,7 +23,7 @@ from genesis.passes import structural_memo
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import GPU, an_input
-from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.codegen.cuda.run_interpreted import check_what_is_not_finite, compile_cubin, run_schedule
 from tests.codegen.cuda.test_machine_code import remarks
 from tests.sweeping import sweep_but
 
@@ -116,17 +116,7 @@ def test_as_many_as_may_be_of_the_largest_do_not_overflow() -> None:
 def test_what_is_not_finite_stays_in_its_sum(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
     if share:
         monkeypatch.setattr(scaled_lines, "SUMS_AT_ONCE", 128)
-    inf, nan, rows, count = math.inf, math.nan, 300, 600
-    index, added = torch.arange(count)[None] % rows, torch.ones(1, count)
-    base = torch.zeros(1, rows)
-    base[0, 7], base[0, 9], base[0, 11] = -0.0, inf, nan
-    for place, first, second in ((0, inf, 1), (1, inf, inf), (2, -inf, 5), (3, inf, -inf), (4, nan, 1), (5, inf, nan),
-                                 (6, -inf, -inf), (7, 0.0, -0.0), (8, 3e38, 3e38), (9, -inf, 1), (10, -3e38, -3e38)):
-        added[0, place], added[0, place + rows] = first, second
-    found, = run_schedule(line_sums(1, rows, count), [base, index, added])
-    want = base.scatter_add(1, index, added)
-    torch.testing.assert_close(found, want, rtol=0, atol=0, equal_nan=True)
-    assert torch.signbit(found[0, 7])
+    check_what_is_not_finite(lambda rows, count: line_sums(1, rows, count))
 
 
 def test_as_many_infinities_as_may_be_are_counted() -> None:
