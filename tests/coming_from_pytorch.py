@@ -41,7 +41,9 @@ page against them.
   goes by which rows were looked up.
 * Under `utils.checkpoint` the running means of a batch norm move once a step; torch computes the forward again, and
   moves them twice.
-* Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor.
+* Optimizers count their steps in Python: `optimizer.state[p]["step"]` is an int, where torch has a tensor. Of a
+  parameter that is listed twice SGD's momentum has one buffer from the first step on; torch begins with two, and keeps
+  the second.
 * On the CPU torch's `grid_sample` multiplies and adds in one rounding. At the very centre of an element, where its
   gradient by the grid jumps, the two may take different sides; spatial transformers that begin at the identity do.
 * A program may use both libraries. What it sets in torch for its own calls (default device and dtype, autocast, modes,

@@ -149,7 +149,9 @@ def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, sto
         if tensor._after_hooks:
             refuse_python()
             for hook in list(tensor._after_hooks.values()):
-                hook(tensor)
+                if hook(tensor) is not None:
+                    raise failure("backward", "post accumulate grad hooks should return None: they write to x.grad",
+                                  [("tensor", tensor)])
     for reference in observers:
         observer = reference()
         if observer is not None:

@@ -339,13 +339,13 @@ def axes_in(op: str, dim: Axis, ndim: int) -> tuple[int, ...]:
 
 
 def shape_of(args: tuple[Any, ...]) -> tuple[int, ...]:
-    """A shape given as ints or as one sequence: f(2, 3) or f((2, 3)).
+    """A shape given as ints or as one sequence: f(2, 3) or f((2, 3)). A tensor without dimensions is an int.
 
     >>> shape_of(((2, 3),)), shape_of((2, 3))
     ((2, 3), (2, 3))
     """
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
-        args = tuple(args[0])
+        args = args if getattr(args[0], "ndim", None) == 0 else tuple(args[0])
     return tuple(map(as_size if RUNNING else operator.index, args))
 
 

@@ -216,18 +216,18 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
         solved = solve(A, B, left=left)
         batch = A.spec.shape[:-2] if solved.spec.ndim < 2 else broadcast_shapes(A.spec.shape[:-2],
                                                                                solved.spec.shape[:-2])
-        return into(out, return_types._linalg_solve_ex(solved, zeros(batch, dtype=int32, device=A.spec.device)))
+        return into(out, return_types.linalg_solve_ex(solved, zeros(batch, dtype=int32, device=A.spec.device)))
     vectors = B.spec.ndim == 1 or (A.spec.ndim - 1 == B.spec.ndim and B.spec.shape == A.spec.shape[:-1])
     right = unsqueeze(B, -1) if vectors else B
     if not left:
         if vectors:
             raise failure("linalg.solve_ex", "left=False needs matrices B", [("A", A), ("B", B)])
         turned = solve_ex(transpose(A, -1, -2), transpose(B, -1, -2))
-        return into(out, return_types._linalg_solve_ex(transpose(turned.result, -1, -2), turned.info))
+        return into(out, return_types.linalg_solve_ex(transpose(turned.result, -1, -2), turned.info))
     A, right = _batched(A, right)
     found, info = computed(d.solve_ex, (A, right))
     found = reshape(found, found.spec.shape[:-1]) if vectors else found
-    return into(out, return_types._linalg_solve_ex(found, info))
+    return into(out, return_types.linalg_solve_ex(found, info))
 
 
 def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = None) -> return_types.QR:

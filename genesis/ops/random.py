@@ -40,7 +40,7 @@ def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLi
     dtype = dtype or default_dtype("float")
     if dtype.kind != "float":
         raise failure(op.name, f"not implemented for {dtype!r}, only for floating-point dtypes",
-                      hint="randint draws integers")
+                      hint="randint draws integers", error=NotImplementedError)
     attrs = (shape_of(size), dtype, device_from(device))
     return finish(wrap(emit(op, tuple(draw_numbers(generator)), attrs)), requires_grad)
 

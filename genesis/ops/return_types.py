@@ -52,7 +52,7 @@ _FIELDS: Final[dict[str, str]] = {
     "qr": "QR", "linalg_qr": "QR", "svd": "LegacySVD", "linalg_svd": "SVD", "slogdet": "SlogDet",
     "linalg_slogdet": "SlogDet", "linalg_eigh": "Eigh", "linalg_lstsq": "LstSq", "linalg_lu": "LU", "lu_unpack": "LU",
     "linalg_lu_factor": "LUFactor", "linalg_cholesky_ex": "CholeskyEx", "linalg_inv_ex": "InverseEx",
-    "_linalg_solve_ex": "SolutionEx", "triangular_solve": "Solution",
+    "linalg_solve_ex": "SolutionEx", "triangular_solve": "Solution",
 }
 """The name of a function → the fields of its results, a class of `return_fields`. Types are made, and that is imported,
 when they are asked for: to make all of them is a thirtieth of the time of `import genesis`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.tensor import Tensor
@@ -29,6 +29,11 @@ def with_names_apart(given: Group) -> Group:
     if names:
         group["param_names"] = names
     return group
+
+
+def distinct_parameters(listed: Sequence[Tensor]) -> list[Tensor]:
+    """The parameters in the order in which each is listed first."""
+    return list({id(parameter): parameter for parameter in listed}.values())
 
 
 def check_parameter(optimizer: Optimizer, parameter: Any, known: Collection[int]) -> None:

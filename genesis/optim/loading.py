@@ -131,7 +131,9 @@ def _groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> list[Group]:
         raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
                          "group")
     numbers = list(chain.from_iterable(group["params"] for group in groups))
-    if not all(isinstance(number, Hashable) for number in numbers) or len(set(numbers)) != len(numbers):
+    listed = list(map(id, optimizer._parameters()))
+    if not all(isinstance(number, Hashable) for number in numbers) or (
+            len(set(numbers)) - len(numbers) != len(set(listed)) - len(listed)):
         raise _refused(optimizer, "param_groups lists a parameter more than once")
     return [_group(optimizer, own, group) for own, group in zip(optimizer.param_groups, groups, strict=True)]
 
@@ -174,6 +176,8 @@ def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Gro
     found: dict[Any, dict[Any, _Entry]] = {}
     for parameter, group in ((p, own_group) for own_group in groups for p in own_group["params"]):
         number = next(number_of)
+        if parameter in found:  # listed again
+            continue
         given = left.pop(number, None) or {}
         if not isinstance(given, Mapping):
             raise _refused(optimizer, f"the state of parameter {number!r} is no dictionary")

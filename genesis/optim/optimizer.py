@@ -11,6 +11,7 @@ allocated when a parameter is added: the first step and the second are the same 
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -28,7 +29,7 @@ from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import check_keywords, suggesting
 from genesis.nn.modules.hooks import RemovableHandle
 from genesis.optim import hooks
-from genesis.optim.groups import Group, check_parameter, with_names_apart
+from genesis.optim.groups import Group, check_parameter, distinct_parameters, with_names_apart
 from genesis.optim.hooks import (
     AFTER,
     BEFORE,
@@ -87,7 +88,7 @@ class Optimizer:
         state: parameter → its state by name; an empty one for a parameter that has none yet.
 
     Raises:
-        ValueError: no parameters, one listed twice, or a tensor that was computed.
+        ValueError: no parameters, one in two groups, or a tensor that was computed.
         TypeError: something that is not a tensor.
     """
 
@@ -223,6 +224,7 @@ class Optimizer:
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own: {"params": ..., option: value}.
 
+        One that is listed twice, as two modules share it, is updated twice a step, as torch does with a warning.
         Pairs of a name and a parameter, as `named_parameters` gives them, leave the names in "param_names".
         """
         group = with_names_apart(param_group)
@@ -236,11 +238,13 @@ class Optimizer:
             if value is required and name not in group:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             group.setdefault(name, value)
-        if len(set(map(id, group["params"]))) != len(group["params"]):
-            raise ValueError("some parameters appear more than once in a parameter group")
+        distinct = distinct_parameters(group["params"])
+        if len(distinct) < len(group["params"]):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters: a step updates these once "
+                          "for each time that they are listed", stacklevel=3)
         self.param_groups.append(group)
-        held: list[Any] = list(group["params"])
-        for parameter in group["params"]:
+        held: list[Any] = list(distinct)
+        for parameter in distinct:
             if not parameter.requires_grad and not self.shows_first_state:
                 continue  # a frozen parameter takes no memory until it has a gradient
             state = self.initial_state(parameter, group)

@@ -13,7 +13,7 @@ from genesis.frontend.tensor import Tensor, gradients_of
 from genesis.ir.ops import leaves
 from genesis.optim import hooks
 from genesis.optim.groups import Group
-from genesis.optim.writes import layers_of
+from genesis.optim.writes import layers_of, repeated
 
 if TYPE_CHECKING:
     from genesis.optim.optimizer import Optimizer
@@ -97,10 +97,13 @@ def _alike(optimizer: Optimizer, group: Group) -> Sequence[tuple[int, list[Tenso
     found = [parameter for parameter, gradient in zip(listed, gradients_of(listed), strict=True)
              if gradient is not None]
     memories = {None if p.storage.exported else p.storage for p in found}
-    layers = layers_of(found) if len(memories) < len(found) else [0] * len(found)
+    layers, alone = [0] * len(found), frozenset[int]()
+    if len(memories) < len(found):
+        layers, alone = layers_of(found), repeated(found)
     for parameter, layer in zip(found, layers, strict=True):
         kind = parameter.spec
-        buckets.setdefault((layer, (kind.dtype, kind.device, optimizer.kind(parameter))), []).append(parameter)
+        own = id(parameter) if alone and id(parameter) in alone else None
+        buckets.setdefault((layer, (kind.dtype, kind.device, optimizer.kind(parameter), own)), []).append(parameter)
     return [(layer, buckets[layer, kind]) for layer, kind in sorted(buckets, key=_layer_of)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -55,12 +56,20 @@ class Writes:
             self._noted = None
         assign_all(self._tensors, self._nodes, self._counted)
         self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
+        self.moved.clear()  # what was counted is in the states now
 
 
 def _call_both(first: Callable[[], Any] | None, second: Callable[[], Any]) -> None:
     if first is not None:
         first()
     second()
+
+
+def repeated(parameters: Sequence[Tensor]) -> frozenset[int]:
+    """The addresses of those that are listed more than once. Each is updated by ops of its own, so that all of these
+    begin with the same state, from which a replay counts."""
+    times = Counter(map(id, parameters))
+    return frozenset(key for key, count in times.items() if count > 1)
 
 
 def layers_of(parameters: Sequence[Tensor]) -> list[int]:

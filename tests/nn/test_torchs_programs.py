@@ -138,3 +138,69 @@ def test_names_that_are_left_out_say_what_to_use_instead() -> None:
         _ = genesis.onnx
     with pytest.raises(ImportError, match=r"genesis\.save"):
         __import__("genesis.export")
+
+
+def test_bytes_of_bfloat16_are_views_as_those_of_other_dtypes() -> None:
+    def run(T: Any) -> Any:
+        x = T.tensor([[1.5, -2.25]]).to(T.bfloat16)
+        bits = x.view(T.int16)
+        bits[0, 1] += 1
+        whole = T.tensor([[1.0, -2.0]]).view(T.bfloat16)
+        return [bits, x.float(), whole.float(), whole.view(T.float32), x.view(T.uint8)]
+    same(run)
+
+
+def test_a_tensor_without_dimensions_is_a_size() -> None:
+    def run(T: Any) -> Any:
+        n, x = T.tensor([1, 2]).max() + 1, T.arange(3.0)
+        made = [T.zeros(n), T.ones(n), T.empty(n), T.rand(n), T.randn(n), x.new_zeros(n), x.new_ones(n), x.view(n),
+                x.reshape(n), T.ones(1).expand(n), x.repeat(n), x.tile(n), T.zeros(np.array(2))]
+        return [tuple(each.shape) for each in made]
+    same(run)
+
+
+def test_low_level_losses_reduce_only_when_asked() -> None:
+    def run(T: Any) -> Any:
+        x, y = T.tensor(X), T.tensor(X[::-1].copy())
+        one = T.ones(4)
+        return [T.hinge_embedding_loss(x, T.ones(4, 3)), T.kl_div(x, y.exp()),
+                T.margin_ranking_loss(x, y, T.ones(4, 3)), T.cosine_embedding_loss(x, y, one),
+                T.triplet_margin_loss(x, y, x * 2), T.binary_cross_entropy_with_logits(x, y.sigmoid()), T.kl_div(x, y.exp(), 1),
+                T.ctc_loss(T.zeros(4, 2, 3), T.tensor([[1, 2], [2, 1]]), T.tensor([4, 4]), T.tensor([2, 1]))]
+    same(run)
+
+
+def test_a_state_dict_prints_as_torchs() -> None:
+    def run(T: Any) -> Any:
+        return [repr(linear(T).state_dict()), str(T.nn.ReLU().state_dict())]
+    same(run)
+
+
+def test_a_hook_behind_accumulation_returns_nothing() -> None:
+    for T in (torch, genesis):
+        x = T.ones(2, requires_grad=True)
+        x.register_post_accumulate_grad_hook(lambda p: p.grad * 2)
+        with pytest.raises(RuntimeError, match="hooks should return None"):
+            x.sum().backward()
+
+
+def test_a_softmax_without_a_dimension_warns() -> None:
+    for T in (torch, genesis):
+        x = T.ones(2, 3)
+        for name, run in {"softmax": T.nn.functional.softmax, "log_softmax": T.nn.functional.log_softmax,
+                          "softmin": T.nn.functional.softmin}.items():
+            with pytest.warns(UserWarning, match=f"Implicit dimension choice for {name} "):
+                run(x)
+        with pytest.warns(UserWarning, match="Implicit dimension choice for softmax ") as told:
+            T.nn.Sequential(T.nn.Softmax())(x)
+        if T is genesis:
+            with pytest.warns(UserWarning) as told:
+                T.nn.functional.softmax(x)
+            assert told[0].filename == __file__
+
+
+def test_normal_numbers_are_no_integers() -> None:
+    for T in (torch, genesis):
+        for draw in (lambda T=T: T.randn(2, dtype=T.int64), lambda T=T: T.ones(2, dtype=T.int64).uniform_()):
+            with pytest.raises(NotImplementedError):
+                draw()

@@ -1,4 +1,7 @@
-"""Losses that `torch` has under the names of `nn.functional`, whose reduction is a number: 0 none, 1 mean, 2 sum."""
+"""Losses that `torch` has under the names of `nn.functional`, whose reduction is a number: 0 none, 1 mean, 2 sum.
+
+Who names no reduction gets none, as in torch, where the functions of `nn.functional` take the mean.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def _word(reduction: int | str) -> str:
 
 
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
-                                     pos_weight: Tensor | None = None, reduction: int | str = 1) -> Tensor:
+                                     pos_weight: Tensor | None = None, reduction: int | str = 0) -> Tensor:
     """`nn.functional.binary_cross_entropy_with_logits` with the weights before the reduction.
 
     >>> import genesis
@@ -32,7 +35,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0,
-                          reduction: int | str = 1) -> Tensor:
+                          reduction: int | str = 0) -> Tensor:
     """`nn.functional.cosine_embedding_loss`.
 
     >>> import genesis
@@ -44,7 +47,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
 
 
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
-             target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: int | str = 1,
+             target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: int | str = 0,
              zero_infinity: bool = False) -> Tensor:
     """`nn.functional.ctc_loss`.
 
@@ -55,7 +58,7 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequenc
     return ctc.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _word(reduction), zero_infinity)
 
 
-def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1) -> Tensor:
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 0) -> Tensor:
     """`nn.functional.hinge_embedding_loss`.
 
     >>> import genesis
@@ -65,7 +68,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     return losses.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))
 
 
-def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_target: bool = False) -> Tensor:
+def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_target: bool = False) -> Tensor:
     """`nn.functional.kl_div`.
 
     >>> import genesis
@@ -76,7 +79,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: int | str = 1, *, log_targe
 
 
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0,
-                        reduction: int | str = 1) -> Tensor:
+                        reduction: int | str = 0) -> Tensor:
     """`nn.functional.margin_ranking_loss`.
 
     >>> import genesis
@@ -98,7 +101,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool,
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
-                        eps: float = 1e-6, swap: bool = False, reduction: int | str = 1) -> Tensor:
+                        eps: float = 1e-6, swap: bool = False, reduction: int | str = 0) -> Tensor:
     """`nn.functional.triplet_margin_loss`.
 
     >>> import genesis

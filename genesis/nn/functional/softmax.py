@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.recording import record, require_tensors
 from genesis.frontend.tensor import Tensor
@@ -32,7 +34,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     >>> softmax(genesis.zeros(1, 4), dim=-1).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
     """
-    return _along(composite.softmax, input, dim, dtype)
+    return _along(composite.softmax, input, dim, dtype, "softmax", _stacklevel)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -40,13 +42,13 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
     Arguments and errors are those of `softmax`.
     """
-    return _along(composite.log_softmax, input, dim, dtype)
+    return _along(composite.log_softmax, input, dim, dtype, "log_softmax", _stacklevel)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """softmax(-x) along one dimension; arguments and errors are those of `softmax`."""
     require_tensors(input)
-    return softmax(-input, dim, dtype=dtype)
+    return _along(composite.softmax, -input, dim, dtype, "softmin", _stacklevel)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
@@ -70,9 +72,11 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
     return chosen - soft.detach() + soft
 
 
-def _along(op: Op, x: Tensor, dim: int | None, dtype: DType | None) -> Tensor:
+def _along(op: Op, x: Tensor, dim: int | None, dtype: DType | None, name: str = "", stacklevel: int = 3) -> Tensor:
     require_tensors(x)
     if dim is None:  # as torch chose it before there was the argument
+        warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
+                      "an argument.", stacklevel=stacklevel + 1)
         dim = 0 if x.spec.ndim in (0, 1, 3) else 1
     x, = cast_for(op, x) if dtype is None else (x.to(dtype),)
     rank = x.spec.ndim

@@ -390,7 +390,7 @@ class Softmax(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape; sums to 1 along `dim`."""
-        return F.softmax(input, self.dim)
+        return F.softmax(input, self.dim, _stacklevel=5)
 
     def extra_repr(self) -> str:
         """The dimension."""
@@ -406,7 +406,7 @@ class LogSoftmax(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape."""
-        return F.log_softmax(input, self.dim)
+        return F.log_softmax(input, self.dim, _stacklevel=5)
 
     def extra_repr(self) -> str:
         """The dimension."""
@@ -422,7 +422,7 @@ class Softmin(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape; sums to 1 along `dim`."""
-        return F.softmin(input, self.dim)
+        return F.softmin(input, self.dim, _stacklevel=5)
 
     def extra_repr(self) -> str:
         """The dimension."""

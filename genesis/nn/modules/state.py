@@ -49,6 +49,9 @@ class StateDict(OrderedDict[str, Any]):
         super().__init__(entries)
         self._metadata = OrderedDict()
 
+    def __repr__(self) -> str:
+        return f"OrderedDict({list(self.items()) or ''})"  # torch's class, as which programs print it
+
     def copy(self) -> StateDict:
         """Another one with the same entries and versions."""
         other = StateDict(self)

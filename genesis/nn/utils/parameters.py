@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,17 @@ from genesis.ops.parts import cat, stack
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     listed = [parameters] if isinstance(parameters, Tensor) else parameters
     return [p.grad for p in listed if p.grad is not None]
+
+
+def _turns(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+    """The gradients of one device; one that is listed again, as modules share its parameter, is in a turn of its own:
+    it is scaled again, as in torch."""
+    turns: dict[int, list[Tensor]] = {}
+    times: Counter[int] = Counter()
+    for x in gradients:
+        turns.setdefault(times[id(x)], []).append(x)
+        times[id(x)] += 1
+    return turns.values()
 
 
 def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
@@ -102,8 +114,9 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
     with no_grad():
         for device, gradients in _by_device(_gradients(parameters)).items():
             bound, norm = operand(float(max_norm)), read(total_norm.to(device))
-            node = emit(clip_by_norm, (bound, norm, *map(read, gradients)), ())
-            assign_all(gradients, results_of(node))
+            for turn in _turns(gradients):
+                node = emit(clip_by_norm, (bound, norm, *map(read, turn)), ())
+                assign_all(turn, results_of(node))
 
 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
