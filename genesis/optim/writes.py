@@ -66,8 +66,8 @@ def _call_both(first: Callable[[], Any] | None, second: Callable[[], Any]) -> No
 
 
 def repeated(parameters: Sequence[Tensor]) -> frozenset[int]:
-    """The addresses of those that are listed more than once. Each is updated by ops of its own, so that all of these
-    begin with the same state, from which a replay counts."""
+    """The addresses of those that are listed more than once. Each is updated by ops of its own: by its second one it
+    has made a step more than others that are updated then, as they share memory."""
     times = Counter(map(id, parameters))
     return frozenset(key for key, count in times.items() if count > 1)
 

@@ -165,7 +165,8 @@ def test_low_level_losses_reduce_only_when_asked() -> None:
         one = T.ones(4)
         return [T.hinge_embedding_loss(x, T.ones(4, 3)), T.kl_div(x, y.exp()),
                 T.margin_ranking_loss(x, y, T.ones(4, 3)), T.cosine_embedding_loss(x, y, one),
-                T.triplet_margin_loss(x, y, x * 2), T.binary_cross_entropy_with_logits(x, y.sigmoid()), T.kl_div(x, y.exp(), 1),
+                T.triplet_margin_loss(x, y, x * 2), T.kl_div(x, y.exp(), 1),
+                T.binary_cross_entropy_with_logits(x, y.sigmoid()),
                 T.ctc_loss(T.zeros(4, 2, 3), T.tensor([[1, 2], [2, 1]]), T.tensor([4, 4]), T.tensor([2, 1]))]
     same(run)
 

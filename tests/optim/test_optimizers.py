@@ -427,3 +427,18 @@ def test_a_parameter_that_is_listed_twice_is_updated_twice(name: str, compiled: 
     assert kept == torchs
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_parameter_that_is_listed_twice_beside_two_that_share_elements() -> None:
+    def run(T: Any) -> Any:
+        whole, x = T.tensor(numbers(4, seed=1)), T.tensor(numbers(3, seed=2), requires_grad=True)
+        low, high = (part.requires_grad_() for part in (whole[:3], whole[1:]))
+        with pytest.warns(UserWarning, match="duplicate parameters"):
+            optimizer = T.optim.Adam([x, x, low, high], lr=0.1)
+        for turn in range(3):
+            for number, p in enumerate((x, low, high)):
+                p.grad = T.tensor(numbers(3, seed=10 * turn + number))
+            optimizer.step()
+        return [x, low, high]
+    for a, b in zip(run(genesis), run(torch), strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-5, atol=1e-6)
