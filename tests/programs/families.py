@@ -6,7 +6,9 @@ from . import (
     attending,
     classical,
     decisions,
+    densities,
     designs,
+    directions,
     energies,
     estimates,
     fields,
@@ -23,6 +25,7 @@ from . import (
     schemes,
     searches,
     sequences,
+    shared_weights,
     speech,
     structures,
     trainers,
@@ -33,6 +36,6 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (attending, classical, decisions, designs, energies, estimates, fields, generative, graphs, imagination,
-            language, likenesses, mixing, numerics, pretraining, reinforcement, scenes, schemes, searches, sequences,
-            speech, structures, trainers, training, vision)
+FAMILIES = (attending, classical, decisions, densities, designs, directions, energies, estimates, fields, generative,
+            graphs, imagination, language, likenesses, mixing, numerics, pretraining, reinforcement, scenes, schemes,
+            searches, sequences, shared_weights, speech, structures, trainers, training, vision)

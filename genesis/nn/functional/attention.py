@@ -29,7 +29,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         attn_mask: broadcasts to (..., queries, keys). A bool mask keeps where it is true, any
             other is added to the scores.
         dropout_p: probability of dropping an attention weight. Also applies in eval mode: pass 0.
-        is_causal: query i sees keys 0..i. Not together with a mask.
+        is_causal: query i sees keys 0..i, of those that a mask leaves.
         scale: 1/√size by default.
         enable_gqa: key and value may have fewer heads, each shared by a group of query heads.
 
@@ -45,9 +45,6 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     genesis.Size([1, 2, 5, 4])
     """
     query, key, value = cast_for(composite.sdpa, query, key, value)
-    if is_causal and attn_mask is not None:
-        raise failure("scaled_dot_product_attention", "is_causal and attn_mask exclude each other",
-                      [("attn_mask", attn_mask)], hint="put the causal triangle into the mask")
     fitting = query.spec.ndim == key.spec.ndim == value.spec.ndim >= 2 and (
         query.spec.shape[:-2] == key.spec.shape[:-2] == value.spec.shape[:-2])
     if not fitting:
@@ -56,6 +53,10 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         scale = 1 / math.sqrt(query.spec.shape[-1] or 1)
     if attn_mask is not None:
         attn_mask = _expanded(attn_mask, query, key)
+        if is_causal:
+            triangle, is_causal = _triangle(query, key), False
+            attn_mask = (attn_mask & triangle if attn_mask.spec.dtype.kind == "bool" else
+                         attn_mask.masked_fill(~triangle, -math.inf))
     if dropout_p > 0.0:
         return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale)
     operands = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
@@ -109,6 +110,12 @@ def _expanded(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
                       [("attn_mask", mask), ("query", query), ("key", key)]) from None
 
 
+def _triangle(query: Tensor, key: Tensor) -> Tensor:
+    """bool[queries, keys]: query i sees keys 0..i."""
+    device = query.device
+    return arange(query.spec.shape[-2], device=device).unsqueeze(-1) >= arange(key.spec.shape[-2], device=device)
+
+
 def _with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, causal: bool,
                   scale: float) -> Tensor:
     """The composite's formula with dropout on the weights."""
@@ -117,9 +124,7 @@ def _with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
         key, value = _repeat_heads(key, times), _repeat_heads(value, times)
     scores = (query @ key.transpose(-2, -1)) * scale
     if causal:
-        queries, keys = scores.spec.shape[-2:]
-        device = query.device
-        mask = arange(queries, device=device).unsqueeze(-1) >= arange(keys, device=device)
+        mask = _triangle(query, key)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.spec.dtype.kind == "bool" else scores + mask
     weights = softmax(scores, dim=-1).to(query.spec.dtype)
