@@ -21,8 +21,9 @@ _NAMES: Final = {
     "alias": "Clone", "reshape": "View", "matmul": "Mm", "concat": "Cat", "cast": "ToCopy", "where": "Where",
     "take": "IndexSelect", "assign": "CopySlices", "sdpa": "ScaledDotProductAttention", "cross_entropy": "NllLoss",
     "linear": "Addmm", "layer_norm": "NativeLayerNorm", "group_norm": "NativeGroupNorm",
-    "batch_norm": "NativeBatchNorm", "max": "Amax", "min": "Amin", "recompute": "Checkpoint", "leave": "Checkpoint",
-    "call": "CompiledFunction",
+    "batch_norm": "NativeBatchNorm", "batch_norm_eval": "NativeBatchNorm", "vector_norm": "LinalgVectorNorm",
+    "pad": "ConstantPadNd", "scale_gradient": "Embedding", "max": "Amax", "min": "Amin",
+    "recompute": "Checkpoint", "leave": "Checkpoint", "call": "CompiledFunction",
 }
 """Op → torch's name, where it is another. One op here can be several of torch's: a view is a `reshape` or `permute`."""
 

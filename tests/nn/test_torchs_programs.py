@@ -205,3 +205,12 @@ def test_normal_numbers_are_no_integers() -> None:
         for draw in (lambda T=T: T.randn(2, dtype=T.int64), lambda T=T: T.ones(2, dtype=T.int64).uniform_()):
             with pytest.raises(NotImplementedError):
                 draw()
+
+
+def test_what_a_printed_loss_was_made_by_has_torchs_name() -> None:
+    def run(T: Any) -> Any:
+        F = T.nn.functional
+        x, table = T.tensor(X, requires_grad=True), T.nn.Embedding(4, 3, padding_idx=0)
+        made = [x.norm(), F.pad(x, (1, 1)), table(T.tensor([1, 0])), T.nn.BatchNorm1d(3).eval()(x), x.exp(), x.mean()]
+        return [each.grad_fn.name() for each in made]
+    same(run)
