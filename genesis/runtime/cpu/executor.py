@@ -26,15 +26,7 @@ from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import CPU, operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
-from genesis.runtime.cpu.thread_modes import (
-    Without,
-    dispatch_modes,
-    function_modes,
-    in_autocast,
-    in_inference,
-    level,
-    without,
-)
+from genesis.runtime.cpu.thread_modes import Without, any_on, without
 from genesis.runtime.plan import Call, Direct, NumberTensor, Plan, Register
 
 atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
@@ -207,15 +199,16 @@ class CPUExecutor:
             write()
         return outputs
 
-    def start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> Started:
-        """Run all of the plan but what overwrites inputs. Outputs that no call allocates are allocated first."""
-        if in_inference() or function_modes() or in_autocast() or dispatch_modes() or level() is not None:
-            with Without():
-                outputs, writes = self._start(inputs, numbers)
-            return Started(outputs, without(writes))
-        return self._start(inputs, numbers)
+    def start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float],
+              apart: bool = False) -> Started:
+        """Run all of the plan but what overwrites inputs. Outputs that no call allocates are allocated first.
 
-    def _start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> Started:
+        `apart`: torch's modes are left out already.
+        """
+        if not apart and any_on():
+            with Without():
+                outputs, writes = self.start(inputs, numbers, True)
+            return Started(outputs, without(writes))
         try:
             bound = self._free.pop()
         except IndexError:

@@ -18,14 +18,7 @@ from genesis.runtime.cpu.executor import Started, first_value, owned, tensor_ove
 from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
-from genesis.runtime.cpu.thread_modes import (
-    Without,
-    dispatch_modes,
-    function_modes,
-    in_autocast,
-    in_inference,
-    level,
-)
+from genesis.runtime.cpu.thread_modes import Without, any_on
 from genesis.runtime.plan import Call, NumberTensor, Plan
 
 
@@ -66,14 +59,12 @@ class OneCall:
         """Run the plan, which overwrites nothing."""
         return Started(self.run(inputs, numbers), [])
 
-    def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
-        """Run the plan over these memories; returns the outputs'."""
-        if in_inference() or function_modes() or in_autocast() or dispatch_modes() or level() is not None:
+    def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float],
+            apart: bool = False) -> list[CPUStorage]:
+        """Run the plan over these memories; returns the outputs'. `apart`: torch's modes are left out already."""
+        if not apart and any_on():
             with Without():
-                return self._run(inputs, numbers)
-        return self._run(inputs, numbers)
-
-    def _run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
+                return self.run(inputs, numbers, True)
         operands = self._operands.copy()
         for at, index, type in self._inputs:
             memory = inputs[index]
