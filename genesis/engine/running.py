@@ -92,7 +92,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         if flush.committed:  # interrupted while the storages were told
             finish(flush)
             raise
-        if not isinstance(error, Exception):  # an interrupt: all stays pending
+        if not isinstance(error, Exception) or _interrupts(error):  # all stays pending
             raise
         if flush.ran != engine_state.ran or flush.waited:  # it was captured while another program ran, or used what
             raise Superseded from None  # that changed; or nobody asked for all of it
@@ -113,6 +113,11 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         if flush.finished or not flush.committed:  # else what interrupted `finish` again left it to who comes next
             engine_state.record = before
     return flush.compiled
+
+
+def _interrupts(error: Exception) -> bool:
+    from genesis.runtime.interrupting import interrupts
+    return interrupts(error)
 
 
 def _execute(flush: Flush) -> None:
@@ -182,7 +187,7 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
     except BaseException as error:
         if collects:  # a change that failed has left the collector out
             gc.enable()
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or _interrupts(error):
             raise
         if ran != engine_state.ran and not replayed.done:  # it used what another program has changed
             raise Superseded from None

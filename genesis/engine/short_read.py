@@ -128,7 +128,8 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     except Exception as error:
         if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
             return False
-        if isinstance(error, (MemoryError, RecursionError)):  # there may be room the next time
+        from genesis.runtime.interrupting import interrupts
+        if isinstance(error, (MemoryError, RecursionError)) or interrupts(error):  # there may be room the next time
             raise
         _fail(storage, reading.contents[0], error)
         raise

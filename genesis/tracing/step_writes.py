@@ -16,6 +16,7 @@ from genesis.frontend.pending import live_pending
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others_record
+from genesis.runtime.interrupting import interrupts
 from genesis.runtime.references import HELD_AND_NAMED
 
 
@@ -85,7 +86,9 @@ def compute_before(live: list[Storage]) -> None:
             engine.flush(live)
     except MemoryError:
         raise
-    except Exception:  # one of them cannot be computed: the others still have to be
+    except Exception as error:  # one of them cannot be computed: the others still have to be
+        if interrupts(error):
+            raise
         for storage in live:
             try:
                 engine.flush([storage])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +22,7 @@ from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import at_once, attributes, changes
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
+from genesis.runtime.cpu.one_call import OneCall
 from tests.faults.events import Depths, Traced, injected
 
 
@@ -107,6 +110,73 @@ def test_after_an_interrupt_pending_work_is_pending(monkeypatch: pytest.MonkeyPa
     with inside(monkeypatch, CPUExecutor, "start", stop), pytest.raises(Stop):
         genesis.eval(x, y)
     assert x.tolist() == [1, 1] and y.tolist() == [2, 2, 2]
+
+
+class OutOfTime(Exception):
+    """A program's own time limit."""
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError, IndexError, KeyError, OutOfTime])
+@pytest.mark.parametrize("place", [(_Bound, "bind"), (CPUExecutor, "call_all"), (running, "_execute"),
+                                   (running, "finish")], ids=lambda place: place[1])
+def test_a_time_limit_keeps_pending_what_it_interrupts(
+        monkeypatch: pytest.MonkeyPatch, place: tuple, kind: type[Exception]) -> None:
+    """A handler's error is none of the step that it interrupts: it was lost, and its loss kept the error."""
+    net, optimizer, _ = trained()
+    count, weights, total = optimizer.state[net.weight]["step"], net.weight.tolist(), genesis.zeros(3)
+    genesis.eval(total)
+    optimizer.zero_grad()
+    loss = net(genesis.ones(4, 3)).pow(2).sum()
+    loss.backward()
+    optimizer.step()
+    total.add_(1)
+
+    def limit(number: int, frame: Any) -> None:
+        raise kind("too late")
+    before = signal.signal(signal.SIGUSR1, limit)
+    try:
+        with inside(monkeypatch, *place, lambda: signal.raise_signal(signal.SIGUSR1)), pytest.raises(
+                kind, match="too late"):
+            total.tolist()
+            loss.item()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert loss.item() > 0 and total.tolist() == [1, 1, 1]
+    assert optimizer.state[net.weight]["step"] == count + 1 and net.weight.tolist() != weights
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError, OutOfTime])
+def test_a_short_read_that_a_time_limit_ends_is_read_again(
+        monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
+    x = genesis.ones(2, 2)
+    genesis.eval(x)
+    for _ in range(3):
+        assert (x @ x).tolist() == [[2, 2], [2, 2]]
+    value = x @ x
+
+    def limit(number: int, frame: Any) -> None:
+        raise kind("too late")
+    before = signal.signal(signal.SIGUSR1, limit)
+    try:
+        with inside(monkeypatch, OneCall, "run", lambda: signal.raise_signal(signal.SIGUSR1)), pytest.raises(kind):
+            value.tolist()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert value.tolist() == [[2, 2], [2, 2]]
+
+
+def test_what_another_thread_raises_keeps_all_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such an exception has no handler in its traceback."""
+    def raised() -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(OutOfTime))
+        for _ in range(100):
+            pass
+    x = genesis.zeros(2)
+    genesis.eval(x)
+    x.add_(1)
+    with inside(monkeypatch, CPUExecutor, "start", raised), pytest.raises(OutOfTime):
+        genesis.eval(x)
+    assert x.tolist() == [1, 1]
 
 
 def test_a_record_that_an_exception_left_behind_is_no_program_that_runs() -> None:

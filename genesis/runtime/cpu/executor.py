@@ -27,6 +27,7 @@ from genesis.runtime.cpu.number_tensors import CPU, operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
 from genesis.runtime.cpu.thread_modes import Without, any_on, without
+from genesis.runtime.interrupting import interrupts
 from genesis.runtime.plan import Call, Direct, NumberTensor, Plan, Register
 
 atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
@@ -113,6 +114,8 @@ def allocate(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtyp
     try:
         return torch.empty_strided(shape, strides, dtype=dtype, device=CPU)
     except RuntimeError as error:
+        if interrupts(error):
+            raise
         raise MemoryError(str(error)) from None
 
 
@@ -247,6 +250,8 @@ class CPUExecutor:
             try:
                 return straight.run(registers, [])
             except (IndexError, RuntimeError) as error:
+                if interrupts(error):
+                    raise
                 _, args, outs, *_ = straight.failed(error.__traceback__)
                 raise told(error, self._call_of(args, outs), [registers[i] for i in args]) from None
         args, outs = (), ()
@@ -272,6 +277,8 @@ class CPUExecutor:
                 for i in frees:
                     registers[i] = None
         except (IndexError, RuntimeError) as error:
+            if interrupts(error):
+                raise
             raise told(error, self._call_of(args, outs), operands) from None
         return writes
 

@@ -19,6 +19,7 @@ from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.thread_modes import Without, any_on
+from genesis.runtime.interrupting import interrupts
 from genesis.runtime.plan import Call, NumberTensor, Plan
 
 
@@ -76,6 +77,8 @@ class OneCall:
         try:
             made = self._call(*operands, *self._after)
         except (IndexError, RuntimeError) as error:
+            if interrupts(error):
+                raise
             call, = self.plan.steps
             assert isinstance(call, Call)
             raise told(error, call, operands) from None

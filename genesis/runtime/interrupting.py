@@ -1,0 +1,48 @@
+"""Which exceptions have nothing to do with what ran when they came.
+
+A time limit is a signal's handler that raises, or another thread that has an exception raised in this one
+(`PyThreadState_SetAsyncExc`). Most derive from `Exception`, as the errors of a computation do, and may come between any
+two bytecodes of one: it is as if that had not begun.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from types import CodeType
+from typing import Final
+
+_COMPUTING: Final = frozenset({"builtins", "torch", "genesis", "numpy", "triton"} | sys.stdlib_module_names)
+"""Libraries whose classes of errors a computation may raise."""
+
+
+def interrupts(error: BaseException) -> bool:
+    """Whether the exception came from outside of what Genesis computed: it is no `Exception`, its class is the
+    program's own, or a signal's handler raised it. One of a class of Python's that another thread has raised is not
+    told from an error.
+
+    >>> interrupts(KeyboardInterrupt()), interrupts(ValueError("2 and 3 rows"))
+    (True, False)
+    """
+    if not isinstance(error, Exception) or type(error).__module__.partition(".")[0] not in _COMPUTING:
+        return True
+    handlers = frozenset(_codes_of_handlers())
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in handlers:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _codes_of_handlers() -> Iterator[CodeType]:
+    """The code of the functions of Python that handle signals."""
+    for number in signal.valid_signals():
+        handler: object = signal.getsignal(number)
+        while (inner := getattr(handler, "func", None) or getattr(handler, "__func__", None)) is not None:
+            handler = inner
+        if callable(handler) and not hasattr(handler, "__code__"):
+            handler = type(handler).__call__
+        if isinstance(code := getattr(handler, "__code__", None), CodeType):
+            yield code
