@@ -20,6 +20,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.left_behind import put_back
 from tests.pretended_gpu import pretend
 from tests.sweeping import leave_to_the_sweep
 
@@ -170,7 +171,18 @@ def plans() -> Iterator[list[Any]]:
         yield found
 
 
-def pytest_runtest_teardown() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """A test that leaves settings behind for others fails, and they have none of it: what fails by what ran before it
+    passes alone."""
+    _give_back_locks()
+    done = yield
+    if left := put_back():
+        pytest.fail(f"leaves behind for other tests: {'; '.join(left)}", pytrace=False)
+    return done
+
+
+def _give_back_locks() -> None:
     """Give back the locks that a test left held: an exception that an opcode tracer raises between a `with` block and
     its `__exit__` leaves one to the main thread for good, and threads of later tests would wait for it."""
     threads, state = (sys.modules.get(f"genesis.frontend.{name}") for name in ("threads", "state"))
