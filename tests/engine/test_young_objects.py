@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -154,25 +156,44 @@ del found[:]
 """A new process whose collector counts far less than there is."""
 
 
-def looked_at(then: str) -> str:
-    """What a process prints that does this."""
-    return subprocess.run([sys.executable, "-c", LOOPS + then], capture_output=True, text=True, check=True,
-                          timeout=120).stdout.strip()
+CHECKS = {
+    "nothing new": "loops(); print(found.count(1) > 10, found.count(2))",
+    "a quarter more": "young_objects.began.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))",
+    "frozen": "gc.freeze(); kept = gc.get_freeze_count(); loops(); loops(); "
+              "print(gc.get_freeze_count() > kept // 2 > 0)",
+}
+"""What is done there, each in a child of that process of its own: all begin with the same objects."""
+
+CHILDREN = """
+for check in json.loads(sys.argv[1]):
+    if (child := os.fork()) == 0:
+        exec(check)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@cache
+def looked_at() -> dict[str, str]:
+    """What each check prints."""
+    done = subprocess.run([sys.executable, "-c", "import json, os, sys" + LOOPS + CHILDREN,
+                           json.dumps(list(CHECKS.values()))],
+                          capture_output=True, text=True, check=True, timeout=120)
+    return dict(zip(CHECKS, done.stdout.splitlines(), strict=True))
 
 
 def test_everything_is_not_gone_through_because_of_what_was_imported() -> None:
-    assert looked_at("loops(); print(found.count(1) > 10, found.count(2))") == "True 0"
+    assert looked_at()["nothing new"] == "True 0"
 
 
 def test_everything_is_gone_through_once_there_is_a_quarter_more() -> None:
     """From then on the collector knows how much there is."""
-    found = looked_at("young_objects.began.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))")
-    assert found == "True 1"
+    assert looked_at()["a quarter more"] == "True 1"
 
 
 def test_what_a_program_has_frozen_stays_frozen() -> None:
-    assert looked_at("gc.freeze(); kept = gc.get_freeze_count(); loops(); loops(); "
-                     "print(gc.get_freeze_count() > kept // 2 > 0)") == "True"
+    assert looked_at()["frozen"] == "True"
 
 
 def test_what_a_step_s_result_kept_alive_is_looked_at_when_gradients_are_let_go_of(collected: list[int]) -> None:
