@@ -31,7 +31,7 @@ from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import check_what_is_not_finite, compile_cubin, run_schedule, run_source
 from tests.codegen.cuda.test_machine_code import remarks
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, sweep_but
 
 DIGITS = {"float32": 24, "bfloat16": 8, "float16": 11}
 
@@ -55,6 +55,7 @@ def summed(index: torch.Tensor, added: torch.Tensor, shape: tuple[int, ...]) -> 
 SHAPES = [((1, 700), 3000), ((3, 500), 385), ((2, 40, 17), 65), ((1, 3, 5), 2000), ((5, 1, 3), 4)]
 
 
+@by_default("shape[0-2]-*", "*-scales2-True")
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("scales", [(0, 0), (-4, 4), (-44, 37)])
 @pytest.mark.parametrize(("shape", "dtype"), sweep_but(
@@ -131,6 +132,7 @@ def test_more_sums_or_positions_than_have_room_take_another_form() -> None:
     assert not exact_fits(900, 100, dtype_named("float64")) and not exact_fits(900, 100, int32)
 
 
+@by_default("*-100000-float32", "*-7507-bfloat16")
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((1, 100_000), 100_000, "float32"), ((16_500, 16), 16, "float32"), ((1, 16_500, 16), 16_500, "float32"),
     ((1, 7507, 88), 7507, "bfloat16"), ((4, 300), 512, "float16")])

@@ -25,7 +25,7 @@ from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import GPU, an_input
 from tests.codegen.cuda.run_interpreted import check_what_is_not_finite, compile_cubin, run_schedule
 from tests.codegen.cuda.test_machine_code import remarks
-from tests.sweeping import sweep_but
+from tests.sweeping import by_default, each_value, sweep_but
 
 DIGITS = {"float32": 24, "bfloat16": 8, "float16": 11}
 
@@ -67,6 +67,7 @@ LINES = [(2, 400, 900), (1, 300, 2500), (3, 5000, 385), (1, 3000, 4096), (2, 110
 """(lines, rows, positions): few sums and many, positions and sums that are no multiples of the threads."""
 
 
+@by_default("line0-*", "*-scales0-True", "*-scales2-False")
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("scales", [(0, 0), (-4, 4), (-44, 37)])
 @pytest.mark.parametrize(("line", "dtype"), sweep_but(
@@ -152,6 +153,7 @@ KERNELS = [((3, 300), 500, "float16"), ((3, 14_000), ALL_AT_ONCE, "float32"), ((
 """(the base's shape, positions, dtype)."""
 
 
+@by_default("*-500-float16", "*-42240-float32", "*-256-bfloat16")
 @pytest.mark.parametrize(("shape", "count", "dtype"), KERNELS)
 def test_all_positions_of_a_thread_stay_in_registers(shape: tuple[int, ...], count: int, dtype: str,
                                                      tmp_path: Path) -> None:
@@ -201,6 +203,7 @@ LONG = [(2, 500, ALL_AT_ONCE + 1), (1, 700, 20_000), (1, 40_000, 18_000)]
 """(lines, rows, positions) that do not stay in registers: little more than a turn, several turns, and shares."""
 
 
+@each_value
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("scales", [(0, 0), (-4, 4), (-44, 37)])
 @pytest.mark.parametrize("line", LONG)

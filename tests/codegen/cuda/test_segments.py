@@ -399,6 +399,7 @@ def test_positions_that_mostly_meet_in_one_sum_are_added_at_once(
     assert torch.equal(found, want.to(torch.int64).to(kind) if dtype == "int8" else want.to(kind))
 
 
+@each_value
 @pytest.mark.parametrize("architecture", [90, 120])
 @pytest.mark.parametrize(("rows", "count", "dtype"), [(300, 500, "float16"), (42_240, 42_240, "float32"),
                                                       (9000, 5000, "float64")])

@@ -23,6 +23,7 @@ from genesis.ir.printer import print_graph
 from genesis.ir.size_trace import tracing
 from genesis.ir.types import Device
 from tests.engine.symbolic.idle import counting
+from tests.sweeping import each_value
 
 
 @dataclass
@@ -127,6 +128,7 @@ def checkpointed(n: int) -> None:
 PROGRAMS = [attention, gpt_step, images, cached, numbers, checkpointed]
 
 
+@each_value
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("other", [101, 77, 250, 40])
 def test_read_for_other_sizes_it_is_what_these_capture(seen: Seen, program: Callable[[int], None], other: int) -> None:
@@ -169,6 +171,7 @@ def by_formulas(template: dict[str, Any]) -> Any:
     return written(template)
 
 
+@each_value
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("other", [101, 104, 250, 40])
 def test_its_template_is_the_one_that_is_made_when_such_a_size_occurs(seen: Seen, program: Callable[[int], None],
