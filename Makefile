@@ -13,7 +13,7 @@ SECONDS ?= 600
 TRITON        := 3.6.0
 TRITON_NEWEST := 3.9.0
 
-.PHONY: demo test test-fast test-gpu test-sweep test-newest-triton test-wheel test-all mutate lint install clean
+.PHONY: demo test test-fast test-gpu test-sweep test-newest-triton test-wheel test-all mutate lint pages install clean
 
 demo: install
 	$(BIN)/genesis demo $(ARGS)
@@ -70,6 +70,14 @@ mutate: install
 lint: install
 	$(BIN)/ruff check genesis tests examples
 	$(BIN)/mypy
+
+# Every page in docs/ that is made of tables in the code, of what commands print, or of benchmarks/results: after a change
+# to one of these. Goldens are apart (CONTRIBUTING.md), as each of their changes is to be looked at.
+pages: install
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q -n 0 -k "current or accuracy" \
+		tests/cli/test_ops.py tests/cli/test_walkthrough.py tests/test_pages.py
+	$(BIN)/python benchmarks/performance.py
+	git status --short docs
 
 install: $(VENV)/.installed
 

@@ -17,6 +17,7 @@ import pytest
 
 import genesis
 from genesis.cli.main import main
+from tests.generated_pages import check_page
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,7 +28,7 @@ def test_the_page_on_accuracy_shows_what_was_measured(monkeypatch: pytest.Monkey
     assert spec is not None and spec.loader is not None
     accuracy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(accuracy)
-    assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == accuracy.markdown()
+    check_page(ROOT / "docs" / "accuracy.md", accuracy.markdown())
     assert "| tanh |" in accuracy.markdown()
     sys.modules.pop("record", None)
 
@@ -184,4 +185,4 @@ def test_files_that_pages_name_are_there(page: Path) -> None:
 
 def test_the_page_for_users_of_torch_is_current() -> None:
     from .coming_from_pytorch import PAGE, page
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.coming_from_pytorch"
+    check_page(PAGE, page())

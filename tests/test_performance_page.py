@@ -13,7 +13,7 @@ import performance
 
 
 def test_the_page_and_its_plots_are_up_to_date() -> None:
-    assert performance.stale() == [], "run benchmarks/performance.py"
+    assert performance.stale() == [], "not current: run `make pages`, and commit what changes"
 
 
 def test_every_figure_has_its_command_and_each_bar_its_number() -> None:

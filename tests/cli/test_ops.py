@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from genesis.cli import contract, ops
 from genesis.cli.main import main
 from genesis.ir import OPS
-
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "ops.md"
-UPDATE = os.environ.get("UPDATE_GOLDEN", "") not in ("", "0")
+from tests.generated_pages import ROOT, check_page
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -21,11 +16,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_the_page_is_current() -> None:
-    """UPDATE_GOLDEN=1 writes it anew."""
-    text = ops.markdown()
-    if UPDATE:
-        PAGE.write_text(text, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == text, "write it with UPDATE_GOLDEN=1 pytest tests/cli/test_ops.py"
+    check_page(ROOT / "docs" / "ops.md", ops.markdown())
 
 
 def test_every_op_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
