@@ -37,7 +37,7 @@ OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed 
          "compiled all with Muon", "step of LBFGS with a search", "loader")
 """The programs of the sample."""
 
-SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9, "depth": 1}
+SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9, "depth": 2}
 """Of the faults of a kind, each how manieth is in the sample."""
 
 
@@ -178,26 +178,39 @@ def test_a_function_that_is_captured_stops_between_its_own_statements(kind: str)
     assert len({v.place for v in found}) >= 8
 
 
-@pytest.mark.parametrize(("program", "kind"), [
-    ("value read last", "opcode"), ("capture of a value read last", "line"), ("tallies", "line"),
-    ("capture of tallies", "line"),
-])
+READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 2,
+             ("capture of tallies", "line"): 4}
+"""(program, kind of instants) → each how manieth instant is tried by default: 80 to 140 are, 10 to 65 ms each."""
+
+
+@pytest.mark.parametrize(("program", "kind"), READ_LAST)
 def test_values_that_a_call_reads_last_are_all_kept_or_none(program: str, kind: str) -> None:
     """One is appended and stored: at once, and no number that stands for it stays where an exception comes before."""
+    check_reads_last(program, kind, READ_LAST[program, kind])
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("program", "kind"), READ_LAST)
+def test_they_are_at_each_instant(program: str, kind: str) -> None:
+    check_reads_last(program, kind, 1)
+
+
+def check_reads_last(program: str, kind: str, every: int) -> None:
+    """Each `every`-th instant where such values are looked for, read and put leaves all of them or none."""
     rooms = ("tracing/slots.py", "tracing/last_values.py", "tracing/compiled_function.py", "tracing/call_capture.py")
-    found = trials(program, kind, rooms)
+    found = trials(program, kind, rooms, every)
     assert len(found) > 60 and not [v for v in found if v.problem], found
 
 
-def trials(program: str, kind: str, files: tuple[str, ...]) -> list[Verdict]:
-    """An interrupt at each instant of a kind in these files, while the program's first unit runs."""
+def trials(program: str, kind: str, files: tuple[str, ...], every: int = 1) -> list[Verdict]:
+    """An interrupt at each `every`-th instant of a kind in these files, while the program's first unit runs."""
     with Bench("cpu"), quiet_collector():
         running = Program(program)
         unit = running.units[0]
         places = running.places(unit, kind)
         turns = turns_of(places)
         return [running.trial(unit, kind, at, KeyboardInterrupt, places[at], turns[at])
-                for at in chosen(places) if places[at].file.endswith(files)]
+                for at in [at for at in chosen(places) if places[at].file.endswith(files)][::every]]
 
 
 @pytest.mark.sweep

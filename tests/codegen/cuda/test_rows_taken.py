@@ -23,6 +23,7 @@ from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import Launch
 from tests.codegen.cuda.programs import an_input
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_source
+from tests.sweeping import by_default
 
 
 def taken(shape: tuple[int, ...], count: int, dtype: str = "bfloat16", checked: bool = True,
@@ -51,6 +52,7 @@ def run(schedule: Schedule, x: torch.Tensor, index: torch.Tensor) -> tuple[torch
     return found, int(word) - 100_000 if int(word) else 0
 
 
+@by_default("shape0-*", "*-float32-True", "*-float16-False")
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((2, 133, 1032), 1500, "bfloat16"), ((265, 1024), 300, "float32"), ((270, 8192), 1024, "float16")])

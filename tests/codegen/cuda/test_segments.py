@@ -966,6 +966,7 @@ def test_an_index_that_may_be_long_is_sorted_in_two_steps_where_its_class_is_not
         assert not binaries or all(compile_cubin(kernel) for kernel in kernels)
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("grouped")
 def test_sums_of_groups_of_any_number_compile() -> None:
     with Trace(A=30_000, B=20_000) as trace:
