@@ -12,6 +12,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.types import DType, bfloat16, float32
 from tests.codegen.cuda.programs import an_input, check
 from tests.codegen.cuda.run_interpreted import compile_cubin
+from tests.sweeping import each_value
 
 
 def checked(operands: list[Node], whole: Node) -> KernelSource:
@@ -70,6 +71,7 @@ def test_parts_of_a_sector_are_loops_of_their_own() -> None:
     assert loops(checked([x, y, z], movement.concat(x, y, movement.permute(z, axes=(1, 0)), axis=1))) == 3
 
 
+@each_value
 @pytest.mark.parametrize(("shape", "order"), [((70, 9, 6), (2, 1, 0)), ((6, 70, 9), (0, 2, 1)),
                                               ((9, 70, 6), (2, 0, 1))])
 @pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
