@@ -14,9 +14,9 @@ from genesis.engine.capture import capture, program
 from genesis.engine.plan_lookup import backend_of, plan_for
 from genesis.engine.preparation import Flush
 from genesis.frontend.storage import Storage
-from genesis.ir.errors import Overwritten
+from genesis.ir.errors import IndexOutOfRange, Overwritten
 from genesis.ir.failed_op import at_node, failure_of
-from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
+from genesis.ir.misplaced import find_misplaced
 from genesis.ir.node import OPS, Node, forget_equal
 from genesis.ir.ops import control, leaves
 from genesis.ir.walk import computed, walk

@@ -28,6 +28,10 @@ class NotAnIndex(IndexError, RuntimeError):
     """A tensor that is no index by its dtype. torch raises the one error or the other, by the op."""
 
 
+class IndexOutOfRange(IndexError, RuntimeError):
+    """An index, class or id that is outside of what it counts. torch raises the one error or the other, by the op."""
+
+
 class LinAlgError(RuntimeError):
     """A matrix that has no such decomposition, inverse or solution: it is singular, not positive definite, not finite.
 

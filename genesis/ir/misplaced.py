@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from genesis.ir.errors import describe
+from genesis.ir.errors import IndexOutOfRange, describe
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.checked import TAKING_AN_INDEX, Range
 from genesis.ir.ops.row_number import row_number
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from genesis.ir.source import Source, TextSource
     from genesis.ir.types import TensorType
-
-
-class IndexOutOfRange(IndexError, RuntimeError):
-    """An index, class or id that is outside of what it counts. torch raises the one error or the other, by the op."""
 
 
 class Line(NamedTuple):

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.frontend import view_geometry
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
-from genesis.ir.errors import failure, is_foreign, not_a_tensor
+from genesis.ir.errors import IndexOutOfRange, failure, is_foreign, not_a_tensor
+from genesis.ir.misplaced import called, line_of
 from genesis.ir.node import Node, make
 from genesis.ir.ops.checked import is_inside
+from genesis.ir.ops.indexing import require_rows
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.searching import flat_positions
 from genesis.ir.source import here
@@ -168,6 +170,11 @@ def _rows(view: Tensor, axes: Sequence[int], indices: Sequence[Tensor]) -> Tenso
 def wrapped(index: Tensor, size: int, dim: int) -> Node:
     """int64 row numbers ≥ 0 among the `size` along a dimension: the index itself, if it is known to be such."""
     node = read(index)
+    try:
+        require_rows(size, dim, node.type)
+    except IndexOutOfRange as error:
+        raise failure(called(row_number, line_of(here())), str(error), [("index", node)],
+                      error=IndexOutOfRange) from None
     if node.type.dtype is int64 and is_inside(node, size):
         return node
     return make(row_number, (node,), (size, dim), here())

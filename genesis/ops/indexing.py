@@ -259,7 +259,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
             raise failure("index_select", "Index is supposed to be a vector", [("input", input), ("index", index)],
                           "input[index] takes an index of any shape", IndexError)
         index = reshape(index, 1)
-    return into(out, wrap(emit(ix.take, (read(input), read(index)), (axis,))))
+    return into(out, wrap(emit(ix.take, (read(input), read(index)), (axis,), called="index_select")))
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1,

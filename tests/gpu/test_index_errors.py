@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import genesis
 from genesis.nn import functional as F
@@ -152,6 +153,57 @@ def test_sizes_of_zero(cuda):
     x = genesis.zeros(0, 3, device="cuda")
     none = genesis.zeros(0, dtype=genesis.int64, device="cuda")
     assert array(x[none]).shape == (0, 3)
+
+
+NO_ROWS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "index_add": lambda T, x, i: x[:, 0].index_add(0, i, T.ones_like(i).float()),
+    "index_copy": lambda T, x, i: x.index_copy(0, i, T.ones_like(i).float()[:, None].expand(3, 4)),
+    "scatter_add": lambda T, x, i: x[:, 0].scatter_add(0, i, T.ones_like(i).float()),
+    "scatter_add of columns": lambda T, x, i: x.t().contiguous().scatter_add(1, i.expand(4, 3), T.ones_like(i.expand(
+        4, 3)).float()),
+    "scatter": lambda T, x, i: x.scatter(0, column(i), 1.0),
+    "scatter_reduce": lambda T, x, i: x.scatter_reduce(0, column(i), T.ones_like(column(i)).float(), "amax"),
+    "gather": lambda T, x, i: x.gather(0, column(i)),
+    "index_select": lambda T, x, i: x.index_select(0, i),
+    "index_select of no columns": lambda T, x, i: x[:, :0].index_select(0, i),
+    "embedding": lambda T, x, i: T.nn.functional.embedding(i, x),
+    "a key": lambda T, x, i: x[i],
+    "two keys": lambda T, x, i: x[i, i],
+    "a key to write to": lambda T, x, i: x.clone().__setitem__(i, 1.0),
+    "index_put": lambda T, x, i: x.index_put((i,), T.ones_like(i).float()[:, None].expand(3, 4), accumulate=True),
+    "take": lambda T, x, i: x.take(i),
+}
+"""Programs that take rows of none, of 4 elements each, by an index of three."""
+
+
+@pytest.mark.parametrize("program", NO_ROWS.values(), ids=NO_ROWS)
+def test_any_index_into_no_rows_is_an_error_at_its_line(cuda, program):
+    """By their sizes, on every device: a kernel would have no row to go on with, and where the result has no elements
+    there is none that could tell."""
+    with pytest.raises((IndexError, RuntimeError)):
+        program(torch, torch.zeros(0, 4), torch.zeros(3, dtype=torch.int64))
+    for device in ("cpu", "cuda"):
+        x, i = genesis.zeros(0, 4, device=device), genesis.zeros(3, dtype=genesis.int64, device=device)
+        genesis.eval(x, i)
+        message = message_of(lambda x=x, i=i: program(genesis, x, i))
+        assert re.search(r"^\w+: index is out of bounds for dimension [01] with size 0\n", message)
+        assert re.search(r"at .*test_index_errors\.py:\d+: ", message)
+    genesis.cuda.synchronize()
+
+
+@pytest.mark.parametrize("program", [
+    lambda T, x, i: x.index_add(0, i, T.zeros(3, 4, device=i.device)),
+    lambda T, x, i: x[:, :0].index_copy(0, i, T.zeros(3, 0, device=i.device)),
+    lambda T, x, i: x[:, :0].scatter_add(0, column(i)[:, :0], T.zeros(3, 0, device=i.device)),
+    lambda T, x, i: x[:, :0].gather(0, column(i)[:, :0]), lambda T, x, i: x[i[:0]], lambda T, x, i: x.take(i[:0])],
+    ids=["rows", "rows of nothing", "no columns", "gather of no columns", "a key of none", "take of none"])
+def test_no_rows_where_torch_looks_at_no_index(cuda, program):
+    want = program(torch, torch.zeros(0, 4), torch.zeros(3, dtype=torch.int64)).shape
+    for device in ("cpu", "cuda"):
+        found = program(genesis, genesis.zeros(0, 4, device=device), genesis.zeros(3, dtype=genesis.int64,
+                                                                                  device=device))
+        assert array(found).shape == tuple(want)
+    genesis.cuda.synchronize()
 
 
 def test_large_indices_are_told_as_far_as_they_fit(host_cuda):

@@ -55,9 +55,14 @@ def with_check(op: Op, operands: Operands, attrs: tuple, source: Source | TextSo
     if op is row_number:
         return _check(operands[0], Range(values["size"], values["dim"], negative=True), op, source)
     allowed = TAKING_AN_INDEX[op](operands, values)
-    if not is_inside(operands[1], allowed.size):
+    if not _of_no_rows(allowed) and not is_inside(operands[1], allowed.size):
         operands = (operands[0], _check(operands[1], allowed, op, source), *operands[2:])
     return make(op, operands, attrs, source)
+
+
+def _of_no_rows(allowed: Range) -> bool:
+    """Whether there is no row to take or to write to: an index of some was an error as it was recorded."""
+    return allowed.size.__class__ is int and not allowed.size and allowed.ignored is None
 
 
 def _check(index: Node, allowed: Range, op: Op, source: Source | TextSource | None) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from genesis.ir.errors import NotAnIndex
+from genesis.ir.errors import IndexOutOfRange, NotAnIndex
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.ops.leaves import full_like, zeros_like
@@ -36,16 +36,56 @@ def _check_index(x: TensorType, index: TensorType) -> None:
         raise RuntimeError(f"the index is on {index.device}, the tensor on {x.device}")
 
 
+def require_rows(size: int, axis: int, index: TensorType) -> None:
+    """Raise where an index counts rows of a dimension without any: known by sizes, it is an error as it is recorded.
+
+    >>> from genesis.ir.types import cpu, int64, tensor_type
+    >>> require_rows(0, 1, tensor_type((0,), int64, cpu))
+    >>> try:
+    ...     require_rows(0, 1, tensor_type((3,), int64, cpu))
+    ... except IndexError as error:
+    ...     print(error)
+    index is out of bounds for dimension 1 with size 0
+
+    Raises:
+        IndexOutOfRange: the size is 0, and the index has elements.
+    """
+    if size.__class__ is int and not size and index.numel:
+        raise IndexOutOfRange(f"index is out of bounds for dimension {axis} with size 0")
+
+
+def _size(x: TensorType, axis: int) -> int:
+    """Of a dimension; a number is a row of one."""
+    return x.shape[axis] if x.shape else 1
+
+
 def _take_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
+    require_rows(_size(x, axis), axis, index)
+    return _taken_type(x, index, axis)
+
+
+def _taken_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
     _check_index(x, index)
     return x.with_shape(x.shape[:axis] + index.shape + x.shape[axis + 1:])
 
 
 def _rows_type(base: TensorType, index: TensorType, source: TensorType, axis: int) -> TensorType:
-    expected = _take_type(base, index, axis)
+    expected = _taken_type(base, index, axis)
     if source is not expected:
         raise RuntimeError(f"the source is {source}, but these rows are {expected}")
     return base
+
+
+def _copied_type(base: TensorType, index: TensorType, source: TensorType, axis: int) -> TensorType:
+    if source.numel:  # of rows without elements torch looks at no index
+        require_rows(_size(base, axis), axis, index)
+    return _rows_type(base, index, source, axis)
+
+
+def _added_type(base: TensorType, index: TensorType, source: TensorType, axis: int) -> TensorType:
+    if base.ndim == 1:  # where a table has no elements torch looks at no index
+        require_rows(base.shape[0], axis, index)
+    return _rows_type(base, index, source, axis)
 
 
 def _by_sorting(elements: bool, add: bool) -> Callable[..., Node]:
@@ -102,14 +142,14 @@ take = Op("take", "index", _take_type, attrs=("axis",),
           case(reals().of(5, 2), integers(0, 5, int32).of(3), axis=0), kinds=ANY),
           reference=lambda x, index, axis: np.take(x, index, axis))
 
-index_add: Op = Op("index_add", "index", _rows_type, attrs=("axis",), decompose=_by_sorting(elements=False, add=True),
+index_add: Op = Op("index_add", "index", _added_type, attrs=("axis",), decompose=_by_sorting(elements=False, add=True),
                    opaque=Opaque("scatter", constant_base=True, over_base=True),
                    doc="base with source's rows added at the index; equal indices add up.",
                    vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
                    samples=_rows(NUMERIC),
                    reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
 
-index_copy: Op = Op("index_copy", "index", _rows_type, attrs=("axis",),
+index_copy: Op = Op("index_copy", "index", _copied_type, attrs=("axis",),
                     opaque=Opaque("scatter", constant_base=True, over_base=True),
                     decompose=_by_sorting(elements=False, add=False),
                     doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
@@ -124,6 +164,7 @@ def gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
     _check_index(x, index)
     if index.ndim != x.ndim or any(i > x.shape[d] for d, i in enumerate(index.shape) if d != axis):
         raise RuntimeError(f"index of shape {index.shape} does not fit {x.shape} along dimension {axis}")
+    require_rows(_size(x, axis), axis, index)
     return x.with_shape(index.shape)
 
 
