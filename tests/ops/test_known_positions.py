@@ -12,7 +12,12 @@ import pytest
 import genesis
 from genesis.engine.plan_lookup import observe
 from genesis.frontend.recording import read
+from genesis.ir.node import Op, literal
+from genesis.ir.ops import pointwise
+from genesis.ir.ops.checked import is_inside
+from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.searching import positions_below
+from genesis.ir.types import cpu, int64
 
 Program = Callable[[Any, Any], Any]
 
@@ -34,6 +39,19 @@ def test_coordinates_are_known_to_be_inside(shape: tuple[int, ...]) -> None:
     for size, found in zip(shape, mask.nonzero(as_tuple=True), strict=True):
         below = positions_below(read(found))
         assert below == size == int(found.max().item()) + 1
+
+
+@pytest.mark.parametrize(("op", "by", "below"), [
+    (pointwise.remainder, 3, 3), (pointwise.remainder, -3, None), (pointwise.remainder, 0, None),
+    (pointwise.floor_divide, 2, 6), (pointwise.floor_divide, -2, None), (pointwise.floor_divide, 0, None),
+    (pointwise.bitwise_and, 3, 4), (pointwise.bitwise_and, 0, 1), (pointwise.bitwise_and, -2, None),
+    (pointwise.right_shift, 1, 6), (pointwise.right_shift, 0, 12), (pointwise.right_shift, -1, None),
+    (pointwise.right_shift, 32, None)])
+def test_only_numbers_that_leave_positions_below_are_believed(op: Op, by: int, below: int | None) -> None:
+    """`positions % -3` is from -2 to 0, and `positions >> -1` is what a device makes of it."""
+    positions = iota(shape=(12,), axis=0, dtype=int64, device=cpu)
+    found = op(positions, literal(by))
+    assert positions_below(found) == below and is_inside(found, 12) == (below is not None)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

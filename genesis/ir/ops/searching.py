@@ -206,13 +206,17 @@ def positions_below(index: Node) -> int | None:
     if index.op not in _OF_COORDINATES or index.inputs[1].op is not const:
         return None
     below, by = positions_below(index.inputs[0]), index.inputs[1]["value"]
-    return _OF_COORDINATES[index.op](below, by) if below.__class__ is int else None
+    literals, found = _OF_COORDINATES[index.op]
+    return found(below, by) if below.__class__ is int and by in literals else None
 
 
-_OF_COORDINATES: Final[dict[Op, Callable[[int, int], int]]] = {
-    remainder: lambda below, by: by, bitwise_and: lambda below, by: by + 1,
-    floor_divide: lambda below, by: (below - 1) // by + 1, right_shift: lambda below, by: (below - 1 >> by) + 1}
-"""Ops of `coordinate` → what their result is below, for positions below a number, and by the literal."""
+_OF_COORDINATES: Final[dict[Op, tuple[range, Callable[[int, int], int]]]] = {
+    remainder: (range(1, 1 << 63), lambda below, by: by),
+    bitwise_and: (range(1 << 63), lambda below, by: by + 1),
+    floor_divide: (range(1, 1 << 63), lambda below, by: (below - 1) // by + 1),
+    right_shift: (range(32), lambda below, by: (below - 1 >> by) + 1)}
+"""Ops of `coordinate` → (literals by which positions stay such ones, what the result is below for positions below a
+number). Of others a result is negative, or what a device makes of it: an index of 32 bits is shifted by up to 31."""
 
 
 __all__ = ["compress", "coordinate", "flat_positions", "nonzero", "positions_below", "searchsorted"]
