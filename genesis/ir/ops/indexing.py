@@ -55,7 +55,7 @@ def require_rows(size: int, axis: int, index: TensorType) -> None:
 
 
 def _size(x: TensorType, axis: int) -> int:
-    """Of a dimension; a number is a row of one."""
+    """The size of a dimension; a number is a row of one."""
     return x.shape[axis] if x.shape else 1
 
 
