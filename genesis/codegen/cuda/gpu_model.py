@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from genesis.ir.gpu_figures import H200 as H200_FIGURES
+from genesis.ir.gpu_figures import GpuFigures
 from genesis.ir.node import Node
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
@@ -101,6 +103,11 @@ class GpuModel:
         return next((rate for capability, rate in BUS_RATES if self.capability == capability), PCIE_RATE)
 
     @property
+    def figures(self) -> GpuFigures:
+        """What it was measured to take: an H200's figures, as nobody has measured another GPU."""
+        return H200_FIGURES
+
+    @property
     def dot_flops(self) -> int:
         """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
         return next((flops for capability, flops in DOT_FLOPS if self.capability >= capability), 0)
@@ -135,7 +142,8 @@ MODELS: Final[dict[str, GpuModel]] = {
     "a100": GpuModel("NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 65536, 164 * _KIB, 163 * _KIB, 40 * _MIB, 1.48e12),
     "l4": GpuModel("NVIDIA L4", (8, 9), 58, 48, 65536, 100 * _KIB, 99 * _KIB, 48 * _MIB, 0.22e12),
     "h100": GpuModel("NVIDIA H100 80GB HBM3", (9, 0), 132, 64, 65536, 228 * _KIB, 227 * _KIB, 50 * _MIB, 2.44e12),
-    "h200": GpuModel("NVIDIA H200", (9, 0), 132, 64, 65536, 228 * _KIB, 227 * _KIB, 60 * _MIB, 3.5e12),
+    "h200": GpuModel("NVIDIA H200", (9, 0), H200_FIGURES.multiprocessors, 64, 65536, 228 * _KIB, 227 * _KIB, 60 * _MIB,
+                     3.5e12),
     "b200": GpuModel("NVIDIA B200", (10, 0), 148, 64, 65536, 228 * _KIB, 227 * _KIB, 126 * _MIB, 5.82e12),
 }
 """The GPUs that `--target` knows by name. The H200's row is what its driver says; the others are from data sheets."""

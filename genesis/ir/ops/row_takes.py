@@ -22,11 +22,8 @@ if TYPE_CHECKING:
 ROW_BYTES: Final = (2 << 10, 16 << 10)
 """Bytes of a row: fewer are some lines of the cache, and of more than that two rows have no room in a program."""
 
-FEWEST_ROWS: Final = 264
-"""Minimum rows: two for each of an H200's multiprocessors."""
-
-SECTOR: Final = 32
-"""Bytes that memory gives at once: with an element for each of a row nearly two thirds of the row are read anyway."""
+ROWS_EACH: Final = 2
+"""Minimum rows for each of an H200's multiprocessors."""
 
 
 def may_share(x: TensorType) -> bool:
@@ -41,10 +38,12 @@ def may_share(x: TensorType) -> bool:
 
 def fits_shared(x: TensorType, index: TensorType) -> bool:
     """Whether elements of x's rows, along its last axis, are rather taken from rows in shared memory."""
+    from genesis.ir.gpu_figures import H200
     if index.ndim != 1 or x.ndim < 2 or not may_share(x):
         return False
     row, rows = hint(x.shape[-1]) * x.dtype.itemsize, prod(map(hint, x.shape[:-1]))
-    return row >= ROW_BYTES[0] and rows >= FEWEST_ROWS and hint(index.numel) * SECTOR >= row
+    # with an element for each of a row's sectors nearly two thirds of the row are read anyway
+    return row >= ROW_BYTES[0] and rows >= ROWS_EACH * H200.multiprocessors and hint(index.numel) * H200.sector >= row
 
 
 def _type(index: TensorType, x: TensorType) -> TensorType:
@@ -66,4 +65,4 @@ taken_in_rows = Op("taken_in_rows", "index", _type, decompose=_taken, differenti
                    doc="result[i, p] = x[i, index[p]], of rows that are in shared memory meanwhile.",
                    samples=cases(case(integers(0, 16).of(5), reals().of(3, 16)), kinds=ANY), reference=_reference)
 
-__all__ = ["FEWEST_ROWS", "ROW_BYTES", "fits_shared", "may_share", "taken_in_rows"]
+__all__ = ["ROWS_EACH", "ROW_BYTES", "fits_shared", "may_share", "taken_in_rows"]

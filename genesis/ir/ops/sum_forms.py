@@ -8,8 +8,8 @@
 | moved | columns are moved to where lines are, added up there, and moved back | 3 or 4 |
 | blocks | blocks of the positions are sorted, and rows of one element added by these (`block_rows.py`) | 2 |
 
-What has no room has the time `inf`. How long each takes is added up of the constants below, which were measured or
-reckoned as they say; who decomposes a sum asks here, and `genesis why` prints the times. Sums of whole rows are not
+What has no room has the time `inf`. How long each takes is added up of an H200's figures (`gpu_figures.py`); who
+decomposes a sum asks here, and `genesis why` prints the times. Sums of whole rows are not
 told apart here (`row_writes.py`, `block_rows.py`).
 """
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from genesis.ir.gpu_figures import H200
 from genesis.ir.ops.block_rows import block_of
 from genesis.ir.ops.exact_sums import exact_fits
 from genesis.ir.ops.line_sums import (
@@ -35,22 +36,6 @@ if TYPE_CHECKING:
 
     from genesis.ir.types import DType
 
-LAUNCH_US: Final = 2.4
-"""Microseconds of a launch that waits for the one before it."""
-
-POSITION_US: Final = 0.4e-3
-"""Microseconds of a multiprocessor for a position of a line whose positions are taken all at once (70 instructions for
-32 of them; 8192 of 29,104 sums took 8.6 in all, 7143 of 14,286 8.2)."""
-
-TWICE_US: Final = 0.6e-3
-"""The same of a longer line, whose positions are read twice (reckoned)."""
-
-TURN_US: Final = 1.7
-"""Microseconds of a turn of several warps (H200: 100,000 positions in 16 parts and 7 shares took some 9 in four)."""
-
-WARP_US: Final = 0.4 / 128
-"""Microseconds of a position of a line that a warp has by itself."""
-
 PROGRAMS: Final = 128
 """Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
 longer (H200: 100,000 positions 11.9 µs in 112 programs, 15.3 in 154, 16.5 in the 91 that a class of up to 131,072 has
@@ -59,52 +44,13 @@ of 120)."""
 MOST_PARTS: Final = 24
 """Maximum parts of a line, whose sums one expression adds up."""
 
-BEHIND_US: Final = 0.8
-"""Microseconds of the launch that adds partial sums up, beside what it moves: it begins while the lines' last programs
-run (H200: 10,000 positions 4.0 µs in all, 100,000 10.8, four lines of 30,000 8.2)."""
-
-PART_US: Final = 8 / 4e6
-"""Microseconds to write a partial sum and to read it: four bytes each, at 4 TB/s, as they stay in the cache."""
-
 LONGEST: Final = {False: 1 << 14, True: 1 << 17}
 """Maximum positions of a line that are added in shared memory though all positions may be added by blocks, some 17 to
 30 µs: by whether several warps take a line, for which few lines are cut into parts. A warp by itself takes 128 in some
 0.4 µs."""
 
-SUM_US: Final = 0.2e-3
-"""Microseconds of a multiprocessor for a sum of a line: it begins, ends, and is read and written."""
-
-MULTIPROCESSORS: Final = 132
-"""Programs that run at once where each has most of a multiprocessor's shared memory."""
-
-WARPS_BESIDE: Final = 16
-"""Programs of a warp that a multiprocessor has at once and that do not slow each other down (reckoned)."""
-
-BUSY: Final = 128
-"""Programs that keep a GPU busy: about as many as it has multiprocessors."""
-
 LEAST_SHARE: Final = 1 << 10
 """Minimum sums of a program that has a share of a line's because there are few programs."""
-
-MEMORY: Final = 4e6
-"""Bytes that memory or the L2 moves in a microsecond."""
-
-EXACT_US: Final = 4.2
-"""Microseconds of an exact sum of few positions: a launch, and three ways to the L2 and back: the index, the flag, the
-words (H200: 8192 positions of 45,587 sums 4.5, 30,000 of as many 5.3, 100,000 6.0, 264,000 beside a gather 11.0)."""
-
-ATOMICS: Final = 100e3
-"""Atomic additions that the L2 takes in a microsecond, to many places (3.7 million of float32: 56 µs in all)."""
-
-L2: Final = 8e6
-"""Bytes that an exact sum moves in a microsecond, most of them words in the L2."""
-
-ONE_PLACE_US: Final = 2e-3
-"""Microseconds between two additions of whole numbers to one place (100,000 positions of ten sums: 2 µs more than of
-as many sums)."""
-
-BLOCKS_US: Final = (10.0, 0.05e-3)
-"""Microseconds of a sum by blocks, and for each position (100,000 of one element: 15 to 17)."""
 
 WORDS_READ: Final = 3
 """Words of a sum that are read and cleared, of a normal distribution's numbers."""
@@ -129,9 +75,9 @@ def exact_us(sums: int, count: int) -> float:
     Equal places among 32 positions are one addition.
     """
     lanes = min(32, sums)
-    hottest = count / 32 * lanes / sums * ONE_PLACE_US
+    hottest = count / 32 * lanes / sums * H200.one_place_us
     moved = 12 * count + sums * (8 + 16 * WORDS_READ)
-    return EXACT_US + max(count / ATOMICS, hottest) + moved / L2
+    return H200.exact_us + max(count / H200.atomics, hottest) + moved / H200.exact_memory
 
 
 def line_us(rows: int, length: int, scaled: bool) -> float:
@@ -142,21 +88,25 @@ def line_us(rows: int, length: int, scaled: bool) -> float:
     """
     taken = taken_at_once(rows, length)
     if scaled and taken:
-        return length * (POSITION_US if length <= ALL_AT_ONCE else TWICE_US)
-    return -(-length // taken) * TURN_US if taken else length * WARP_US
+        return length * (H200.position_us if length <= ALL_AT_ONCE else H200.twice_us)
+    return -(-length // taken) * H200.turn_us if taken else length * H200.warp_us
 
 
 def lines_us(lines: int, rows: int, count: int, scaled: bool) -> float:
     """Microseconds of so many lines of `rows` sums and `count` positions in shared memory."""
-    shares = max(-(-rows // SUMS_AT_ONCE), min(BUSY // lines, -(-rows // LEAST_SHARE)), 1)
-    at_once = MULTIPROCESSORS if taken_at_once(rows, count) else MULTIPROCESSORS * WARPS_BESIDE
-    each = line_us(rows, count, scaled) + rows / shares * SUM_US
+    shares = max(-(-rows // SUMS_AT_ONCE), min(H200.busy // lines, -(-rows // LEAST_SHARE)), 1)
+    at_once = H200.multiprocessors if taken_at_once(rows, count) else H200.multiprocessors * H200.warps_beside
+    each = line_us(rows, count, scaled) + rows / shares * H200.sum_us
     moved = lines * (12 * count + 8 * rows)
-    return LAUNCH_US + max(max(1.0, lines * shares / at_once) * each, moved / MEMORY)
+    return H200.launch_us + max(max(1.0, lines * shares / at_once) * each, moved / H200.memory)
 
 
 def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
     """In how many parts the positions of each line are added up, so that few long lines keep a GPU busy.
+
+    Their number is weighed as if the launch that adds up their sums waited for the others, and by the positions alone;
+    `parts_us` knows better. Weighed by that, 32 of the 249 sizes of tests and benchmarks would have other parts, 17 of
+    281 sums another form: not timed, so not taken.
 
     Args:
         scaled: whether those of a part may be taken all at once (`scales_sums`).
@@ -170,9 +120,10 @@ def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
     best, least = 1, inf
     for parts in range(1, max(min(PROGRAMS // programs, MOST_PARTS), 1) + 1 if taken else 2):
         length = -(-count // parts)
-        us = length * POSITION_US if scaled and length <= ALL_AT_ONCE else -(-length // max(taken, 1)) * TURN_US
+        us = (length * H200.position_us if scaled and length <= ALL_AT_ONCE else
+              -(-length // max(taken, 1)) * H200.turn_us)
         if parts > 1:
-            us += parts * lines * rows * PART_US + LAUNCH_US
+            us += parts * lines * rows * H200.part_us + H200.launch_us
         if us < least:
             best, least = parts, us
     return best
@@ -180,7 +131,8 @@ def parts_of_lines(lines: int, rows: int, count: int, scaled: bool) -> int:
 
 def parts_us(lines: int, rows: int, count: int, parts: int, scaled: bool) -> float:
     """Microseconds of each line in so many parts, whose sums an expression adds up."""
-    return lines_us(lines * parts, rows, -(-count // parts), scaled) + BEHIND_US + parts * lines * rows * PART_US
+    in_lines = lines_us(lines * parts, rows, -(-count // parts), scaled)
+    return in_lines + H200.behind_us + parts * lines * rows * H200.part_us
 
 
 def faster_by_block(lines: int, rows: int, count: int, inner: int) -> bool:
@@ -206,12 +158,12 @@ def forms_of(outer: int, rows: int, count: int, inner: int, dtype: DType) -> tup
     in_lines = (parts_us(lines, *shown[1:3], parts, scaled) if parts > 1 else
                 lines_us(lines, *shown[1:3], scaled))
     columns = not whole and columns_at_once(outer, rows, count, inner, dtype) > 0
-    moves = 0.0 if whole else 2 * LAUNCH_US + lines * (20 * shown[2] + 8 * shown[1]) / MEMORY
+    moves = 0.0 if whole else 2 * H200.launch_us + lines * (20 * shown[2] + 8 * shown[1]) / H200.memory
     return (Form("exact", exact_us(lines * shown[1], many) if exact else inf),
             Form("lines", in_lines if (whole and parts == 1) or columns else inf),
             Form("parts", in_lines if whole and parts > 1 else inf),
             Form("moved", inf if whole or columns else in_lines + moves),
-            Form("blocks", BLOCKS_US[0] + many * BLOCKS_US[1] if block_of(many) else inf))
+            Form("blocks", H200.blocks_us + many * H200.block_position_us if block_of(many) else inf))
 
 
 def rather_exact(outer: int, rows: int, count: int, inner: int, dtype: DType) -> bool:

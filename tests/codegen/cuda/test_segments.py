@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -176,7 +177,7 @@ def test_long_lines_are_few_launches(shape: tuple[int, ...], axis: int, where: t
 
 def test_all_parts_of_a_line_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 18 operands four elements a thread left room for six in 32 registers: 6.2 µs (H200)."""
-    monkeypatch.setattr(sum_forms, "POSITION_US", 1e-3)
+    monkeypatch.setattr(sum_forms, "H200", replace(sum_forms.H200, position_us=1e-3))
     *_, added = (emit(group) for group in scheduled("scatter_add", (100_000,), 0, (100_000,), "float32").groups)
     assert added.source.count("tl.load") > 16 and added.constexprs["XBLOCK"] == 32 * added.num_warps
 
@@ -541,7 +542,7 @@ def test_numbers_outside_stay_outside_where_they_are_narrowed(monkeypatch: pytes
     (2400, "float32", False), (2400, "bfloat16", True), (2400, "float16", False), (2401, "float32", True)])
 def test_few_long_lines_are_added_up_in_parts(monkeypatch: pytest.MonkeyPatch, count: int, dtype: str,
                                               constant: bool) -> None:
-    monkeypatch.setattr(sum_forms, "POSITION_US", 0.03)
+    monkeypatch.setattr(sum_forms, "H200", replace(sum_forms.H200, position_us=0.03))
     monkeypatch.setattr(sum_forms, "PROGRAMS", 12)
     schedule = scheduled("scatter_add", (3, 270), 1, (3, count), dtype, constant)
     assert [group.outputs[0].shape for group in schedule.groups if group.kind == "scatter"] == [(12, 270)]
@@ -561,7 +562,7 @@ def test_an_index_that_is_cut_into_parts_is_checked(monkeypatch: pytest.MonkeyPa
     ahead."""
     from genesis.codegen.cuda.templates import scatter
     monkeypatch.setattr(scatter, "SHORT", 0)
-    monkeypatch.setattr(sum_forms, "POSITION_US", 0.03)
+    monkeypatch.setattr(sum_forms, "H200", replace(sum_forms.H200, position_us=0.03))
     monkeypatch.setattr(sum_forms, "PROGRAMS", 4)
     base, index, source = an_input(0, (274,)), an_input(1, (2401,), int64), an_input(2, (2401,))
     schedule = run_passes(Graph((base, index, source), (

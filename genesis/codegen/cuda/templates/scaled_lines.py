@@ -32,6 +32,7 @@ from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two, room_for
 from genesis.codegen.cuda.expressions import literal
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.line_sums import LineSums, padded_sums
@@ -46,7 +47,7 @@ from genesis.codegen.cuda.templates.shared_words import (
 )
 from genesis.ir.node import Node
 from genesis.ir.ops.line_sums import ALL_AT_ONCE, SUMS_AT_ONCE
-from genesis.ir.ops.sum_forms import BUSY, LEAST_SHARE
+from genesis.ir.ops.sum_forms import LEAST_SHARE
 from genesis.ir.sym_int import hint
 from genesis.passes.groups import Group
 
@@ -110,7 +111,8 @@ def share_of_line(rows: int, columns: int, programs: int, room: int) -> int:
     padded = padded_sums(rows)
     most_sums = min(SUMS_AT_ONCE, (room - TRITONS_BYTES) // SUM_BYTES)
     most_sums = most_sums // columns // 32 * 32
-    shares = max(-(-padded // most_sums), min(BUSY // max(programs, 1), -(-hint(rows) * columns // LEAST_SHARE)), 1)
+    for_busy = min(H200.figures.busy // max(programs, 1), -(-hint(rows) * columns // LEAST_SHARE))
+    shares = max(-(-padded // most_sums), for_busy, 1)
     return padded if shares == 1 else padded_sums(-(-padded // shares))
 
 
