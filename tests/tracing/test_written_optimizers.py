@@ -15,6 +15,7 @@ import pytest
 import genesis
 from genesis import nn
 from genesis.optim import Optimizer
+from tests.optim import by_hand
 
 F = genesis.nn.functional
 
@@ -48,59 +49,7 @@ class Lion(Optimizer):
         return loss
 
 
-class AdamByHand(Optimizer):
-    """A count in each parameter's state, which corrects the bias."""
-
-    def __init__(self, params: Any, lr: float = 1e-2, betas: Any = (0.9, 0.999), eps: float = 1e-8):
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
-
-    @genesis.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if len(state) == 0:
-                    state["step"] = 0
-                    state["exp_avg"] = genesis.zeros_like(p, memory_format=genesis.preserve_format)
-                    state["exp_avg_sq"] = genesis.zeros_like(p, memory_format=genesis.preserve_format)
-                state["step"] += 1
-                exp_avg, exp_avg_sq = state["exp_avg"], state["exp_avg_sq"]
-                exp_avg.mul_(beta1).add_(p.grad, alpha=1 - beta1)
-                exp_avg_sq.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
-                denom = (exp_avg_sq.sqrt() / math.sqrt(1 - beta2 ** state["step"])).add_(group["eps"])
-                p.addcdiv_(exp_avg, denom, value=-group["lr"] / (1 - beta1 ** state["step"]))
-
-
-class Lookahead(Optimizer):
-    """Zhang et al. 2019: slow weights that follow those of another optimizer every k steps."""
-
-    def __init__(self, base: Any, k: int = 3, alpha: float = 0.5):
-        self.optimizer, self.k, self.alpha = base, k, alpha
-        self.param_groups = self.optimizer.param_groups
-        self.defaults, self.state = self.optimizer.defaults, defaultdict(dict)
-        for group in self.param_groups:
-            group["counter"] = 0
-
-    def update(self, group: Any) -> None:  # type: ignore[override]
-        for fast in group["params"]:
-            state = self.state[fast]
-            if "slow_param" not in state:
-                state["slow_param"] = genesis.zeros_like(fast.data)
-                state["slow_param"].copy_(fast.data)
-            slow = state["slow_param"]
-            slow += (fast.data - slow) * self.alpha
-            fast.data.copy_(slow)
-
-    def step(self, closure: Any = None) -> Any:
-        loss = self.optimizer.step(closure)
-        for group in self.param_groups:
-            if group["counter"] == 0:
-                self.update(group)
-            group["counter"] = (group["counter"] + 1) % self.k
-        return loss
+AdamByHand, Lookahead = by_hand.adam(genesis), by_hand.lookahead(genesis)
 
 
 class SAM(Optimizer):
