@@ -1,4 +1,4 @@
-"""Guards as lists to compare: the places that were looked up, and the values that were found there.
+"""Guards as places to compare: those that were looked up (`written_places.py`), and the values that were found there.
 
 A check of a hundred values is a few C loops over them, comparing by identity; values that are not
 identical are compared again, as equal plain values. What only changes through Genesis itself (a
@@ -9,21 +9,32 @@ from __future__ import annotations
 
 import abc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import copysign
-from operator import attrgetter, call, getitem, is_, itemgetter
-from typing import Any
+from operator import attrgetter, is_, itemgetter
+from typing import Any, NamedTuple
 
 from genesis.frontend.recording import TensorBase
 from genesis.frontend.state import state
 from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, tensor_identity
-from genesis.tracing.written_places import HELD_BEFORE, Places, Written, write_out
+from genesis.tracing.written_places import (
+    ABSENT,
+    ATTRIBUTE,
+    CELL,
+    CLASS,
+    DICTIONARY,
+    ENTRY,
+    HELD_BEFORE,
+    LOOKS,
+    Look,
+    Place,
+    write_out,
+)
 
-_contents = attrgetter("cell_contents")
 ANY: Any = type("Any", (), {"__repr__": lambda self: "any"})()
 """The value of a slot, which others check."""
 APPENDED: Any = type("Appended", (), {"__repr__": lambda self: "appended"})()
@@ -51,6 +62,70 @@ class Difference:
     slowly: bool = False
 
 
+class Contents(NamedTuple):
+    """What a collection had, in this order.
+
+    Attributes:
+        value: the collection.
+        items: its elements; of a dictionary its keys, or where `value` is a view of its values these.
+        before: a copy of a dictionary.
+        name: the name that a program knows the collection by.
+    """
+
+    value: Any
+    items: tuple[Any, ...]
+    before: dict[Any, Any] | None = None
+    name: str = ""
+
+
+class Compared:
+    """Places and collections, laid out to be compared all at once.
+
+    Args:
+        places: see `written_places.py`.
+        contents: collections with their elements.
+        spans: (collection, how many elements it has), of others.
+    """
+
+    def __init__(self, places: Iterable[Place], contents: Sequence[Contents], spans: Iterable[tuple[Any, int]] = ()):
+        of_look: dict[Look, list[Place]] = {look: [] for look in LOOKS}
+        for place in places:
+            of_look[place.look].append(place)
+        self._places = [*chain.from_iterable(of_look.values())]
+        self._loops = [(look.now, [place.owner for place in found], [place.key for place in found])
+                       for look, found in of_look.items() if found]
+        self._lists = [each.value for each in contents]
+        self._items = tuple(item for each in contents for item in each.items)
+        self._expected = (*(place.value for place in self._places), *self._items)
+        lengths = [*((each.value, len(each.items)) for each in contents), *spans]
+        self._sized, self._lengths = [value for value, _ in lengths], [length for _, length in lengths]
+        self._written: Callable[[], bool] | None = None
+
+    def hold(self) -> bool:
+        """Whether everything is as it was."""
+        try:
+            if self._written is None:
+                same = all(map(is_, self._now(), self._expected))
+            else:
+                same = self._written() and all(map(is_, chain.from_iterable(self._lists), self._items))
+            return (same or self._equal()) and list(map(len, self._sized)) == self._lengths
+        except (KeyError, AttributeError, ValueError, RuntimeError, TypeError):
+            return False
+
+    def write_out(self) -> None:
+        """Compare places by a function of Python's from now on."""
+        self._written = write_out(self._places)
+
+    def _now(self) -> Iterator[Any]:
+        """The values that are now in the places of `_expected`."""
+        return chain(*[now(owners, keys) for now, owners, keys in self._loops], chain.from_iterable(self._lists))
+
+    def _equal(self) -> bool:
+        now = list(self._now())
+        return len(now) == len(self._expected) and all(
+            same(value, before) for value, before in zip(now, self._expected, strict=True) if value is not before)
+
+
 class Checks:
     """Conditions on places that can be looked up again. Fill it, then `finish`.
 
@@ -60,52 +135,47 @@ class Checks:
 
     def __init__(self, slots: frozenset[tuple[int, Any]] = frozenset()) -> None:
         self._slots = slots
-        self._places: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
-        self._classes: dict[int, type] = {}
-        self._attributes: list[tuple[Any, dict[str, Any]]] = []
-        self._absent: list[tuple[Any, frozenset[str]]] = []
-        self._slowly_absent: list[tuple[Any, frozenset[str]]] = []
-        self._cells: list[tuple[Any, Any, str]] = []
-        self._containers: list[tuple[Any, tuple, str]] = []
+        # those that are looked at at each call, and those that are after an epoch has passed
+        self._places: dict[tuple[Look, int, Any], Place] = {}
+        self._slow_places: dict[tuple[Look, int, Any], Place] = {}
+        self._contents: list[Contents] = []
+        self._slow_contents: list[Contents] = []
         self._spans: list[tuple[Any, int]] = []
-        self._kinds: list[tuple[Any, type]] = []
-        self._slow_kinds: list[tuple[Any, type]] = []
-        self._slow: list[tuple[Mapping[Any, Any], dict[Any, Any], bool]] = []
         self._tensors: list[tuple[Any, tuple]] = []
-        self._states: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._states: list[tuple[dict[Any, Any], Mapping[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
         self._read: dict[Any, tuple[int, int]] = {}
-        self._registered: list[Any] = []
-        self._dictionaries: list[tuple[Any, dict[str, Any]]] = []
-        self._slow_dictionaries: list[tuple[Any, dict[str, Any]]] = []
+        self._registered = False
         self._module_epoch = self._tensor_epoch = self._states_epoch = -1
         self._held_so_far = 0
-        self._written: Written | None = None
 
     # Filling
 
+    def _add(self, look: Look, of: Any, values: Mapping[Any, Any], owner: Any = None, slowly: bool = False) -> None:
+        """Check places of one owner: key → value. `owner` is what is looked into, where that is not `of`."""
+        places, number = self._slow_places if slowly else self._places, id(of)
+        looked_into = of if owner is None else owner
+        for key, value in values.items():
+            places[look, number, key] = Place(look, looked_into, key, value, of, key)
+
     def entries(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Check that these keys have these values."""
-        if self._slots:
-            values = self._without(space, values)
-        if values:
-            self._places.setdefault(id(space), (space, {}))[1].update(values)
+        self._add(ENTRY, space, self._without(space, values))
 
     def class_entries(self, kind: type, values: dict[str, Any]) -> None:
         """Check that a class has these values of its own."""
-        space = vars(kind)  # a new view of it each time
-        self._classes[id(space)] = kind
-        self._places[id(space)] = space, self._without(kind, values)
+        self._add(ENTRY, kind, self._without(kind, values), owner=vars(kind))
 
     def absent(self, space: Mapping[str, Any], names: Iterable[str], slowly: bool = False) -> None:
         """Check that none of these keys is there; `slowly` for a module's attributes: in another epoch of modules, or
         where there are more or fewer attributes, which are written without one through `vars(module)`."""
-        if names:
-            left = frozenset(names) if not self._slots else frozenset(self._without(space, dict.fromkeys(names)))
-            (self._slowly_absent if slowly else self._absent).append((space, left))
+        if left := frozenset(self._without(space, dict.fromkeys(names))):
+            self._add(ABSENT, space, {left: True}, owner=space.keys().isdisjoint, slowly=slowly)
 
-    def _without(self, owner: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _without(self, owner: Any, values: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """The values without those whose places are slots."""
+        if not self._slots:
+            return values
         return {name: value for name, value in values.items() if (id(owner), name) not in self._slots}
 
     def attributes(self, value: Any, values: dict[str, Any]) -> None:
@@ -113,10 +183,7 @@ class Checks:
         for name in [name for name, x in values.items() if x is MISSING]:
             del values[name]
             self._more.append(partial(_lacks, value, name))
-        if self._slots:
-            values = self._without(value, values)
-        if values:
-            self._attributes.append((value, values))
+        self._add(ATTRIBUTE, value, self._without(value, values))
 
     def cell(self, cell: Any, value: Any, name: str) -> None:
         """Check that a closure variable has this value, or none for MISSING."""
@@ -125,7 +192,7 @@ class Checks:
         if value is MISSING:
             self._more.append(lambda: _is_empty(cell))
             return
-        self._cells.append((cell, value, name))
+        self._places[CELL, id(cell), None] = Place(CELL, cell, None, value, cell, name)
 
     def container(self, value: Any, copy: Any, name: str = "") -> None:
         """Check that a list, dictionary or set has these items in this order, which a loop over a set follows, too."""
@@ -134,10 +201,10 @@ class Checks:
         if self._slots and (left := self._slots_in(value, copy)) is not None:
             self._more.append(left)
         elif isinstance(value, dict):
-            self._containers.append((value, tuple(copy), name))
-            self._containers.append((value.values(), tuple(copy.values()), name))
+            self._contents.append(Contents(value, tuple(copy), dict(copy), name))
+            self._contents.append(Contents(value.values(), tuple(copy.values())))
         elif isinstance(value, (list, set, frozenset, deque)):
-            self._containers.append((value, copy, name))
+            self._contents.append(Contents(value, tuple(copy), name=name))
 
     def _slots_in(self, value: Any, copy: Any) -> Callable[[], bool] | None:
         """A check of what is no slot in a container that has some; None for one without."""
@@ -169,15 +236,13 @@ class Checks:
 
     def kind(self, value: Any, kind: type, slowly: bool = False) -> None:
         """Check that the object has this class; `slowly` for a module."""
-        (self._slow_kinds if slowly else self._kinds).append((value, kind))
+        self._add(CLASS, value, {"__class__": kind}, slowly=slowly)
 
     def dictionary(self, value: Any, inside: Any, slowly: bool = False) -> None:
         """Check that an object has this dictionary of attributes, which `value.__dict__ = ...` replaces; `slowly` for a
         module."""
-        if slowly:
-            self._slow_dictionaries.append((value, inside))
-        elif type(inside) is dict:
-            self._dictionaries.append((value, inside))
+        if slowly or type(inside) is dict:
+            self._add(DICTIONARY, value, {"__dict__": inside}, slowly=slowly)
 
     def contents(self, versions: Mapping[Any, tuple[int, int]]) -> None:
         """Check that nobody has written, or could have, to these storages since their `seen` was this."""
@@ -194,7 +259,7 @@ class Checks:
     def registrations(self) -> None:
         """Check that no class was registered with an abstract one, which `isinstance` asks."""
         if not self._registered:
-            self._registered.append(token := abc.get_cache_token())
+            self._registered, token = True, abc.get_cache_token()
             self._more.append(lambda: abc.get_cache_token() == token)
 
     def tensor(self, x: Any, identity: tuple) -> None:
@@ -203,11 +268,12 @@ class Checks:
 
     def slowly(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Check that a module's attributes have these values."""
-        self._slow.append((space, self._without(space, values), False))
+        self._add(ENTRY, space, self._without(space, values), slowly=True)
 
     def slowly_all(self, space: Mapping[Any, Any], values: dict[Any, Any]) -> None:
         """Check that a module's registry, or that of all modules, has these entries and no others."""
-        self._slow.append((space, {k: ANY if (id(space), k) in self._slots else v for k, v in values.items()}, True))
+        self._slow_contents.append(Contents(space, tuple(values)))
+        self._add(ENTRY, space, self._without(space, values), slowly=True)
 
     def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any, states: bool) -> None:
         """Check that groups have the same parameters and flags, and parameters that were at one step still are.
@@ -247,55 +313,19 @@ class Checks:
             self._more.append(_steps(counted, steps))
 
     def finish(self) -> None:
-        """Lay the lists out for comparing; nothing is added afterwards."""
-        entries = [(space, key, value) for space, values in self._places.values() for key, value in values.items()]
-        attributes = [(owner, name, value) for owner, named in self._attributes for name, value in named.items()]
-        self._spaces, self._keys = [x for x, _, _ in entries], [key for _, key, _ in entries]
-        self._owners, self._names = [x for x, _, _ in attributes], [name for _, name, _ in attributes]
-        self._cell_list = [cell for cell, _, _ in self._cells]
-        self._lists = [value for value, _, _ in self._containers]
-        self._sized = [*self._lists, *(value for value, _ in self._spans)]
-        self._lengths = [*(len(items) for _, items, _ in self._containers), *(length for _, length in self._spans)]
-        self._objects = [value for value, _ in self._kinds]
-        self._expected = (*(kind for _, kind in self._kinds), *(value for _, _, value in (*entries, *attributes)),
-                          *(value for _, value, _ in self._cells),
-                          *(item for _, items, _ in self._containers for item in items))
-        self._holders, self._held = [x for x, _ in self._dictionaries], [x for _, x in self._dictionaries]
-        self._disjoint = [space.keys().isdisjoint for space, _ in self._absent]
-        self._absent_names = [names for _, names in self._absent]
+        """Lay all out for comparing; nothing is added afterwards."""
+        self._always = Compared(self._places.values(), self._contents, self._spans)
+        self._slowly = Compared(self._slow_places.values(), self._slow_contents)
         # not of Genesis' own layers, of which `forward` alone is asked for, and which are most of a model's modules
-        self._growing = [space for space, names in self._slowly_absent if len(names) > 1]
+        self._growing = [place.of for place in self._slow_places.values()
+                         if place.look is ABSENT and len(place.key) > 1]
         self._grown: list[int] = []
-        self._items = tuple(item for _, items, _ in self._containers for item in items)
-        self._places_there = Places(self._kinds, entries, attributes, [(cell, value) for cell, value, _ in self._cells])
-
-    def _now(self) -> Iterator[Any]:
-        """The values that are now in the places of `_expected`."""
-        return chain(map(type, self._objects), map(getitem, self._spaces, self._keys),
-                     map(getattr, self._owners, self._names), map(_contents, self._cell_list),
-                     chain.from_iterable(self._lists))
 
     # Checking
 
     def hold(self) -> bool:
         """True if everything is as it was."""
-        written = self._written
-        try:
-            if written is not None:
-                if not (written.same() and all(map(is_, chain.from_iterable(self._lists), self._items))
-                        ) and not self._equal():
-                    return False
-                if not written.settled():
-                    return False
-            else:
-                if not all(map(is_, self._now(), self._expected)) and not self._equal():
-                    return False
-                if not (all(map(is_, map(vars, self._holders), self._held))
-                        and all(map(call, self._disjoint, self._absent_names))):
-                    return False
-        except (KeyError, AttributeError, ValueError, RuntimeError, TypeError):
-            return False
-        if list(map(len, self._sized)) != self._lengths:
+        if not self._always.hold():
             return False
         for check in self._more:
             if not check():
@@ -303,13 +333,7 @@ class Checks:
         grown = list(map(len, self._growing))
         if self._module_epoch != epoch() or grown != self._grown:
             at = epoch()
-            if not all(_same_entries(*entry) for entry in self._slow):
-                return False
-            if not all(type(value) is kind for value, kind in self._slow_kinds):
-                return False
-            if not all(vars(value) is inside for value, inside in self._slow_dictionaries):
-                return False
-            if not all(space.keys().isdisjoint(names) for space, names in self._slowly_absent):
+            if not self._slowly.hold():
                 return False
             self._module_epoch, self._grown = at, grown
         if self._tensor_epoch != state.rebound:
@@ -331,7 +355,7 @@ class Checks:
         """Everything was as it was: once more, and it is written out."""
         self._held_so_far += 1
         if self._held_so_far == HELD_BEFORE:
-            self._written = write_out(self._places_there, self._dictionaries, self._absent)
+            self._always.write_out()
 
     def difference(self) -> str | None:
         """The name of something that is not as it was; None when that is not known."""
@@ -339,40 +363,37 @@ class Checks:
 
     def differences(self) -> Iterator[Difference]:
         """What is not as it was, as far as that is known place by place."""
-        for number, (space, values) in self._places.items():
-            for x in _entries_differ(space, values):
-                yield x if number not in self._classes else replace(x, owner=self._classes[number])
-        for space, values, _ in self._slow:
-            yield from _entries_differ(space, {k: v for k, v in values.items() if v is not ANY}, slowly=True)
-        for cell, value, name in self._cells:
-            now = contents_of(cell)
-            if not same(now, value):
-                yield Difference(cell, None, name, value, now)
-        for owner, named in self._attributes:
-            for name, value in named.items():
-                if not same(now := getattr(owner, name, MISSING), value):
-                    yield Difference(owner, name, name, value, now)
-        for container, items, name in self._containers:
-            if isinstance(container, (list, deque)):
-                yield from _items_differ(container, items, name)
-            elif isinstance(container, dict):  # an element's name is that of the container
-                before = dict(zip(items, self._values_of(container), strict=True))
-                for key in {**before, **container}:
-                    if not same(container.get(key, MISSING), before.get(key, MISSING)):
-                        yield Difference(container, key, name, before.get(key, MISSING), container.get(key, MISSING))
-        for absent in (self._absent, self._slowly_absent):
-            for space, names in absent:
-                for name in sorted(names.intersection(space)):
-                    yield Difference(space, name, name, MISSING, space[name], absent is self._slowly_absent)
+        yield from self._places_differ(ENTRY)
+        yield from self._places_differ(ENTRY, slowly=True)
+        yield from self._places_differ(CELL)
+        yield from self._places_differ(ATTRIBUTE)
+        for each in self._contents:
+            if isinstance(each.value, (list, deque)):
+                yield from _items_differ(each.value, each.items, each.name)
+            elif each.before is not None:  # an element's name is that of the container
+                for key in {**each.before, **each.value}:
+                    before, now = each.before.get(key, MISSING), each.value.get(key, MISSING)
+                    if not same(now, before):
+                        yield Difference(each.value, key, each.name, before, now)
+        for slowly in (False, True):
+            for place in (self._slow_places if slowly else self._places).values():
+                for name in sorted(place.key.intersection(place.of)) if place.look is ABSENT else ():
+                    yield Difference(place.of, name, name, MISSING, place.of[name], slowly)
 
-    def _values_of(self, container: dict[Any, Any]) -> tuple:
-        """The values that a dictionary had: they follow its keys."""
-        at = next(at for at, (each, _, _) in enumerate(self._containers) if each is container)
-        return self._containers[at + 1][1]
+    def _places_differ(self, look: Look, slowly: bool = False) -> Iterator[Difference]:
+        """Those of one kind: an entry, an attribute or a cell."""
+        for place in (self._slow_places if slowly else self._places).values():
+            if place.look is look and not same(now := _now_in(place), place.value):
+                yield Difference(place.of, place.key, place.name, place.value, now, slowly)
 
-    def _equal(self) -> bool:
-        now = list(self._now())
-        return len(now) == len(self._expected) and all(map(same, now, self._expected))
+
+def _now_in(place: Place) -> Any:
+    """What is in an entry, an attribute or a cell, MISSING for nothing."""
+    if place.look is CELL:
+        return contents_of(place.owner)
+    if place.look is ATTRIBUTE:
+        return getattr(place.owner, place.key, MISSING)
+    return place.owner.get(place.key, MISSING)
 
 
 class _Kept:
@@ -405,12 +426,6 @@ def _is_empty(cell: Any) -> bool:
 def contents_of(cell: Any) -> Any:
     """What is in a cell, MISSING for nothing."""
     return MISSING if _is_empty(cell) else cell.cell_contents
-
-
-def _entries_differ(space: Mapping[Any, Any], values: dict[Any, Any], slowly: bool = False) -> Iterator[Difference]:
-    for name, value in values.items():
-        if not same(now := space.get(name, MISSING), value):
-            yield Difference(space, name, name, value, now, slowly)
 
 
 def appended_to(container: list[Any] | deque[Any], items: tuple) -> tuple[Any, ...] | None:
@@ -474,12 +489,6 @@ def _signs(value: Any) -> tuple[float, ...]:
     if isinstance(value, float):
         return (copysign(1.0, value),)
     return (copysign(1.0, value.real), copysign(1.0, value.imag)) if isinstance(value, complex) else ()
-
-
-def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool) -> bool:
-    if whole and (len(space) != len(values) or list(space) != list(values)):
-        return False
-    return all(name in space and (value is ANY or same(space[name], value)) for name, value in values.items())
 
 
 def _flags(group: dict[str, Any], options: dict[str, Any]) -> Callable[[], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ from calls import ramp
 
 import genesis
 from genesis.tracing import checks, written_places
-from genesis.tracing.written_places import HELD_BEFORE, Places, write_out
+from genesis.tracing.written_places import (
+    ABSENT,
+    ATTRIBUTE,
+    CELL,
+    CLASS,
+    DICTIONARY,
+    ENTRY,
+    HELD_BEFORE,
+    LOOKS,
+    Place,
+    write_out,
+)
 
 SCALE = 2.0
 
@@ -129,28 +141,63 @@ def test_names_that_are_no_identifiers_and_keys_of_other_classes() -> None:
         pass
     bag, space = Bag(), {Word("w"): 1, "it's": 2}
     setattr(bag, "not an identifier", 3)
-    places = Places([(bag, Bag)], [(space, Word("w"), 1), (space, "it's", 2)], [(bag, "not an identifier", 3)], [])
-    written = write_out(places, [(bag, vars(bag))], [(space, frozenset({"z"})), (space, frozenset({"y", "x"}))])
-    assert written is not None and written.same() and written.settled()
+    places = [Place(CLASS, bag, None, Bag, bag, ""), Place(ENTRY, space, Word("w"), 1, space, "w"),
+              Place(ENTRY, space, "it's", 2, space, "it's"),
+              Place(ATTRIBUTE, bag, "not an identifier", 3, bag, "not an identifier"),
+              Place(DICTIONARY, bag, None, vars(bag), bag, ""),
+              *(Place(ABSENT, space.keys().isdisjoint, frozenset(names), True, space, "") for names in ("z", "yx"))]
+    same = write_out(places)
+    assert same is not None and same()
     for name in "zy":
         space[name] = 0
-        assert written.same() and not written.settled()
+        assert not same()
         del space[name]
+    assert same()
     del space["it's"]
     with pytest.raises(KeyError):
-        written.same()
+        same()
     space["it's"] = 2
     setattr(bag, "not an identifier", 4)
-    assert not written.same()
+    assert not same()
     bag.__dict__ = {"not an identifier": 3}
-    assert written.same() and not written.settled()
+    assert not same()
 
 
 def test_nothing_to_compare_holds_and_many_places_are_left_to_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = write_out(Places([], [], [], []), [], [])
-    assert none is not None and none.same() and none.settled()
+    none = write_out([])
+    assert none is not None and none()
     monkeypatch.setattr(written_places, "MOST_PLACES", 2)
-    assert write_out(Places([], [({"a": 1}, "a", 1)] * 3, [], []), [], []) is None
+    space = {"a": 1}
+    assert write_out([Place(ENTRY, space, "a", 1, space, "a")] * 3) is None
+
+
+def test_each_kind_of_place_is_compared_alike_by_loops_and_as_written() -> None:
+    """A row of `LOOKS` that one of both reads wrongly would be a guard that changes after some calls."""
+    class Bag:
+        power = 1
+
+    def change(bag: Any, space: dict[str, Any], cell: Any, look: Any) -> None:
+        if look is CLASS:
+            bag.__class__ = type("Other", (Bag,), {})
+        elif look is ENTRY:
+            space["a"] = 2
+        elif look is ATTRIBUTE:
+            bag.power = 2
+        elif look is CELL:
+            cell.cell_contents = 2
+        elif look is DICTIONARY:
+            bag.__dict__ = {}
+        else:
+            space["b"] = 1
+    for look in LOOKS:
+        bag, space, cell = Bag(), {"a": 1}, CellType(1)
+        rows = {CLASS: (bag, None, Bag), ENTRY: (space, "a", 1), ATTRIBUTE: (bag, "power", 1), CELL: (cell, None, 1),
+                DICTIONARY: (bag, None, vars(bag)), ABSENT: (space.keys().isdisjoint, frozenset("b"), True)}
+        owner, key, value = rows[look]
+        same = write_out([Place(look, owner, key, value, space, "")])
+        assert same is not None and same() and next(look.now([owner], [key])) is value
+        change(bag, space, cell, look)
+        assert not same() and next(look.now([owner], [key])) is not value
 
 
 def test_a_count_that_a_user_changes_behind_many_replays() -> None:
