@@ -291,7 +291,7 @@ def view_of(tensor: TensorBase, type: TensorType, part: View) -> Tensor:
     view.spec, view.part, view._grad, view.is_view = type, part, None, True
     view.leaf, view.detached = tensor.leaf, tensor.detached
     if view.leaf is None and ((node := storage._node) is None or not node.needs_grad):
-        if storage.viewed.__class__ is dict:
+        if storage.noted is not None:
             note_view(view)
         else:
             storage.viewed = searches.number
@@ -321,8 +321,8 @@ def note_view(view: TensorBase) -> None:
     them 0.3 µs, and such a base is searched for them once (`note_all_views`).
     """
     storage = view.storage
-    noted = storage.viewed
-    if noted.__class__ is not dict:
+    noted = storage.noted
+    if noted is None:
         storage.viewed = searches.number
         return
     if len(noted) > MOST_NOTED:
@@ -337,8 +337,8 @@ def note_all_views() -> None:
     searches.number += 1
     for x in gc.get_objects():
         if issubclass(type(x), TensorBase) and hasattr(x, "is_view") and x.is_view and x.leaf is None:
-            if x.storage.viewed.__class__ is not dict:
-                x.storage.viewed = {}
+            if x.storage.noted is None:
+                x.storage.noted = {}
             note_view(x)
 
 

@@ -93,13 +93,14 @@ class Storage:
         inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
         detached_by: tensors that show it without its history (`detached.py`), None if there never were any.
-        viewed: views that were taken of it while no gradients flowed through it, by their `id` (one that has ended may
-            be among them); the number of the next search for some if they are not noted; None if there never were any.
+        noted: views that were taken of it while no gradients flowed through it, by their `id` (one that has ended may
+            be among them); None where such views are not noted.
+        viewed: the number of the next search for such views as the last was taken and not noted; 0 for none.
         watching: the last node that a leaf tensor was read through, which shows all of it (`views.watched`).
     """
 
     __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "detached_by", "error",
-                 "inference", "persistent", "replays", "shares", "type", "viewed", "watching", "writes")
+                 "inference", "noted", "persistent", "replays", "shares", "type", "viewed", "watching", "writes")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
@@ -110,7 +111,8 @@ class Storage:
         self.error: BaseException | None = None
         self._outside: Outside | None = None
         self.detached_by: list[weakref.ref[Any]] | None = None
-        self.viewed: dict[int, weakref.ref[Any]] | int | None = None
+        self.noted: dict[int, weakref.ref[Any]] | None = None
+        self.viewed = 0
         self.watching: Node | None = None
         self._reference = weakref.ref(self)
         if node is None:
@@ -414,11 +416,11 @@ def storage_of(node: Node) -> Storage:
     """`Storage(node.type, node)` without the call of a class, 0.15 µs of each op (`benchmarks/recording.py`)."""
     self = _new_storage(Storage)
     self.type, self._node, self.cell = node.type, node, None
-    self.writes = self.shares = 0
+    self.writes = self.shares = self.viewed = 0
     self.replays = ()
     self.persistent = False
     self.inference = mode.flags[1] == 1
-    self.error = self._outside = self.detached_by = self.watching = self.viewed = None
+    self.error = self._outside = self.detached_by = self.watching = self.noted = None
     self._reference = reference = weakref.ref(self)
     self._queued = number = next_number()
     state.pending[number] = reference

@@ -408,11 +408,12 @@ def _follow(leaf: Tensor, was: Detached | None) -> None:
     A detached tensor's are those that share its `Detached`.
     """
     storage = leaf.storage
-    if storage.viewed == searches.number and (was is not None or getrefcount(storage) > HELD_AND_NAMED):
+    if storage.noted is None and storage.viewed == searches.number and (
+            was is not None or getrefcount(storage) > HELD_AND_NAMED):
         note_all_views()
-    if storage.viewed.__class__ is not dict:
-        storage.viewed = {}
-    for reference in list(storage.viewed.values()):
+    if storage.noted is None:
+        storage.noted = {}
+    for reference in list(storage.noted.values()):
         view = reference()
         if view is not None and view.storage is storage and view.is_view and view.leaf is None and view.detached is was:
             view.leaf = -next(leaf_numbers)

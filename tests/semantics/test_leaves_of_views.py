@@ -174,5 +174,5 @@ def test_ended_views_are_let_go_of():
     for _ in range(4 * MOST_NOTED):
         kept.append(x[1])
         del kept[0]
-    assert isinstance(x.storage.viewed, dict) and len(x.storage.viewed) <= 2 * MOST_NOTED + 1
+    assert x.storage.noted is not None and len(x.storage.noted) <= 2 * MOST_NOTED + 1
     assert kept[-1].tolist() == [0, 0, 0]
