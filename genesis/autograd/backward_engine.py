@@ -268,7 +268,7 @@ class _Backward:
     def _piecewise(self, roots: Pairs, number_of: Callable[[Node], int]) -> None:
         """Record and compute the gradients of one piece of the forward after the other. Those of the last stay pending,
         unless there are many: a step of thousands of parameters that a loop writes is cut if it waits for none."""
-        waiting = Arrived(roots, number_of)
+        waiting, changed = Arrived(roots, number_of), dict.fromkeys(self.found.leaves)
         while True:
             piece, pairs = waiting.latest()
             watches, ends = below([y for y, _ in pairs], piece, number_of)
@@ -280,11 +280,13 @@ class _Backward:
                     if goes_on and number not in self.found.leaves and several[0].type.numel:
                         self.found.leaves[number] = empty_sum(several[0])
                     _add(self.found.leaves, number, next(recorded))
+                    changed[number] = None
                 for end in ends:
                     waiting.add(end, next(recorded))
             if not waiting and len(self.found.leaves) <= config.pending_nodes // MANY:
                 return
-            self.found.storages.update(waiting.compute(self.found.leaves))
+            self.found.storages.update(waiting.compute(self.found.leaves, changed))
+            changed.clear()
             if not waiting:
                 return
 

@@ -121,16 +121,20 @@ class Arrived:
         piece = max(self._by_piece)
         return piece, list(self._by_piece.pop(piece).items())
 
-    def compute(self, leaves: dict[int, Node]) -> dict[Node, Storage]:
+    def compute(self, leaves: dict[int, Node], changed: Iterable[int]) -> dict[Node, Storage]:
         """Bring all gradients so far, those of leaf tensors too, into memory. Those that are there already stay: at the
         end of a loop gradients wait at a thousand ends, and each piece adds to a few.
+
+        Args:
+            leaves: the number of a leaf tensor → its gradient so far; those in memory take their places.
+            changed: numbers of those that may not be in memory: a piece has to do with few of thousands.
 
         Returns the storages of those of leaf tensors.
         """
         waiting = [(at, end) for piece, end in self._new  # in the order of their arrival, whichever pieces they end
                    if end in (at := self._by_piece.get(piece, {})) and not computed(at[end])]
         self._new = {}
-        new = [number for number, gradient in leaves.items() if not computed(gradient)]
+        new = [number for number in changed if not computed(leaves[number])]
         found = [*(at[end] for at, end in waiting), *(leaves[number] for number in new)]
         storages = {node: Storage(node.type, node) for node in dict.fromkeys(found)}
         engine.flush(list(storages.values()))

@@ -128,7 +128,8 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
         flush, more = None, list[Storage]()
         if engine_state.ran >= engine_state.cuts.waits_until:
             from genesis.engine.waiting import waited
-            more = waited([s for s in here if s not in asked])
+            known = set(asked)
+            more = waited([s for s in here if s not in known])
         try:
             flush = prepare([*asked, *more], here, device)
             if flush is not None:

@@ -66,6 +66,9 @@ has as many as the limit says."""
 FEW: Final = 4
 """Values that may have been recorded since a piece was computed when the collector looks at what that has left."""
 
+LOOKED_AT: Final = 4
+"""Times that a value which waits is looked at, about, before as many have been recorded."""
+
 DEEP: Final = 4
 """Times `config.pending_nodes` that a program with gradients may have in which no turns of a loop were found."""
 
@@ -200,7 +203,8 @@ def _many(storage: Storage, number: int, frame: FrameType) -> int:
         return began + soon()
     if number - began < every() or cuts.turns is not None:
         return _equal_turns(storage, number, frame, began)
-    return _long(storage, number, frame, needed([s.node for s in _live()]))
+    live = _live()
+    return _long(storage, number, frame, needed([s.node for s in live]), len(live))
 
 
 def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) -> int:
@@ -215,7 +219,7 @@ def _equal_turns(storage: Storage, number: int, frame: FrameType, began: int) ->
         cuts.turns = None
         return max(began + every(), number + 1)
     often = OFTEN * period
-    if period and number > turns.first and not (number - turns.first) % (often // EARLY):
+    if period and not turns.piece and number > turns.first and not (number - turns.first) % (often // EARLY):
         live, enough = _live(), not (number - turns.first) % often
         nodes = len(needed([s.node for s in live]))
         if enough and SHORT * nodes < number - began:  # less than a node a turn: what turns make was dropped, or
@@ -252,12 +256,17 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
     return number + every()
 
 
-def _long(storage: Storage, number: int, frame: FrameType, order: Sized) -> int:
-    """Begin to watch positions if what is pending is half as long as it may be."""
+def _long(storage: Storage, number: int, frame: FrameType, order: Sized, live: int) -> int:
+    """Begin to watch positions if what is pending is half as long as it may be.
+
+    Args:
+        order: the nodes that are pending.
+        live: how many values wait for these. Equal values are one node: thousands may wait for a few.
+    """
     cuts, nodes = engine_state.cuts, len(order)
     before, cuts.measured = cuts.measured, (number, nodes, engine_state.ran)
     if not config.pending_nodes or nodes < config.pending_nodes // 2:
-        return number + every()
+        return number + max(every(), live // LOOKED_AT)
     if before[2] == engine_state.ran and number > before[0]:
         cuts.spacing = config.pending_nodes // PIECES * (number - before[0]) // max(nodes - before[1], 1)
     else:

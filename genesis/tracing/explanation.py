@@ -105,7 +105,7 @@ class CallShape:
         self._parts = dict(zip(AROUND, key, strict=False))
         for name, value in _named(function, args, kwargs):
             part: list[Any] = []
-            describe(value, part, [])
+            describe(value, part, [], {})
             self._parts[f"argument {name}"] = (tuple(part), value_text(value))
 
     def difference(self, now: CallShape) -> Recapture:

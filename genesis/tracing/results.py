@@ -86,6 +86,7 @@ class Result:
         self._at: dict[int, int] = {}
         self._outs: list[_Out] = []
         self.fresh: list[Storage] = []
+        self._fresh_at: dict[int, int] = {}  # by address: `free` counts who refers to a storage
         self.tree = self._describe(result)
         self._inference = [(i, s.inference) for i, s in enumerate(self.fresh) if s.inference is not mode.inference]
         self._single = self.tree.__class__ is int
@@ -144,10 +145,11 @@ class Result:
             raise NotReplayable("it returns a new leaf that requires grad")
         if x._grad is not None:
             raise NotReplayable("it returns a tensor with a gradient")
-        if storage not in self.fresh:
+        position = self._fresh_at.setdefault(id(storage), len(self.fresh))
+        if position == len(self.fresh):
             self.fresh.append(storage)
         detached = None if x.detached is None else id(x.detached)
-        return _Out(None, self.fresh.index(storage), x.spec, x.part, x.leaf, detached, x.is_view)
+        return _Out(None, position, x.spec, x.part, x.leaf, detached, x.is_view)
 
     def mapped(self, value: Callable[[Any], Any]) -> Result:
         """The same structure with other types, views and plain values in it."""

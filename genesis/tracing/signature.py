@@ -33,6 +33,7 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     Raises NotReplayable for an argument that cannot be compared.
     """
     tensors: list[Any] = []
+    at: dict[int, int] = {}
     key: list[Any] = [mode.enabled, mode.inference, creation._default_device, default_dtype("float"), anomaly.enabled,
                       config.key(), patches.replaced]
     if autocast_state.dtypes is not None:
@@ -40,25 +41,28 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     if draw_state.chosen[0]:
         key.append(parts())
     for value in args:
-        describe(value, key, tensors)
+        describe(value, key, tensors, at)
     for name, value in kwargs.items():
         key.append(name)
-        describe(value, key, tensors)
+        describe(value, key, tensors, at)
     return tuple(key), tensors
 
 
-def describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
+def describe(value: Any, key: list[Any], tensors: list[Any], at: dict[int, int]) -> None:
     """Add the description of one value to the key, and the tensors in it that are not there yet.
+
+    Args:
+        at: address of a storage → which of the tensors it is of: a call may be given thousands.
 
     Raises NotReplayable for a value that cannot be compared.
     """
     if isinstance(value, TensorBase):
-        for index, other in enumerate(tensors):
-            if other is value:
-                key.append(("same", index))
-                return
-            if other.storage is value.storage:
+        index = at.setdefault(id(value.storage), len(tensors))
+        if index < len(tensors):
+            if tensors[index] is not value:
                 raise NotReplayable("two arguments share memory")
+            key.append(("same", index))
+            return
         if value.detached is not None and value.detached.history is not None:
             raise NotReplayable("an argument was detached, and written to with what requires grad: pass its clone()")
         part = value.part
@@ -71,38 +75,38 @@ def describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
         if value.__dict__:
             for name, item in set_by_the_user(value).items():
                 key.append(name)
-                describe(item, key, tensors)
+                describe(item, key, tensors, at)
     elif value is None or isinstance(value, (bool, int, float, str, bytes)):
         key.append((type(value), repr(value) if isinstance(value, float) else value))
         if value.__class__ not in _PLAIN:
-            _describe_class(value, key, tensors)
+            _describe_class(value, key, tensors, at)
     elif isinstance(value, (list, tuple)):
         key.append((type(value), len(value)))
         for item in value:
-            describe(item, key, tensors)
+            describe(item, key, tensors, at)
         if value.__class__ not in _PLAIN:
-            _describe_class(value, key, tensors)
+            _describe_class(value, key, tensors, at)
     elif isinstance(value, dict):
         key.append((type(value), len(value)))
         for name, item in value.items():
-            describe(name, key, tensors)
-            describe(item, key, tensors)
+            describe(name, key, tensors, at)
+            describe(item, key, tensors, at)
         if value.__class__ not in _PLAIN:
-            _describe_class(value, key, tensors)
+            _describe_class(value, key, tensors, at)
     elif callable(value) or isinstance(value, (Tree, enum.Enum)) or type(value).__module__.startswith("genesis."):
         key.append(Held(value))
     elif (fields := record_fields(value)) is not None:
         key.append(Held(type(value)))
         for name, item in fields.items():
             key.append(name)
-            describe(item, key, tensors)
+            describe(item, key, tensors, at)
     elif is_of_attributes(value):
         key.append(Held(value))
     else:
         raise NotReplayable(f"an argument is a {type(value).__name__}, which cannot be compared")
 
 
-def _describe_class(value: Any, key: list[Any], tensors: list[Any]) -> None:
+def _describe_class(value: Any, key: list[Any], tensors: list[Any], at: dict[int, int]) -> None:
     """Add what a number, a text or a container of a class of the user's is besides: its class, and its attributes."""
     kind = type(value)
     if isinstance(value, enum.Enum) or kind.__module__.startswith("genesis.") or is_library_module(kind.__module__):
@@ -110,7 +114,7 @@ def _describe_class(value: Any, key: list[Any], tensors: list[Any]) -> None:
     key.append(Held(kind))
     for name, item in getattr(value, "__dict__", {}).items():
         key.append(name)
-        describe(item, key, tensors)
+        describe(item, key, tensors, at)
 
 
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, list, tuple, dict, type(None)})

@@ -281,12 +281,15 @@ def describe_all(values: Iterable[Any], tensors: Sequence[Any]) -> tuple[tuple[A
     another shape (`state["momentum"] = update.view(shape)`): a replay takes the memory that it is a view of."""
     key: list[Any] = []
     found = list(tensors)
+    at: dict[int, int] = {}
+    for i, x in enumerate(found):
+        at.setdefault(id(x.storage), i)
     for value in values:
         part = value.part if isinstance(value, TensorBase) else None
         if part is None or part.__class__ is Layout or value.leaf is not None or value.detached is not None:
-            describe(value, key, found)
+            describe(value, key, found, at)
             continue
-        if any(x.storage is value.storage for x in found):
+        if at.setdefault(id(value.storage), len(found)) < len(found):
             raise NotReplayable("two arguments share memory")
         found.append(value)
         key.append((value.spec, value.storage.type, part.__class__, part.strides, part.offset, part.steps, part.shapes,

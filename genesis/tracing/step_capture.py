@@ -53,7 +53,7 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
         Unsettled: this call's state is none that calls come again to.
     """
     graded = _graded(effects)
-    if any(x._grad.storage in shape.fresh for x in graded):
+    if not set(shape.fresh).isdisjoint([x._grad.storage for x in graded]):
         raise NotReplayable("it returns or keeps a gradient that it leaves in its tensor, too")
     if any(s.node.needs_grad for s in effects.writes if s.cell is not None):
         raise NotReplayable("it writes a value that gradients flow through, and ends a step")
@@ -65,7 +65,8 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
         raise NotReplayable("its step is on several devices")
     device = devices.pop()
     flush = _prepared(wanted, live, device)
-    missing = [x._grad.storage for x in graded if x._grad.storage not in flush.outputs]
+    computed = set(flush.outputs)
+    missing = [x._grad.storage for x in graded if x._grad.storage not in computed]
     if missing:  # gradients of what no optimizer updates would be computed when somebody reads them
         flush = _prepared([*wanted, *missing], live, device)
     expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}

@@ -155,7 +155,7 @@ class Lives:
             read = [base.get(x, x) for x in (*group.inputs, *group.keeps)]
             if parts:
                 read = [y for x in read for y in parts.get(x, (x,))]
-            read = [x for x in dict.fromkeys(read) if x not in made]
+            read = _without(read, made)
             self.read.append(read)
             for x in read:
                 readers = self.readers.get(x)
@@ -246,11 +246,19 @@ class Lives:
 
     def _shared(self, group: int, at: int, last: Mapping[Node, int]) -> int:
         """The bytes of what the group makes over values that end there."""
-        ending: dict[Node, Node] = {}  # value → what is made over it
+        ending: dict[Node, None] = {}
+        taken: set[Node] = set()  # what is made over one of these
         for y, x in self.over[group]:
-            if last[x] == at and x not in ending and y not in ending.values():
-                ending[x] = y
+            if last[x] == at and x not in ending and y not in taken:
+                ending[x] = None
+                taken.add(y)
         return sum(map(self.size.__getitem__, ending))
+
+
+def _without(read: Sequence[Node], made: Sequence[Node]) -> list[Node]:
+    """What is read, each value once, and is not made here: an optimizer's group reads and makes thousands."""
+    own = made if len(made) == 1 else set(made)
+    return [x for x in dict.fromkeys(read) if x not in own]
 
 
 class _LastTwo:
