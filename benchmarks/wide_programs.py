@@ -3,6 +3,7 @@ wait, each of which a step, a flush or a backward has to do with at once."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from endless_loops import loop
@@ -28,7 +29,7 @@ def momentum_of_many_parameters(lib: Any, n: int) -> float:
     return _mean(lib, parameters)
 
 
-@loop(1000, loops=3)
+@loop(1000, loops=4)
 def a_group_for_each_parameter(lib: Any, n: int) -> float:
     """Adam with a group of its own, and so a rate, for each parameter."""
     parameters = _parameters(lib, n)
@@ -40,7 +41,7 @@ def a_group_for_each_parameter(lib: Any, n: int) -> float:
     return _mean(lib, parameters)
 
 
-@loop(2000, loops=3)
+@loop(2000, loops=4)
 def clipped_gradients_of_many(lib: Any, n: int) -> float:
     """The norm of thousands of gradients, and AdamW."""
     parameters = _parameters(lib, n)
@@ -122,7 +123,7 @@ def parts_of_one_buffer(lib: Any, n: int) -> float:
     return float(flat.mean())
 
 
-@loop(4000, loops=2)
+@loop(8000, loops=2)
 def buffers_written_once(lib: Any, n: int) -> float:
     """Thousands of buffers, each written once, and read one at a time."""
     buffers = [lib.zeros(4) for _ in range(n)]
@@ -166,7 +167,7 @@ def rows_of_one_table(lib: Any, n: int) -> float:
     return float(table.grad.sum()) / n
 
 
-@loop(1000, loops=3)
+@loop(1000, loops=5)
 def a_model_of_many_layers(lib: Any, n: int) -> float:
     """A thousand small layers one after the other, a backward and a step, twice."""
     lib.manual_seed(0)
@@ -193,7 +194,7 @@ def hooks_of_many_parameters(lib: Any, n: int) -> float:
     return _mean(lib, [p.grad for p in parameters])
 
 
-@loop(3000, loops=2)
+@loop(3000, loops=3)
 def copied_one_by_one(lib: Any, n: int) -> float:
     """Thousands of tensors are copied to others, as a target network's."""
     sources, targets = [lib.full((4,), i % 5.0) for i in range(n)], [lib.zeros(4) for _ in range(n)]
@@ -228,7 +229,7 @@ def as_one_vector_and_back(lib: Any, n: int) -> float:
 def penalties_of_all_pairs_in_a_row(lib: Any, n: int) -> float:
     """Neighbours are pulled together: each parameter is in two terms."""
     parameters = _parameters(lib, n)
-    loss = lib.stack([((a - b) ** 2).sum() for a, b in zip(parameters, parameters[1:], strict=False)]).sum()
+    loss = lib.stack([((a - b) ** 2).sum() for a, b in pairwise(parameters)]).sum()
     loss.backward()
     with lib.no_grad():
         for p in parameters:

@@ -278,6 +278,8 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
     """Note the position; when enough are noted, cut at one that comes again."""
     cuts, place = engine_state.cuts, position(frame)
     enough = max(config.pending_nodes // 8, 8)
+    if cuts.watched and number - cuts.watched[0][1] > 2 * enough:  # only some are looked at (`look_behind`)
+        enough = 8
     cuts.find_turns(enough, 2 * enough)
     found = cuts.found
     if found is None and len(cuts.watched) < 2 * enough:

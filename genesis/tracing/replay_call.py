@@ -150,7 +150,7 @@ class CallReplay(Replay):
 
     def _recorded(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Storage], list[Change], list[Expected]]:
         """The storages that the call makes, those that it writes to, and what it changes and expects to find."""
-        look_behind(len(self._shape.fresh))  # a thousand results, wrapped by one line, are no endless loop
+        look_behind(len(self._shape.fresh) - 1)  # at the last of a thousand results: they are no turns of a loop
         operands = self._read(tensors)
         asked = list(self.numbers)
         told, expected = look_ahead(asked, self._live)

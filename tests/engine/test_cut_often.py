@@ -25,6 +25,7 @@ import mixed_loops  # noqa: F401
 import newest_loops  # noqa: F401
 import strangers_loops  # noqa: F401
 import unnamed_loops  # noqa: F401
+import wide_programs  # noqa: F401
 from endless_loops import LOOPS
 
 TURNS = 40

@@ -609,3 +609,22 @@ def test_a_loop_of_views_of_views_is_cut_by_its_nodes(cuts: Cuts, monkeypatch: p
     found = written(genesis)
     np.testing.assert_allclose(found.tolist(), written(torch).tolist(), rtol=1e-5)
     assert cuts.made >= 5 and cuts.longest < 6 * NODES
+
+
+@pytest.mark.parametrize("count", [12, 40])
+def test_calls_that_return_many_tensors_are_cut(count: int) -> None:
+    """An endless loop of compiled calls is cut behind a call, not in its middle: as many plans for twice the calls."""
+    def plans(calls: int) -> int:
+        genesis.eval()
+        engine.reset()
+        state.look_at = 0
+        called = genesis.compile(lambda xs: [x * 0.5 + 1 for x in xs])
+        xs, most = [genesis.full((4,), i % 5.0) for i in range(count)], 0
+        for _ in range(calls):
+            xs = called(xs)
+            most = max(most, engine_state.ran)
+        assert most > 2  # it was cut
+        assert float(genesis.stack(xs).mean()) == pytest.approx(2.0)
+        return engine_state.plans.compiled
+    assert plans(400) <= 6
+    assert plans(800) <= 6

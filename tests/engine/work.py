@@ -88,8 +88,9 @@ def superlinear(narrow: Work, wide: Work, wider: Work) -> dict[tuple[str, str], 
     """Where work grows faster than programs of which each is twice as wide as the one before: (from narrow to wide,
     from wide to wider), of which the second is twice the first where work is linear, and four times where quadratic.
 
-    >>> superlinear({("a", "f"): 10, ("a", "g"): 10}, {("a", "f"): 20, ("a", "g"): 40}, {("a", "f"): 40, ("a", "g"): 160})
-    {('a', 'g'): (30, 120)}
+    >>> f, g = ("a file", "linear"), ("a file", "quadratic")
+    >>> superlinear(*[Counter({f: 10 * n, g: 10 * n * n}) for n in (1, 2, 4)])
+    {('a file', 'quadratic'): (30, 120)}
     """
     least = SHARE * sum(wider.values())
     steps = {key: (wide[key] - narrow[key], wider[key] - wide[key]) for key in wider}
