@@ -196,8 +196,9 @@ def test_a_stuck_process_keeps_nobody_waiting(gpu: Path) -> None:
     os.kill(worker.pid, signal.SIGSTOP)
     try:
         until(lambda: is_stopped(worker.pid), "its stop")  # what it is just reading would make room
-        while background._room(worker.stdin.fileno()) > 1 << 10:
-            os.write(worker.stdin.fileno(), b" " * 1024)
+        pipe = worker.stdin.fileno()
+        while room := background._room(pipe):  # two messages of 450 bytes follow: a kilobyte left would take both
+            os.write(pipe, b" " * min(room, 1024))
         signal.signal(signal.SIGALRM, partial(_fail, "the pipe was waited for"))
         signal.alarm(int(PATIENCE))  # a write that waits would do so for ever
         rows(1000)
