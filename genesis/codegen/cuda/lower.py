@@ -31,9 +31,8 @@ from genesis.ir.ops.collectives import messages
 from genesis.ir.ops.exact_sums import exact_fits, sums_and_positions
 from genesis.ir.ops.row_number import report
 from genesis.ir.ops.row_takes import may_share
-from genesis.ir.ops.row_writes import IF_ALLOWED, IN_ANY_ORDER, rather_by_lines
 from genesis.ir.ops.sorting import in_one_tile
-from genesis.ir.ops.sum_forms import faster_by_block
+from genesis.ir.ops.sum_forms import IF_ALLOWED, IN_ANY_ORDER, faster_by_block, rather_by_lines
 from genesis.ir.place import Place
 from genesis.ir.sym_int import hint, most
 from genesis.ir.types import float32, int64, tensor_type

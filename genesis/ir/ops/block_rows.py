@@ -165,9 +165,8 @@ block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block", "
                     reference=_reference_sums)
 
 
-def fits_blocks(base: Node, index: Node) -> bool:
-    """May rows of such a table be added by blocks of such an index?"""
-    (_, rows, inner), count = base.type.shape, prod(index.type.shape)
+def fits_blocks(rows: int, inner: int, count: int) -> bool:
+    """Whether so many positions can be added by blocks of them to a table of so many rows of `inner` elements."""
     block, digit = block_of(count), digit_of(count)
     blocks = FEW_BLOCKS if hint(inner) >= WIDE else MOST_BLOCKS
     return bool(block) and most(count) <= block * blocks and bin_bits(rows, digit) <= LOW_BITS

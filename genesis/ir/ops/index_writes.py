@@ -8,8 +8,9 @@ from genesis.ir.node import Node
 from genesis.ir.ops.line_sums import summed_in_parts
 from genesis.ir.ops.movement import inverse, permute, reshape
 from genesis.ir.ops.pointwise import cast
-from genesis.ir.ops.row_writes import any_order, row_put, rows_added, rows_summed
+from genesis.ir.ops.row_writes import row_put, rows_added, rows_summed
 from genesis.ir.ops.segments import in_lines, integer_for, reshaped, sorted_index, write_in_order, write_segments
+from genesis.ir.ops.sum_forms import any_order
 
 
 def rows_written(base: Node, index: Node, source: Node, axis: int, add: bool) -> Node:

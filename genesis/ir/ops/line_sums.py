@@ -128,7 +128,7 @@ def _by_block(base: Node, index: Node, source: Node) -> Node | None:
     from genesis.ir.ops.block_rows import fits_blocks, rows_by_block
     shape, count = base.type.shape, index.type.numel
     rows, flat = reshaped(base, (1, base.type.numel, 1)), reshaped(source, (1, count, 1))
-    if not fits_blocks(rows, index):
+    if not fits_blocks(base.type.numel, 1, count):
         return None
     number, inner = integer_for(base.type.numel), prod(shape[2:])
     ids, device = cast(index, dtype=number) * inner, index.type.device

@@ -1,4 +1,6 @@
-"""Which form sums at places that are data take: reckoned microseconds of each on an H200, the least of which is taken.
+"""Which form sums at places that are data take.
+
+Of elements (`forms_of`) each form's microseconds on an H200 are reckoned, and the least are taken:
 
 | form | what it is | launches |
 |---|---|---|
@@ -9,32 +11,46 @@
 | blocks | blocks of the positions are sorted, and rows of one element added by these (`block_rows.py`) | 2 |
 
 What has no room has the time `inf`. How long each takes is added up of an H200's figures (`gpu_figures.py`); who
-decomposes a sum asks here, and `genesis why` prints the times. Sums of whole rows are not
-told apart here (`row_writes.py`, `block_rows.py`).
+decomposes a sum asks here, and `genesis why` prints the times.
+
+Of whole rows (`rows_form`) sizes decide, up to bounds that were timed:
+
+| form | what it is |
+|---|---|
+| any order | memory is added to as positions come, where that gives the same or is allowed (`rows_added`) |
+| lines | rows of one element, of each outer size for itself: a sum of elements (`line_sums.py`) |
+| columns | those of many outer sizes are moved beside each other; the table stays, by blocks |
+| moved | narrow rows of many outer sizes are moved beside each other, added as rows, and moved back |
+| blocks | blocks of the positions are sorted (`block_rows.py`) |
+| groups | all positions are sorted, by groups of rows (`grouped_rows.py`) |
+| in order | all positions are sorted, and only rows that are hit are written (`segments.py`) |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from genesis.config import config
 from genesis.ir.gpu_figures import H200
-from genesis.ir.ops.block_rows import block_of
+from genesis.ir.ops.block_rows import block_of, fits_blocks
 from genesis.ir.ops.exact_sums import exact_fits
 from genesis.ir.ops.line_sums import (
     ALL_AT_ONCE,
+    MOST_SUMS,
     SUMS_AT_ONCE,
     columns_at_once,
     scales_sums,
     taken_at_once,
 )
 from genesis.ir.sym_int import hint, most
+from genesis.ir.types import DType, float32, float64, int32, int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from genesis.ir.types import DType
+    from genesis.ir.node import Node
 
 PROGRAMS: Final = 128
 """Programs of long lines up to which a line's positions are shared out: where a multiprocessor has two, each takes
@@ -54,6 +70,34 @@ LEAST_SHARE: Final = 1 << 10
 
 WORDS_READ: Final = 3
 """Words of a sum that are read and cleared, of a normal distribution's numbers."""
+
+IN_ANY_ORDER: Final = {int32, int64}
+"""Dtypes whose sums do not depend on the order."""
+
+IF_ALLOWED: Final = {float32, float64}
+"""Dtypes that memory can be added to, and whose sums depend on it."""
+
+NARROWEST: Final = 8
+"""Elements of a row below which it lies in pieces too short to be read: rows of many outer sizes are moved together, so
+that each position's are neighbours."""
+
+FEWEST_LINES: Final = 16
+"""Minimum outer sizes for which narrow rows are moved together."""
+
+SHORT_LINE: Final = {(False, False): 0, (False, True): 1024, (True, False): 1 << 17, (True, True): 1 << 14}
+"""Maximum positions where single elements are added up line by line as they lie: by whether several warps take a line,
+2048 in some 1.4 µs, or one, 128 in 0.4, and whether lines are many. Few are cut into parts."""
+
+WRITTEN_ANEW: Final = 48 << 20
+"""Bytes of a table up to which all of it is written where a sixteenth of its rows may be hit: to read and to write it
+takes 25 µs, as the five to ten launches do by which only these rows are; where the table stays it is copied anyway."""
+
+MANY_ROWS: Final = 4096
+"""Minimum rows of a table that is written as a whole though few are hit: of fewer a bin, and so a program, has a
+handful."""
+
+RowsForm = Literal["any order", "lines", "columns", "moved", "blocks", "groups", "in order"]
+"""A form that whole rows are added in."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +233,55 @@ def lines_told(outer: int, rows: int, count: int, inner: int, dtype: DType) -> s
                                     if form.name not in ("lines", "parts")])
 
 
+def any_order(dtype: DType) -> bool:
+    """Whether rows of this dtype may be added up in any order."""
+    return dtype in IN_ANY_ORDER or (dtype in IF_ALLOWED and not config.deterministic)
+
+
+def added_by_lines(outer: int, rows: int, inner: int, count: int) -> bool:
+    """Whether rows of (outer, rows, inner) are single elements that so many positions are added to line by line, as
+    they lie."""
+    single, many = inner.__class__ is int and inner == 1, most(outer) >= FEWEST_LINES
+    return single and most(rows) <= MOST_SUMS and most(count) <= SHORT_LINE[taken_at_once(rows, count) > 0, many]
+
+
+def rather_by_lines(base: Node, index: Node) -> bool:
+    """Whether rows of many outer sizes, of single elements, are added line by line also where each row could look for
+    its positions: a program for each would look through the index."""
+    outer, rows, inner = base.type.shape
+    return most(outer) >= FEWEST_LINES and added_by_lines(outer, rows, inner, index.type.numel)
+
+
+def rows_form(base: Node, index: Node) -> RowsForm:
+    """The form in which rows are added to base (outer, rows, inner) at an index (positions,) that is not sorted.
+
+    >>> from genesis.ir.ops.leaves import full
+    >>> from genesis.ir.types import bfloat16, cpu
+    >>> def form(shape, count, dtype=bfloat16):
+    ...     return rows_form(full(shape, 0, dtype, cpu), full((count,), 0, int64, cpu))
+    >>> form((1, 9, 4), 9, int64), form((16, 9, 1), 9), form((16, 40, 1), 30_000), form((16, 9, 4), 9)
+    ('any order', 'lines', 'columns', 'moved')
+    >>> form((1, 30_000, 64), 30_000), form((1, 30_000, 64), 3_000_000), form((1, 30_000, 64), 1 << 26)
+    ('blocks', 'groups', 'in order')
+    """
+    if any_order(base.type.dtype):
+        return "any order"
+    (outer, rows, inner), count = base.type.shape, index.type.numel
+    many = most(outer) >= FEWEST_LINES
+    if added_by_lines(outer, rows, inner, count):
+        return "lines"
+    if inner.__class__ is int and inner < NARROWEST and many:
+        return "columns" if inner == 1 and fits_blocks(rows, outer * inner, count) else "moved"
+    writes_most = (base.op.name == "const" or 2 * hint(count) >= hint(rows)
+                   or (outer.__class__ is int and outer == 1 and MANY_ROWS <= hint(rows) <= 16 * hint(count)
+                       and hint(base.type.numel) * base.type.dtype.itemsize <= WRITTEN_ANEW))
+    if writes_most and fits_blocks(rows, inner, count):
+        return "blocks"
+    if writes_most and rows < 2**31 and count < 2**26:
+        return "groups"
+    return "in order"
+
+
 def told(taken: Form, others: Iterable[Form]) -> str:
     """The forms' times as a line for people, the taken one first.
 
@@ -200,5 +293,5 @@ def told(taken: Form, others: Iterable[Form]) -> str:
     return f"{taken.name} {taken.us:.1f} µs (reckoned{'; ' + rest if rest else ''})"
 
 
-__all__ = ["Form", "exact_told", "exact_us", "faster_by_block", "forms_of", "lines_told", "lines_us", "parts_of_lines",
-           "rather_exact", "told"]
+__all__ = ["Form", "RowsForm", "added_by_lines", "any_order", "exact_told", "exact_us", "faster_by_block", "forms_of",
+           "lines_told", "lines_us", "parts_of_lines", "rather_by_lines", "rather_exact", "rows_form", "told"]

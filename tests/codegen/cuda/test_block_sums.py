@@ -17,7 +17,7 @@ from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
-from genesis.ir.ops import block_rows, indexing, leaves, row_writes
+from genesis.ir.ops import block_rows, indexing, leaves, sum_forms
 from genesis.ir.ops.row_number import in_range, report
 from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, int64
@@ -145,7 +145,7 @@ def test_each_element_of_a_thread_is_asked_where_it_goes_and_whether(helper: Cal
 def test_a_last_axis_is_added_to_where_it_lies(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], count: int,
                                                dtype: str, constant: bool) -> None:
     """The table is read and written once, not moved before and after: that was three times as many bytes."""
-    monkeypatch.setattr(row_writes, "SHORT_LINE", dict.fromkeys(row_writes.SHORT_LINE, 0))
+    monkeypatch.setattr(sum_forms, "SHORT_LINE", dict.fromkeys(sum_forms.SHORT_LINE, 0))
     schedule = scheduled(shape, 1, count, dtype, constant)
     assert [emit(group).name for group in schedule.groups] == ["words_by_block_beside_1_more", "block_sums"]
     index = INDICES["half of them one row"](shape[1], count, torch.Generator().manual_seed(0))
@@ -305,12 +305,11 @@ def test_shares_have_a_flag_each_and_room() -> None:
 
 def test_blocks_are_few_and_bins_not_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    index, table = an_input(0, (3_000_000,), int64), an_input(1, (1, 3 << 20, 4))
-    assert not block_rows.fits_blocks(table, an_input(0, (1000,), int64))
-    assert not block_rows.fits_blocks(an_input(1, (1, 9, 4)), index)
+    assert block_rows.fits_blocks(9, 4, 1000)
+    assert not block_rows.fits_blocks(3 << 20, 4, 1000)
+    assert not block_rows.fits_blocks(9, 4, 3_000_000)
     for inner in (64, 65):
-        narrow = block_rows.fits_blocks(an_input(1, (1, 9, inner)), an_input(0, (300_000,), int64))
-        assert narrow == (inner < block_rows.WIDE)
+        assert block_rows.fits_blocks(9, inner, 300_000) == (inner < block_rows.WIDE)
 
 
 WORDS = '''import triton
