@@ -1,7 +1,7 @@
 """What a test leaves behind for those that run after it in its process: settings of Genesis, torch and Python.
 
 A test that left Genesis non-deterministic made four others fail, which pass alone. After each test the settings are
-held against those before the first one (6 µs), and put back."""
+held against those before the first one (4 µs), and put back."""
 
 from __future__ import annotations
 
