@@ -312,6 +312,27 @@ def test_an_optimizer(name: str) -> None:
     assert explained.captures <= case.captures and explained.captures + explained.hits >= 11, explained
 
 
+class KnowingLookahead(Lookahead):
+    """It asks for the other's state before that has made a step, which takes out what was made ahead of that."""
+
+    def __init__(self, base: Any):
+        super().__init__(base)
+        self.fast_state = self.optimizer.state
+
+
+def test_a_state_that_was_looked_at_before_the_first_step_delays_nothing() -> None:
+    """The first call puts each parameter's state in, and no call finds an empty one again: what it is recorded for in
+    place of a capture would be replayed for none. One capture fewer is made, and as many calls are replayed."""
+    make = {kind: Case(lambda ps, kind=kind: kind(genesis.optim.AdamW(ps, lr=1e-2)), 0)
+            for kind in (Lookahead, KnowingLookahead)}
+    found, knowing = ran(make[KnowingLookahead], True)
+    expected, _ = ran(make[KnowingLookahead], False)
+    assert [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b] == []
+    _, plain = ran(make[Lookahead], True)
+    explained, other = genesis.explain(knowing), genesis.explain(plain)
+    assert (explained.captures + 1, explained.hits) == (other.captures, other.hits), (explained, other)
+
+
 class Decaying(Optimizer):
     """Its rate is an attribute; its average is another tensor after each step; a hook of the program's may be told."""
 
