@@ -66,7 +66,7 @@ def hook_that_holds_what_is_made_of_its_value(model: Any) -> None:
 
 
 def hook_after_accumulation(model: Any) -> None:
-    model.weight.register_post_accumulate_grad_hook(lambda parameter: model.train())
+    model.weight.register_post_accumulate_grad_hook(lambda parameter: setattr(model, "accumulated", True))
     backward(model(genesis.ones(3, 4)))
 
 
