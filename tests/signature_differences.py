@@ -99,6 +99,9 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference(_DEFAULT, r"nn\.Transformer.*", "activation", "relu, each library's own"),
     Difference(_DEFAULT, r"nn\.utils\.rnn\.PackedSequence|distributed\.DeviceMesh", "batch_sizes|mesh",
                "torch wants it, in the end"),
+    Difference(_DEFAULT, "binary_cross_entropy_with_logits|ctc_loss|kl_div|(cosine|hinge)_embedding_loss|"
+               "(margin_ranking|triplet_margin)_loss", "reduction",
+               "torch's schema says the mean, and its function gives none"),
     Difference(_DEFAULT, r"distributed.*", "op", "the sum, by its name"),
 )
 
