@@ -46,8 +46,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     # what a call of a collective asks for the data's way to other processes
     "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives",
                                                    "genesis.runtime.ledger"),
-    # how a plan for several sizes writes these down, and compares them: two tables without imports of their own
-    "genesis.runtime": ("genesis.ir.types", "genesis.ir.place", "genesis.ir.polynomials", "genesis.ir.size_ranges"),
+    # how a plan for several sizes writes these down, and compares them: two tables without imports of their own;
+    # and which exceptions are no errors of a computation
+    "genesis.runtime": ("genesis.ir.types", "genesis.ir.place", "genesis.ir.polynomials", "genesis.ir.size_ranges",
+                        "genesis.ir.interrupting"),
     # the op of a call that failed, and what is said of it: the same words as while recording
     "genesis.runtime.cpu.failed_call": ("genesis.ir", "genesis.runtime"),
     # tensors over memory of other libraries, and the GPU that "cuda" means: the runtime knows both
@@ -247,7 +249,7 @@ def test_import_loads_only_what_recording_needs() -> None:
     assert later.intersection(loaded) == {"json"}  # which this test's own line imports
 
 
-MODULES_OF_A_PLAIN_IMPORT = 208
+MODULES_OF_A_PLAIN_IMPORT = 209
 """Files of Genesis that `import genesis` may read: 0.15 ms each, which is half of its time. What a script may do
 without comes later: a row of the `TYPE_CHECKING` block of `genesis/__init__.py`, or an import where it is used."""
 

@@ -16,6 +16,7 @@ from genesis.engine.preparation import Flush
 from genesis.frontend.storage import Storage
 from genesis.ir.errors import IndexOutOfRange, Overwritten
 from genesis.ir.failed_op import at_node, failure_of
+from genesis.ir.interrupting import interrupts
 from genesis.ir.misplaced import find_misplaced
 from genesis.ir.node import OPS, Node, forget_equal
 from genesis.ir.ops import control, leaves
@@ -104,7 +105,9 @@ def _stands(flush: Flush, storage: Storage) -> bool:
         return False
     try:
         _computed_again(node)
-    except Exception:  # whatever it is: it is told when the value is read
+    except Exception as error:  # whatever it is: it is told when the value is read
+        if interrupts(error):
+            raise
         return False
     return True
 
@@ -122,7 +125,9 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
         return value
     try:
         return find_misplaced(walk(order), value_of)
-    except Exception:  # the program's failure can keep its indices from being computed again
+    except Exception as failed:  # the program's failure can keep its indices from being computed again
+        if interrupts(failed):
+            raise
         return None
 
 
@@ -162,10 +167,10 @@ def _fails(node: Node, error: type[Exception]) -> bool:
     """Whether computing this node again raises such an error."""
     try:
         _computed_again(node)
-    except error:
-        return True
-    except Exception:  # as of a value whose memory has been overwritten
-        return False
+    except Exception as found:  # another one as of a value whose memory has been overwritten
+        if interrupts(found):
+            raise
+        return isinstance(found, error)
     return False
 
 

@@ -153,7 +153,7 @@ def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) 
     except Superseded:
         return False
     except Exception as error:
-        from genesis.runtime.interrupting import interrupts
+        from genesis.ir.interrupting import interrupts
         if not asked and not isinstance(error, RecursionError) and not interrupts(error):
             give_up(whole, error)
         raise

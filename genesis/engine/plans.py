@@ -25,6 +25,7 @@ from genesis.engine.symbolic.symbols import Axis, Sizes, Terms, Vector
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.flat_graph import FlatGraph
+from genesis.ir.interrupting import interrupts
 from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import uncollected
@@ -211,6 +212,8 @@ def _made_exactly(captured: Captured, device: Device, erased: tuple, member: Mem
         except Overwritten:
             raise
         except (FixedSizes, AttributeError, OverflowError, *_SHAPE_ERRORS) as refusal:
+            if interrupts(refusal):
+                raise
             from genesis.ir.verify import verifying
             if verifying() and not isinstance(refusal, FixedSizes):
                 raise
@@ -247,6 +250,8 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
     except Overwritten:
         raise
     except (NotFusable, *_SHAPE_ERRORS) as error:
+        if interrupts(error):
+            raise
         from genesis.ir.verify import verifying
         if verifying():
             raise
@@ -272,6 +277,8 @@ def _traced(captured: Captured, erased: tuple, member: Member,
         except Overwritten:
             raise
         except _SHAPE_ERRORS as error:  # a wrong guess
+            if interrupts(error):
+                raise
             raise FixedSizes(f"its sizes follow no rule ({type(error).__name__}: {error})") from error
         if not sizes.trace.classes:
             raise FixedSizes(_no_sizes(axes))

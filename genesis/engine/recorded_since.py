@@ -7,6 +7,7 @@ from genesis.engine.cuts import Cuts
 from genesis.engine.state import engine_state
 from genesis.frontend.pending import NEVER
 from genesis.frontend.state import state
+from genesis.ir.interrupting import from_handler
 
 
 def every() -> int:
@@ -25,7 +26,9 @@ def note_end(cuts: Cuts) -> None:
     so that the same loop is cut at the same places when it comes again."""
     try:
         cuts.ran_to = max(cuts.ran_to, next(reversed(state.pending), 0))
-    except RuntimeError:  # another thread records
+    except RuntimeError as error:  # another thread records
+        if from_handler(error):
+            raise
         return
     cuts.noted = engine_state.ran
     if state.look_at != NEVER and cuts.ran_to:
@@ -49,7 +52,9 @@ def oldest(number: int) -> int:
                 began = at
                 break
             over.append(at)  # computed, or dropped
-    except RuntimeError:  # another thread records
+    except RuntimeError as error:  # another thread records
+        if from_handler(error):
+            raise
         return 0
     for at in over:
         state.pending.pop(at, None)

@@ -116,7 +116,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
 
 
 def _interrupts(error: Exception) -> bool:
-    from genesis.runtime.interrupting import interrupts
+    from genesis.ir.interrupting import interrupts
     return interrupts(error)
 
 
@@ -180,8 +180,8 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
                 break
         try:
             at_once(loop)
-        except KeyError:
-            if replayed.done:
+        except KeyError as error:
+            if replayed.done or _interrupts(error):
                 raise
             raise Superseded from None
     except BaseException as error:

@@ -128,7 +128,7 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     except Exception as error:
         if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
             return False
-        from genesis.runtime.interrupting import interrupts
+        from genesis.ir.interrupting import interrupts
         if isinstance(error, (MemoryError, RecursionError)) or interrupts(error):  # there may be room the next time
             raise
         _fail(storage, reading.contents[0], error)

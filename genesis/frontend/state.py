@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from genesis.ir.interrupting import from_handler
+
 if TYPE_CHECKING:
     from genesis.frontend.detached import Detached
     from genesis.frontend.recording import Region
@@ -126,8 +128,9 @@ class FrontendState:
         try:
             while (first := released[0])() is None:
                 released.remove(first)  # by itself: another thread may have pushed it out
-        except (IndexError, ValueError):  # there are none, or it did
-            pass
+        except (IndexError, ValueError) as error:  # there are none, or it did
+            if from_handler(error):
+                raise
         return [node for reference in list(released) if (node := reference()) is not None]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
+from genesis.ir.interrupting import interrupts
 from genesis.ir.source import here
 
 
@@ -117,14 +119,27 @@ def describe(operand: Any) -> str:
     return f"{type(operand).__name__} {operand!r}"
 
 
+def _interrupting() -> Exception | None:
+    """The exception from outside that the caller of `failure`, or its caller, has caught."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, Exception) or error.__traceback__ is None:
+        return None
+    caught, frame = error.__traceback__.tb_frame, sys._getframe(2)
+    return error if caught in (frame, frame.f_back) and interrupts(error) else None
+
+
 def failure(op: str, problem: str, operands: Iterable[tuple[str, object]] = (), hint: str = "",
             error: type[Exception] = RuntimeError) -> Exception:
     """The exception to raise when recording `op` with these operands cannot work.
+
+    Where it would stand for an exception from outside (`interrupting.py`), it is that exception.
 
     >>> print(failure("matmul", "inner sizes 3 and 4 differ", hint="transpose one operand"))
     matmul: inner sizes 3 and 4 differ
       try: transpose one operand
     """
+    if (limit := _interrupting()) is not None:
+        return limit
     lines = [f"{op}: {problem}"]
     lines += [f"  {name}: {describe(operand)}" for name, operand in operands]
     lines += _user_line()

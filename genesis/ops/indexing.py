@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.frontend.writes import assign, update
 from genesis.ir.errors import failure
+from genesis.ir.interrupting import interrupts
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
@@ -156,7 +157,9 @@ def value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool
         node = make(movement.reshape, (node,), (node.type.shape[1:],))
     try:
         return expand(node, shape)
-    except RuntimeError:
+    except RuntimeError as error:
+        if interrupts(error):
+            raise
         raise failure("assignment", _mismatch(value.spec.shape, shape, indexed),
                       [("tensor", target), ("value", value)]) from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from operator import is_
 from types import CodeType
 from typing import Any
@@ -13,6 +12,7 @@ from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
+from genesis.ir.interrupting import told_later
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.checks import Difference, same
 from genesis.tracing.find_slots import find_slots, results_of
@@ -69,7 +69,7 @@ class CallCapture:
                          if (fields := record_fields(x)) is not None]
         self._before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
-        with suppress(Exception):  # a failed value raises when it is read, as without a capture
+        with told_later:  # a failed value raises when it is read, as without a capture
             engine.materialize(there)
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
@@ -113,7 +113,7 @@ class CallCapture:
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
             if failed:  # the program came further than to the values, and may look at them
-                with suppress(Exception):  # what the function raised says what went wrong
+                with told_later:  # what the function raised says what went wrong
                     self._values.settle(None)
         return result
 
@@ -212,7 +212,7 @@ class CallCapture:
             _end_step(self.effects)
         later = [x for x in self.entered.uncomputed if x.storage.error is None]
         if later:
-            with suppress(Exception):  # a failed value raises when it is read
+            with told_later:  # a failed value raises when it is read
                 engine.materialize(later)
 
 

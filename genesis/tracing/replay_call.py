@@ -16,6 +16,7 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.views import read_as_leaf
 from genesis.ir.graph import Graph
+from genesis.ir.interrupting import from_handler
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
@@ -141,7 +142,9 @@ class CallReplay(Replay):
             try:
                 at_once(changes((), told, expected))
                 break
-            except KeyError:  # another thread drew, or a handler did
+            except KeyError as error:  # another thread drew, or a handler did
+                if from_handler(error):
+                    raise
                 continue
         del held
         for storage in written:

@@ -16,7 +16,7 @@ from genesis.frontend.pending import live_pending
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others_record
-from genesis.runtime.interrupting import interrupts
+from genesis.ir.interrupting import interrupts
 from genesis.runtime.references import HELD_AND_NAMED
 
 
@@ -94,5 +94,7 @@ def compute_before(live: list[Storage]) -> None:
                 engine.flush([storage])
             except MemoryError:
                 raise
-            except Exception:  # the storage has the error, and tells it when it is read
+            except Exception as error:  # the storage has the error, and tells it when it is read
+                if interrupts(error):
+                    raise
                 continue

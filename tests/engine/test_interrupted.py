@@ -13,13 +13,16 @@ from functools import partial
 from operator import mul
 from typing import Any
 
+import numpy as np
 import pytest
 
 import genesis
 from genesis import nn, optim
 from genesis.engine import running
 from genesis.engine.state import Record, engine_state
+from genesis.frontend import recording
 from genesis.frontend.at_once import at_once, attributes, changes
+from genesis.ir.interrupting import interrupts
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
 from genesis.runtime.cpu.one_call import OneCall
@@ -163,6 +166,59 @@ def test_a_short_read_that_a_time_limit_ends_is_read_again(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert value.tolist() == [[2, 2], [2, 2]]
+
+
+class Deadline(RuntimeError):
+    """A time limit with what it is of: no message alone makes one."""
+
+    def __init__(self, seconds: float, of: str):
+        super().__init__(f"{of}: {seconds} s are over")
+
+
+def test_a_time_limit_is_no_refusal_of_an_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told as "matmul: ..." with the operands, or as a TypeError of its own class."""
+    x = genesis.ones(2, 2)
+    limit = Deadline(2.0, "the epoch")
+
+    def late(number: int, frame: Any) -> None:
+        raise limit
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with inside(monkeypatch, recording, "make", lambda: signal.raise_signal(signal.SIGUSR1)), pytest.raises(
+                Deadline) as found:
+            x @ x
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found.value is limit
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_handler_that_puts_the_one_before_back_is_one(monkeypatch: pytest.MonkeyPatch, handled: bool) -> None:
+    """It raises when it handles no signal any more: its error was the computation's, and the write was lost."""
+    x = genesis.zeros(2)
+    genesis.eval(x)
+    x.add_(1)
+
+    def once(*given: Any) -> None:
+        if not handled:
+            signal.signal(signal.SIGUSR1, before)
+        raise TimeoutError
+    before = signal.signal(signal.SIGUSR1, once)
+    try:
+        with inside(monkeypatch, CPUExecutor, "start", lambda: signal.raise_signal(signal.SIGUSR1)), pytest.raises(
+                TimeoutError):
+            genesis.eval(x)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert x.tolist() == [1, 1]
+
+
+def test_an_error_in_a_function_that_has_arrays_is_looked_at_by_identity() -> None:
+    def computing(*given: Any) -> None:
+        raise ValueError
+    with pytest.raises(ValueError) as found:
+        computing(np.ones(3), np.ones(3))
+    assert not interrupts(found.value)
 
 
 def test_what_another_thread_raises_keeps_all_pending(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ whose step is many of the user's, and steps in low precision, whose weights have
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -119,3 +120,21 @@ PROGRAMS.update({
     "step of LBFGS": lambda device: SecondOrder(None, device),
     "step of LBFGS with a search": lambda device: SecondOrder("strong_wolfe", device),
 })
+
+
+class Twice(Training):
+    """The optimizer lists a parameter twice: a step updates it by two ops, the second one after the first."""
+
+    def __init__(self, recipe: Recipe):
+        super().__init__(recipe)
+        parameters = list(self.net.parameters())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the parameter
+            self.opt = OPTIMIZERS[recipe.optimizer]([*parameters, parameters[0]])
+        compiled = recipe.compiled == "step"
+        iteration = [*(self._inside() if compiled else self._iteration())]
+        self.statements = iteration * (recipe.warm + 2)
+
+
+PROGRAMS.update({f"{way}listed twice in {name}": lambda device, name=name, way=way: Twice(Recipe(
+    device=device, optimizer=name, compiled="step" if way else "")) for way in ("", "compiled ") for name in COMBINED})

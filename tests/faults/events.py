@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dis
 import gc
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -117,11 +118,36 @@ def _exits_of(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
+@cache
+def _met_at(code: CodeType) -> frozenset[int]:
+    """The offsets of opcodes before which Python looks for signals: where a function begins, behind a call, and where a
+    loop turns."""
+    listed = list(dis.get_instructions(code))
+    found = {i.offset for i in listed if i.opname in ("RESUME", "JUMP_BACKWARD")}
+    return frozenset(found | {after.offset for before, after in pairwise(listed) if before.opname.startswith("CALL")})
+
+
+LIMIT = signal.SIGUSR1
+"""The signal of time limits, whose handler raises an error."""
+
+
+@contextmanager
+def _limited(error: BaseException) -> Iterator[None]:
+    """`LIMIT` has a handler that raises this error."""
+    def limit(number: int, frame: object) -> None:
+        raise error
+    before = signal.signal(LIMIT, limit)
+    try:
+        yield
+    finally:
+        signal.signal(LIMIT, before)
+
+
 class Traced:
     """Instants of the interpreter: lines, opcodes, or calls of C functions while a plan runs.
 
     Args:
-        kind: "line", "opcode" or "call".
+        kind: "line", "opcode", "call", or "limit": opcodes before which Python looks for signals, whose handler raises.
         rooms: folders of the package whose code has them, all by default. A flush has other lines each time. What the
             collector finds would run lines of a room at any time, whatever it is of (a pass over a loader that an
             earlier test has left): where there are rooms, it waits.
@@ -129,6 +155,7 @@ class Traced:
 
     def __init__(self, kind: str, rooms: tuple[str, ...] = ("",)):
         self._kind = kind
+        self._opcodes = kind in ("opcode", "limit")
         self._rooms, self._collects = tuple(_HOME + room for room in rooms), rooms == ("",)
         self._watched: dict[CodeType, bool] = {}
         self.last = AtExit(None, 0)
@@ -150,7 +177,7 @@ class Traced:
     def places(self, function: Callable[[], Any]) -> list[Place]:
         """See `Instants`."""
         found: list[Place] = []
-        opcodes = self._kind == "opcode"
+        opcodes = self._opcodes
 
         def note(frame: Any) -> None:
             code = frame.f_code
@@ -170,9 +197,17 @@ class Traced:
                 sys.settrace(None)
                 sys.setprofile(None)
                 self.last = AtExit(frame.f_code, frame.f_lasti, frame.f_lineno or 0)
-                raise error
-        with self._installed(count):
+                self._raise(error)
+        with self._handled(error), self._installed(count):
             return function()
+
+    def _handled(self, error: BaseException) -> AbstractContextManager[None]:
+        return _limited(error) if self._kind == "limit" else nullcontext()
+
+    def _raise(self, error: BaseException) -> None:
+        if self._kind == "limit":
+            signal.raise_signal(LIMIT)
+        raise error
 
     def fail_in_turn(self, function: Callable[[], Any], place: Place, turn: int, error: BaseException) -> Any:
         """Run the function, raising the error where a line's or opcode's place is reached for the time number `turn`.
@@ -180,7 +215,7 @@ class Traced:
         That is the instant that `fail` finds by its number. Frames of other code are not traced: the function runs
         nearly as fast as by itself, where each opcode's call of `fail` takes ten times as long.
         """
-        left, opcodes = turn, self._kind == "opcode"
+        left, opcodes = turn, self._opcodes
 
         def inside(frame: Any, event: str, argument: Any) -> Any:
             nonlocal left
@@ -190,7 +225,7 @@ class Traced:
                 if left == -1:
                     sys.settrace(None)
                     self.last = AtExit(frame.f_code, frame.f_lasti, frame.f_lineno or 0)
-                    raise error
+                    self._raise(error)
             return inside
 
         def entered(frame: Any, event: str, argument: Any) -> Any:
@@ -198,7 +233,7 @@ class Traced:
                 return None
             frame.f_trace_opcodes, frame.f_trace_lines = opcodes, not opcodes
             return inside
-        with self._traced(sys.settrace, entered):
+        with self._handled(error), self._traced(sys.settrace, entered):
             return function()
 
     def interrupt(self, function: Callable[[], Any], at: int) -> None:
@@ -216,10 +251,11 @@ class Traced:
 
     @contextmanager
     def _installed(self, each: Callable[[Any], None]) -> Iterator[None]:
-        watches, wanted, opcodes = self._watches, self._kind, self._kind == "opcode"
+        watches, opcodes, signals = self._watches, self._opcodes, self._kind == "limit"
+        wanted = "opcode" if opcodes else self._kind
 
         def inside(frame: Any, event: str, argument: Any) -> Any:
-            if event == wanted:
+            if event == wanted and (not signals or frame.f_lasti in _met_at(frame.f_code)):
                 each(frame)
             return inside
 
@@ -390,11 +426,11 @@ def _depth(frame: Any = None) -> int:
 
 
 def instants_of(kind: str, device: str, driver: Any = None) -> Instants:
-    """The instants of a kind: "line", "opcode", "allocation", "call" or "depth", of programs on a device."""
+    """The instants of a kind: "line", "opcode", "limit", "allocation", "call" or "depth", of programs on a device."""
     from genesis.runtime.cpu import executor, storage
     if kind == "depth":
         return Depths(driver)
-    if kind in ("line", "opcode") or (kind == "call" and device == "cpu"):
+    if kind in ("line", "opcode", "limit") or (kind == "call" and device == "cpu"):
         return Traced(kind)
     if kind == "call":
         return Asked(*[(driver, name) for name in ("launch", "launch_graph", "build_graph", "update_node", "copy",

@@ -13,10 +13,10 @@ from tests.faults.programs import Unit
 from tests.faults.trial import Bench, Program, Verdict
 from tests.faults.tried import Tried
 
-KINDS = ("line", "opcode", "allocation", "call", "depth")
+KINDS = ("line", "opcode", "allocation", "call", "depth", "limit")
 ERRORS: dict[str, tuple[type[BaseException], ...]] = {
     "line": (KeyboardInterrupt, MemoryError), "opcode": (KeyboardInterrupt,), "allocation": (MemoryError,),
-    "call": (MemoryError,), "depth": (RecursionError,),
+    "call": (MemoryError,), "depth": (RecursionError,), "limit": (TimeoutError, KeyError, RuntimeError, AttributeError),
 }
 """What is raised at each kind of instants."""
 

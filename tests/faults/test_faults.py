@@ -26,10 +26,10 @@ from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
 from tests.sweeping import by_default, sweep_but
 
-PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1, "depth": 1}
+PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1, "depth": 1, "limit": 12}
 """The parts that the faults of a kind are counted in, each about 15 s of a processor."""
 
-COMBINED_STEPS = {"line": 16, "opcode": 144, "allocation": 1, "call": 1, "depth": 1}
+COMBINED_STEPS = {"line": 16, "opcode": 144, "allocation": 1, "call": 1, "depth": 1, "limit": 144}
 """Of the faults of a kind, each how manieth is tried in `COMBINED_PROGRAMS`, which differ by their optimizers."""
 
 OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed dtypes", "compiled step",
@@ -37,7 +37,7 @@ OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed 
          "compiled all with Muon", "step of LBFGS with a search", "loader")
 """The programs of the sample."""
 
-SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9, "depth": 2}
+SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9, "depth": 2, "limit": 997}
 """Of the faults of a kind, each how manieth is in the sample."""
 
 
@@ -176,6 +176,29 @@ def test_a_function_that_is_captured_stops_between_its_own_statements(kind: str)
     found = trials("capture of state", kind, ("programs.py",))
     assert {"before", "between"} <= {v.outcome for v in found} and not [v for v in found if v.problem], found
     assert len({v.place for v in found}) >= 8
+
+
+@pytest.mark.parametrize(("program", "statement", "error", "files"), [
+    ("compiled step", "loss = step(x, y)", KeyError, ("tracing/checks.py", "engine/flushing.py")),
+    ("compiled forward", "out = net(x)", KeyError, ("tracing/replay_call.py", "frontend/at_once.py")),
+    ("capture", "loss = step(x, y)", TimeoutError, ("tracing/call_capture.py", "engine/flushing.py")),
+    ("step of AdamW", "loss.backward()", KeyError, ("autograd/gradients.py", "frontend/writes.py")),
+    ("step of AdamW", "opt.step()", RuntimeError, ("engine/recorded_since.py", "frontend/pending.py")),
+    ("reads", "x[0] = z", RuntimeError, ("ops/common.py", "ops/indexing.py", "frontend/views.py")),
+    ("reads", "z = x @ w", RuntimeError, ("frontend/recording.py", "ir/node.py")),
+    ("second length", "", RuntimeError, ("ir/node.py",)),
+], ids=lambda x: str(x) if isinstance(x, str) else None)
+def test_a_handlers_error_passes_what_asks_for_its_class(program: str, statement: str, error: type[Exception],
+                                                         files: tuple[str, ...]) -> None:
+    """`except KeyError` where another thread may have written did the same again: after the writes, it did it twice."""
+    with Bench("cpu"), quiet_collector():
+        running = Program(program)
+        unit = next(u for u in running.units if u.statement.text.startswith(statement))
+        places = running.places(unit, "limit")
+        turns = turns_of(places)
+        there = [at for at in chosen(places) if places[at].file.endswith(files)]
+        found = [running.trial(unit, "limit", at, error, places[at], turns[at]) for at in there[::1 + len(there) // 60]]
+    assert len(found) > 4 and not [v for v in found if v.problem], found
 
 
 READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 2,

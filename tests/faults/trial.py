@@ -120,9 +120,11 @@ class Program:
         case = self.case(unit.first)
         statement = unit_of(case, unit).statement
         fault, raised, instants = injected(error), None, self._instants(kind)
-        unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None  # in a finalizer Python drops it
+        dropped: list[object] = []  # in a finalizer
+        unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: dropped.append(found.exc_type)
         try:
-            if kind in ("line", "opcode") and self.device == "cpu":  # a GPU's frames are told apart by their callers'
+            traced = kind in ("line", "opcode", "limit")
+            if traced and self.device == "cpu":  # a GPU's frames are told apart by their callers'
                 assert isinstance(instants, Traced)
                 case.bind(instants.fail_in_turn(statement.run, place, turn, fault))
             else:
@@ -135,7 +137,14 @@ class Program:
             sys.unraisablehook = unraisable
             fault.__traceback__ = fault.__context__ = None  # its frames hold what the statement was about
         try:
-            outcome, problem = self._judged(case, unit, raised, error)
+            if kind != "limit":
+                outcome, problem = self._judged(case, unit, raised, error)
+            elif raised is None and not dropped and instants.last.place is not None:
+                outcome, problem = "swallowed", "the handler's error is swallowed"
+            elif raised is not None and raised is not fault:
+                outcome, problem = "other error", f"raised {type(raised).__name__}: {str(raised)[:120]}"
+            else:  # it has nothing to do with what was computed: nothing of that may be given up
+                outcome, problem = self._judged(case, unit, raised and injected(KeyboardInterrupt), KeyboardInterrupt)
         finally:
             case.restore_modes()
         if outcome == "modes" and instants.last.unprotected:

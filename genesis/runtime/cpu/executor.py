@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 import torch
 
+from genesis.ir.interrupting import interrupts
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType, row_major
 from genesis.runtime.contexts import leaving
@@ -27,7 +28,6 @@ from genesis.runtime.cpu.number_tensors import CPU, operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.straight_line import MOST_CALLS, RUNS_BEFORE, StraightLine
 from genesis.runtime.cpu.thread_modes import Without, any_on, without
-from genesis.runtime.interrupting import interrupts
 from genesis.runtime.plan import Call, Direct, NumberTensor, Plan, Register
 
 atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
@@ -214,7 +214,9 @@ class CPUExecutor:
             return Started(outputs, without(writes))
         try:
             bound = self._free.pop()
-        except IndexError:
+        except IndexError as error:
+            if interrupts(error):
+                raise
             bound = _Bound(self)
         registers = bound.registers
         for index, shape, strides, dtype in self.reserved:

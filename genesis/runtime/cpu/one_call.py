@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from genesis.ir.interrupting import interrupts
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
 from genesis.runtime.cpu.executor import Started, first_value, owned, tensor_over, torch_dtype
@@ -19,7 +20,6 @@ from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.cpu.thread_modes import Without, any_on
-from genesis.runtime.interrupting import interrupts
 from genesis.runtime.plan import Call, NumberTensor, Plan
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Final
 
 _COMPUTING: Final = frozenset({"builtins", "torch", "genesis", "numpy", "triton"} | sys.stdlib_module_names)
@@ -19,21 +19,46 @@ _COMPUTING: Final = frozenset({"builtins", "torch", "genesis", "numpy", "triton"
 
 def interrupts(error: BaseException) -> bool:
     """Whether the exception came from outside of what Genesis computed: it is no `Exception`, its class is the
-    program's own, or a signal's handler raised it. One of a class of Python's that another thread has raised is not
-    told from an error.
+    program's own, or a signal's handler raised it, though it may handle none any more. One of a class of Python's that
+    another thread has raised is not told from an error.
 
     >>> interrupts(KeyboardInterrupt()), interrupts(ValueError("2 and 3 rows"))
     (True, False)
     """
     if not isinstance(error, Exception) or type(error).__module__.partition(".")[0] not in _COMPUTING:
         return True
+    return from_handler(error)
+
+
+def from_handler(error: BaseException) -> bool:
+    """Whether a signal's handler raised it: for what calls the program's own code, whose errors are of its classes."""
     handlers = frozenset(_codes_of_handlers())
     traceback = error.__traceback__
     while traceback is not None:
-        if traceback.tb_frame.f_code in handlers:
+        frame = traceback.tb_frame
+        if frame.f_code in handlers or (frame.f_back is not None and _is_given(frame, frame.f_back)):
             return True
         traceback = traceback.tb_next
     return False
+
+
+class _ToldLater:
+    """A context that leaves out errors of computations, which who reads a value is told; not what `interrupts`."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> bool:
+        return error is not None and not interrupts(error)
+
+
+told_later: Final = _ToldLater()
+
+
+def _is_given(frame: FrameType, interrupted: FrameType) -> bool:
+    """Whether the frame is of a function that was given the frame below it, as a handler is: the one it interrupts."""
+    return any(x is interrupted or (type(x) is tuple and any(y is interrupted for y in x))
+               for x in frame.f_locals.values())
 
 
 def _codes_of_handlers() -> Iterator[CodeType]:
