@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from itertools import repeat
+from operator import mul
 from typing import Any
 
 from genesis.frontend.at_once import at_once, changes
@@ -88,7 +91,9 @@ class GradScaler(Suggesting):
             raise failure("unscale_", "unscale_() has already been called on this optimizer since the last update().")
         if seen.stepped:
             raise failure("unscale_", "unscale_() is being called after step().")
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        listed = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = list({id(gradient): gradient for gradient in listed}.values())
+        times = Counter(map(id, listed))  # of a parameter that is listed twice it is divided twice, as in torch
         if not gradients:
             raise failure("unscale_", "No inf checks were recorded for this optimizer.", error=AssertionError)
         for gradient in gradients:
@@ -96,7 +101,7 @@ class GradScaler(Suggesting):
                 raise failure("unscale_", "Attempting to unscale FP16 gradients.", [("gradient", gradient)],
                               hint="keep parameters in float32", error=ValueError)
         with no_grad():
-            divided = [gradient * (1.0 / self._scale) for gradient in gradients]
+            divided = [reduce(mul, repeat(1.0 / self._scale, times[id(gradient)]), gradient) for gradient in gradients]
             overflow = stack([gradient.isfinite().all().logical_not() for gradient in divided]).any()
             assign_all(gradients, [read(gradient) for gradient in divided], [(setattr, seen, "overflow", overflow)])
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from inspect import CO_VARARGS
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Final
 
@@ -56,9 +58,14 @@ told_later: Final = _ToldLater()
 
 
 def _is_given(frame: FrameType, interrupted: FrameType) -> bool:
-    """Whether the frame is of a function that was given the frame below it, as a handler is: the one it interrupts."""
-    return any(x is interrupted or (type(x) is tuple and any(y is interrupted for y in x))
-               for x in frame.f_locals.values())
+    """Whether the frame is of a function that was given a number and the frame below it, as a handler is: the signal,
+    and what it interrupts."""
+    code, found = frame.f_code, frame.f_locals
+    count = code.co_argcount + code.co_kwonlyargcount
+    given = [found.get(name) for name in code.co_varnames[:code.co_argcount]]
+    if code.co_flags & CO_VARARGS:
+        given += found.get(code.co_varnames[count], ())
+    return any(after is interrupted and isinstance(before, int) for before, after in pairwise(given))
 
 
 def _codes_of_handlers() -> Iterator[CodeType]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from genesis.distributed.process_group import ProcessGroup
@@ -27,7 +27,7 @@ class GatheringWrites(Writes):
         super().__init__(noted)
         self._ranks, self._cut = ranks, cut
 
-    def commit(self) -> None:
+    def commit(self, last: bool = True, states: Iterable[dict[str, Any]] = ()) -> None:
         """Gather rows, by one collective for a device, and write all that was noted, with the collectives' order."""
         by_device: dict[Device, list[int]] = {}
         for at, x in enumerate(self._tensors):
@@ -35,7 +35,7 @@ class GatheringWrites(Writes):
                 by_device.setdefault(x.device, []).append(at)
         for device, places in by_device.items():
             self._gather(device, places)
-        super().commit()
+        super().commit(last, states)
 
     def _gather(self, device: Device, places: list[int]) -> None:
         world = self._ranks.size()

@@ -80,11 +80,14 @@ def _update(optimizer: Optimizer) -> None:
             for group in optimizer.param_groups:
                 for layer, parameters in _alike(optimizer, group):
                     if layer:  # they show what was written before
-                        writes.commit()
+                        writes.commit(False, optimizer._states.values())
                     gradients = gradients_of(parameters)
                     optimizer.update(group, parameters,
                                      [-g for g in gradients] if group.get("maximize") else gradients)
             writes.commit()
+    except BaseException:
+        writes.take_back()
+        raise
     finally:
         optimizer._writes = None
     engine.end_step()

@@ -213,11 +213,13 @@ def test_a_handler_that_puts_the_one_before_back_is_one(monkeypatch: pytest.Monk
     assert x.tolist() == [1, 1]
 
 
-def test_an_error_in_a_function_that_has_arrays_is_looked_at_by_identity() -> None:
+@pytest.mark.parametrize("first", [np.ones(3), "call", None])
+def test_a_function_that_is_given_frames_and_arrays_is_no_handler(first: Any) -> None:
+    """As a profiler is."""
     def computing(*given: Any) -> None:
         raise ValueError
     with pytest.raises(ValueError) as found:
-        computing(np.ones(3), np.ones(3))
+        computing(np.ones(3), first, sys._getframe(), np.ones(3))
     assert not interrupts(found.value)
 
 

@@ -136,5 +136,6 @@ class Twice(Training):
         self.statements = iteration * (recipe.warm + 2)
 
 
+PROGRAMS["scaled and listed twice"] = lambda device: Twice(Recipe(device=device, scaled=True))
 PROGRAMS.update({f"{way}listed twice in {name}": lambda device, name=name, way=way: Twice(Recipe(
     device=device, optimizer=name, compiled="step" if way else "")) for way in ("", "compiled ") for name in COMBINED})

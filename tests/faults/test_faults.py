@@ -201,6 +201,21 @@ def test_a_handlers_error_passes_what_asks_for_its_class(program: str, statement
     assert len(found) > 4 and not [v for v in found if v.problem], found
 
 
+@pytest.mark.parametrize("program", ["listed twice in AdamW", "compiled listed twice in NAdam"])
+def test_a_step_in_several_layers_is_made_or_not(program: str) -> None:
+    """The second update of a parameter that is listed twice reads what the first one wrote: a fault between the two
+    left a part of the parameters a step further."""
+    with Bench("cpu"), quiet_collector():
+        running = Program(program)
+        unit = next(u for u in running.units if u.statement.text in ("opt.step()", "loss = step(x, y)"))
+        places = running.places(unit, "line")
+        turns = turns_of(places)
+        there = [at for at in chosen(places) if places[at].file.startswith(("optim/", "frontend/writes.py"))]
+        found = [running.trial(unit, "line", at, KeyboardInterrupt, places[at], turns[at])
+                 for at in there[::1 + len(there) // 80]]
+    assert len(found) > 4 and not [v for v in found if v.problem], found
+
+
 READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 2,
              ("capture of tallies", "line"): 4}
 """(program, kind of instants) → each how manieth instant is tried by default: 80 to 140 are, 10 to 65 ms each."""

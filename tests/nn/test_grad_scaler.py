@@ -140,3 +140,17 @@ def test_a_step_that_has_no_memory_can_be_made_again(kind: str) -> None:
         assert w.tolist() == [1.0, 1.0]
         scaler.step(optimizer)
         assert w.tolist() == after
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains")
+def test_the_gradient_of_a_parameter_that_is_listed_twice_is_divided_twice() -> None:
+    def run(T: Any, scaler: Any) -> tuple[list[float], ...]:
+        p, q = T.nn.Parameter(T.ones(2)), T.nn.Parameter(T.ones(2))
+        optimizer = T.optim.SGD([p, q, p], lr=1.0)
+        scaler.scale((p * 3 + q).sum()).backward()
+        scaler.unscale_(optimizer)
+        gradients = p.grad.tolist(), q.grad.tolist()
+        scaler.step(optimizer)
+        return *gradients, p.tolist(), q.tolist()
+    theirs = run(torch, torch.amp.GradScaler("cpu", init_scale=4.0))
+    assert run(genesis, genesis.amp.GradScaler(init_scale=4.0)) == theirs

@@ -158,7 +158,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
     """Clamp every element of the gradients, in place, to [-clip_value, clip_value]: one op for all of a device."""
     bound = float(clip_value)
     with no_grad():
-        for gradients in _by_device(_gradients(parameters)).values():
+        listed = {id(gradient): gradient for gradient in _gradients(parameters)}
+        for gradients in _by_device(list(listed.values())).values():
             node = emit(clip_by_value, (operand(-bound), operand(bound), *map(read, gradients)), ())
             assign_all(gradients, results_of(node))
 
