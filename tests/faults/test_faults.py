@@ -190,7 +190,7 @@ def test_a_function_that_is_captured_stops_between_its_own_statements(kind: str)
 ], ids=lambda x: str(x) if isinstance(x, str) else None)
 def test_a_handlers_error_passes_what_asks_for_its_class(program: str, statement: str, error: type[Exception],
                                                          files: tuple[str, ...]) -> None:
-    """`except KeyError`, where another thread may have drawn, did the same again: behind a replay's draws, it drew twice."""
+    """`except KeyError`, where another thread may have drawn, did all again: behind a replay's draws, it drew twice."""
     with Bench("cpu"), quiet_collector():
         running = Program(program)
         unit = next(u for u in running.units if u.statement.text.startswith(statement))
