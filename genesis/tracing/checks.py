@@ -21,7 +21,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.frontend.state import state
 from genesis.ir.interrupting import from_handler
 from genesis.nn.modules.tree import epoch
-from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, tensor_identity
+from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, stored, tensor_identity
 from genesis.tracing.written_places import (
     ABSENT,
     ATTRIBUTE,
@@ -289,11 +289,11 @@ class Checks:
         """
         self.entries(vars(optimizer), {name: copy[name] for name in ("param_groups", "state") if name in copy})
         groups, state = copy.get("param_groups", []), copy.get("state")
-        self.container(groups, world.of(groups))
+        self.container(groups, world.of(groups), "param_groups")
         for group in world.of(groups):
             options = world.of(group)
             self.entries(group, {"params": options["params"]})
-            self.container(options["params"], world.of(options["params"]))
+            self.container(options["params"], world.of(options["params"]), "params")
             self._more.append(_flags(group, options))
             if states and state is not None:
                 self._states_of([state[p] for p in options["params"] if p in state], world)
@@ -416,7 +416,7 @@ class _Kept:
 
 
 def _lacks(value: Any, name: str) -> bool:
-    return not hasattr(value, name)
+    return stored(value, name) is MISSING
 
 
 def _is_empty(cell: Any) -> bool:

@@ -43,6 +43,7 @@ from genesis.tracing.snapshot import (
     attributes,
     library_bases,
     own_attributes,
+    own_dictionary,
     why_unknown,
 )
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_own_module, is_pure, is_user_code
@@ -277,7 +278,7 @@ class Guards:
         everything = self._computed or bool(library_bases(kind)) or (
             is_own_module(kind.__module__) and not isinstance(value, Tree))
         named = {k: v for k, v in copy.items() if (everything or k in self._names) and k not in skip}
-        inside = getattr(value, "__dict__", None)
+        inside = own_dictionary(value)
         self.holders[id(inside)] = value
         slots = {k: v for k, v in named.items() if inside is None or (k not in inside and hasattr(type(value), k))}
         for name in slots:

@@ -36,7 +36,7 @@ from genesis.nn.modules.hooks import HookKind
 from genesis.nn.modules.tree import Tree, changing
 from genesis.tracing.checks import APPENDED, Difference, same
 from genesis.tracing.slots import Place
-from genesis.tracing.snapshot import MISSING, NotReplayable, cells
+from genesis.tracing.snapshot import MISSING, NotReplayable, cells, own_dictionary
 from genesis.tracing.tracer import is_user_code
 from genesis.tracing.value_walk import (
     ANYWHERE,
@@ -389,7 +389,7 @@ def _found(frame: Any, path: Path) -> Any:
         if type(part) is Item:
             value = dict.get(value, part.key, MISSING) if isinstance(value, dict) else MISSING
             continue
-        space = getattr(value, "__dict__", None)
+        space = None if value is MISSING else own_dictionary(value)
         inside = space.get("_modules") if space is not None and isinstance(value, Tree) else None
         value = MISSING if space is None else space.get(part, MISSING if inside is None else inside.get(part, MISSING))
     return value

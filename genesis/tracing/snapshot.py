@@ -324,7 +324,7 @@ def kept(cached: Any) -> list[tuple[Any, Any]]:
 def why_unknown(value: Any) -> str | None:
     """What keeps an object that is no container from being guarded, None for nothing."""
     kind = type(value)
-    if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(value, "__next__"):
+    if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(kind, "__next__"):
         return "is an iterator, which a call uses up"
     if kind.__module__ in _FIXED_MODULES or (kind.__module__, kind.__name__) in _FIXED:
         return None
@@ -333,12 +333,35 @@ def why_unknown(value: Any) -> str | None:
 
 def attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """(name, value) of an instance's attributes: those in its dictionary and in its slots."""
-    yield from getattr(value, "__dict__", {}).items()
+    yield from (own_dictionary(value) or {}).items()
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__"):
-                yield name, getattr(value, name, MISSING)
+                yield name, stored(value, name)
+
+
+def stored(value: Any, name: str) -> Any:
+    """An object's attribute as it is kept, MISSING for none: its class' `__getattr__` and `__getattribute__` are not
+    asked, which may raise anything.
+
+    >>> class Options:
+    ...     __slots__ = ("given",)
+    ...     def __getattr__(self, name):
+    ...         return {}[name]
+    >>> stored(Options(), "given") is MISSING
+    True
+    """
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return MISSING
+
+
+def own_dictionary(value: Any) -> Any:
+    """An object's dictionary of attributes, None for one without, and nothing of its class is asked."""
+    inside = stored(value, "__dict__")
+    return None if inside is MISSING else inside
 
 
 def parts(value: Any, copy: Any) -> Sequence[Any]:
@@ -360,7 +383,7 @@ def parts(value: Any, copy: Any) -> Sequence[Any]:
 def own_attributes(value: Any) -> tuple[dict[str, Any], ...]:
     """The dictionary of the attributes of a list, a dictionary, a number, ... whose class has such, or of what stands
     for a function; () for a plain one."""
-    inside = getattr(value, "__dict__", None)
+    inside = own_dictionary(value)
     return (inside,) if type(inside) is dict and isinstance(value, (*_CONTAINERS, dict, *SIMPLE, *_STAND_FOR)) else ()
 
 

@@ -238,6 +238,81 @@ def test_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     check(lambda x: x * hasattr(options, "extra"), lambda: patch(Options, "extra", 1, raising=False), monkeypatch.undo)
 
 
+class Looked:
+    """Attributes are looked up in a dictionary, and one that is not there is a KeyError."""
+
+    def __init__(self, given: dict[str, float]):
+        self.given = given
+
+    def __getattr__(self, name: str) -> float:
+        return self.given[name]
+
+
+class LookedInSlots(Looked):
+    __slots__ = ("given", "never")
+
+
+class OnlySlots:
+    __slots__ = ("given", "never")
+
+    def __init__(self, given: dict[str, float]):
+        self.given = given
+
+    def __getattr__(self, name: str) -> float:
+        return self.given[name]
+
+
+@pytest.mark.parametrize("kind", [Looked, LookedInSlots, OnlySlots])
+def test_attributes_that_are_looked_up_elsewhere(kind: Any) -> None:
+    """Genesis never asks `__getattr__` for names of its own: it may raise anything, and be called for them."""
+    options = kind({"scale": 2.0, "never": 1.0})
+    pair = Pair(lambda x: x * options.scale + options.never)
+    pair.settle(ramp(3))
+    for _ in range(10):
+        assert pair.replays(ramp(3))
+    options.given["scale"] = 5.0
+    pair.same(ramp(3))
+    options.never = 7.0
+    pair.same(ramp(3))
+    del options.never
+    pair.same(ramp(3))
+    pair.settle(ramp(3))
+
+
+def test_a_class_that_answers_for_every_attribute_itself() -> None:
+    class Answers:
+        scale = 2.0
+
+    answers = Answers()
+    pair = Pair(lambda x: x * answers.scale)
+    pair.settle(ramp(3))
+    Answers.__getattribute__ = lambda self, name: 13.0  # type: ignore[assignment]
+    pair.same(ramp(3))
+    pair.same(ramp(3))
+    del Answers.__getattribute__
+    pair.same(ramp(3))
+
+
+def test_an_explanation_names_an_optimizer_s_groups_and_parameters() -> None:
+    weights = [genesis.nn.Parameter(ramp(3)) for _ in range(3)]
+    optimizer = genesis.optim.SGD(weights[:2], lr=0.125)
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        sum((weight * x).sum() for weight in weights).backward()
+        optimizer.step()
+
+    step(ramp(3))
+    step(ramp(3))
+    optimizer.param_groups[0]["params"].pop()
+    step(ramp(3))
+    assert genesis.explain(step).recaptures[-1].guard == "params"
+    optimizer.add_param_group({"params": [weights[2]]})
+    step(ramp(3))
+    assert genesis.explain(step).recaptures[-1].guard == "param_groups"
+
+
 def test_slots() -> None:
     slots = Slots()
     check(lambda x: x + slots.bias, lambda: setattr(slots, "bias", 3.0))
