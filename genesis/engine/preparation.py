@@ -241,7 +241,7 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     if not updates:
         return []
     overwritten = {id(s.cell): s for s in updates}
-    asked = [s.node for s in differentiable  # most are held by a list of former turns', and older
+    asked = [s.node_in_passing for s in differentiable  # most are held by a list of former turns', and older
              if ((held := s._node) is None or held.number >= oldest) and s.settled and s.needs_grad]
     asked += [node for s in live if (node := content[s]).needs_grad and node.number >= oldest]
     roots = that_may_show(asked, overwritten, oldest)

@@ -130,6 +130,19 @@ class Storage:
         return found if found is not None else self._leaf()
 
     @property
+    def node_in_passing(self) -> Node:
+        """The content, for one who lets go of it at once: of memory that others see, whose leaf nobody keeps, that is
+        no look at the storage, after which a replay would look at everything again, without an end."""
+        found = self._node
+        if found is not None:
+            return found
+        touched, exported = state.touched, self.exported
+        leaf = self._leaf()
+        if exported and state.touched == touched + 1:
+            state.touched = touched
+        return leaf
+
+    @property
     def queued(self) -> int:
         """The number that its pending content was noted by, 0 for none."""
         return self._queued

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -171,6 +172,45 @@ def test_a_compiled_forward_and_the_step_are_one_plan() -> None:
             both.ours_optimizer.step()
         assert len(plans) <= 1
     assert plans == []
+
+
+def _ends(limit: Any, frame: Any) -> None:
+    raise AssertionError("a replay looks for ever at what others see")
+
+
+def test_states_of_recorded_calls_that_numpy_shows_are_given_to_replays() -> None:
+    """Looking at memory that others see was a look at its storage, after which a replay looks at everything again: a
+    recorded call whose hidden state an array shows came before a replay, which did not end."""
+    def losses(compiled: bool) -> list[float]:
+        genesis.manual_seed(0)
+        model = nn.Linear(3, 3)
+        optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Any, hidden: Any) -> tuple[Any, Any]:
+            hidden = (model(x) + hidden).tanh()
+            loss = hidden.sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach(), hidden.detach()
+
+        replayed = genesis.compile(step) if compiled else step
+        hidden, shown, found = genesis.zeros(2, 3), [], []
+        for turn in range(8):
+            loss, hidden = (step if turn % 3 == 2 else replayed)(ramp(2, 3), hidden)
+            shown.append(hidden.numpy())
+            found.append(loss.item())
+        if compiled:
+            assert genesis.explain(replayed).hits >= 2
+        return [*found, *(x.sum().item() for x in shown)]
+
+    before = signal.signal(signal.SIGVTALRM, _ends)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 15)  # of this process' own time, of which it takes a second
+    try:
+        assert losses(True) == losses(False)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def test_the_batch_size_changes() -> None:
