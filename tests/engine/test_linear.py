@@ -46,7 +46,11 @@ def work(name: str, width: int) -> Work:
 def test_work_grows_no_faster_than_the_program(name: str) -> None:
     work(name, WIDTH)  # imports and first uses
     narrow, wide, wider = [work(name, times * WIDTH) for times in (1, 2, 4)]
-    assert superlinear(narrow, wide, wider) == {}
+    found = superlinear(narrow, wide, wider)
+    if found:  # what begins at some width, as looks at what waits, grows so once; the square of a width always
+        again = superlinear(wide, wider, work(name, 8 * WIDTH))
+        found = {key: steps for key, steps in found.items() if key in again}
+    assert found == {}
 
 
 def test_what_grows_with_the_square_is_found() -> None:

@@ -91,8 +91,13 @@ def superlinear(narrow: Work, wide: Work, wider: Work) -> dict[tuple[str, str], 
     >>> f, g = ("a file", "linear"), ("a file", "quadratic")
     >>> superlinear(*[Counter({f: 10 * n, g: 10 * n * n}) for n in (1, 2, 4)])
     {('a file', 'quadratic'): (30, 120)}
+
+    What the narrowest did for the first time alone, and the others found done, hides nothing and is no growth:
+
+    >>> superlinear(Counter({f: 1000}), Counter({f: 20}), Counter({f: 21, g: 1000}))
+    {('a file', 'quadratic'): (0, 1000)}
     """
     least = SHARE * sum(wider.values())
-    steps = {key: (wide[key] - narrow[key], wider[key] - wide[key]) for key in wider}
+    steps = {key: (max(wide[key] - narrow[key], 0), wider[key] - wide[key]) for key in wider}
     return {key: (first, then) for key, (first, then) in steps.items()
             if then > 3 * first and then - 2 * first > least}
