@@ -313,6 +313,29 @@ def test_an_explanation_names_an_optimizer_s_groups_and_parameters() -> None:
     assert genesis.explain(step).recaptures[-1].guard == "param_groups"
 
 
+def test_the_order_of_a_module_s_children() -> None:
+    model = genesis.nn.Sequential(genesis.nn.Linear(3, 3), genesis.nn.Tanh())
+    pair = Pair(lambda x: model(x))
+    pair.settle(ramp(2, 3))
+    before = pair.same(ramp(2, 3))
+    model._modules["0"] = model._modules.pop("0")
+    assert pair.same(ramp(2, 3)) != before
+
+
+def test_a_class_that_counts_its_calls_is_replayed() -> None:
+    class Counted:
+        calls = 0
+
+    def count(x: Any) -> Any:
+        Counted.calls += 1
+        return x * 2
+
+    compiled = genesis.compile(count)
+    for _ in range(5):
+        compiled(ramp(3))
+    assert (Counted.calls, genesis.explain(compiled).hits) == (5, 4)
+
+
 def test_slots() -> None:
     slots = Slots()
     check(lambda x: x + slots.bias, lambda: setattr(slots, "bias", 3.0))
