@@ -24,6 +24,7 @@ from tests.faults.programs import PROGRAMS, Case, Statement
 from tests.faults.signals import count_signals
 from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
+from tests.faults.written_programs import WITH_WORKERS, WRITTEN_PROGRAMS
 from tests.sweeping import by_default, sweep_but
 
 PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1, "depth": 1, "limit": 12}
@@ -108,7 +109,7 @@ def errors_of(kind: str) -> tuple[type[BaseException], ...]:
 
 
 def _parts() -> list[Any]:
-    return [(program, kind, part) for program in PROGRAMS if program not in COMBINED_PROGRAMS
+    return [(program, kind, part) for program in PROGRAMS if program not in (*COMBINED_PROGRAMS, *WRITTEN_PROGRAMS)
             for kind in KINDS for part in range(parts_of(program, kind))]
 
 
@@ -123,6 +124,19 @@ def test_each_fault(program: str, kind: str, part: int) -> None:
 @pytest.mark.parametrize("program", COMBINED_PROGRAMS)
 def test_some_faults_of_each_optimizer(program: str, kind: str) -> None:
     check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("program", [name for name in WRITTEN_PROGRAMS if name != WITH_WORKERS])
+def test_some_faults_of_programs_as_users_write_them(program: str, kind: str) -> None:
+    check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
+
+
+@pytest.mark.sweep
+def test_some_lines_around_the_workers_of_a_loader() -> None:
+    """Each is tried with processes of its own, which takes a fifth of a second."""
+    check(count(WITH_WORKERS, "cpu", "line", 151), False)
 
 
 @pytest.mark.sweep
@@ -164,7 +178,7 @@ def test_signals_come_anywhere_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @by_default("schedule OneCycleLR", "loader", "all with SGD nesterov")
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != WITH_WORKERS])
 def test_a_run_under_signals_comes_to_its_end(program: str) -> None:
     """Thirty iterations: schedules have as many steps, loaders are begun again, and values stay numbers."""
     check(count_signals(program, "cpu", 5), False)
