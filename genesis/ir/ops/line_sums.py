@@ -208,7 +208,7 @@ def _reference_columns(base: ndarray, index: ndarray, source: ndarray) -> ndarra
 lines_summed: Op = Op("lines_summed", "index", _lines_or_columns_type, decompose=_lines_summed, differentiable=False,
                       ulp=4, opaque=Opaque("scatter", elementwise=2, constant_base=True, over_base=True),
                       doc="`lines_added` of lines whose sums fit the shared memory of a few programs: sums are made "
-                          "there, in the order of the positions, and whole lines are written. Lines may be columns: "
+                          "there, with the same bits each time, and whole lines are written. Lines may be columns: "
                           "base (outer, rows, inner), index and source (outer, positions, inner).",
                       samples=cases(*(forward_only(case(reals().of(n, rows, *inner),
                                                         integers(0, rows).of(n, count, *inner),
