@@ -38,6 +38,7 @@ class Session:
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
         refused: called when there is a refusal: nothing needs to be followed from then on.
         refusal: why the call cannot be replayed, or None.
+        beginning: that is something which the next call finds done.
         thread: the thread that runs it; what others do is none of its effects.
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         may_read: whether a storage's value follows from memory that the capture guards, so that it may be read now;
@@ -65,6 +66,7 @@ class Session:
         self.ended = False
         self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
+        self.beginning = False
         self.refused: Callable[[], None] = lambda: None
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
@@ -150,10 +152,10 @@ class Session:
         self.refuse(reason)
         self._given_up = True
 
-    def refuse(self, reason: str) -> None:
-        """The call does something that a replay could not do again."""
+    def refuse(self, reason: str, beginning: bool = False) -> None:
+        """The call does something that a replay could not do again, at its `beginning` only: calls after it do not."""
         if self.refusal is None or self._given_up:
-            self._given_up = False
+            self._given_up, self.beginning = False, beginning
             place = None if " at " in reason else here()
             self.refusal = reason if place is None else f"{reason} at {place}"
             self.refused()
@@ -178,6 +180,12 @@ def states_shown_of(optimizer: Any) -> None:
     states_shown()
     if state.session is not None and (running := active()) is not None:
         running.looked_into[id(optimizer)] = optimizer
+
+
+def begins(reason: str) -> None:
+    """A call that is captured does what the next one finds done: this one is not kept, and that one is captured."""
+    if state.session is not None and (running := active()) is not None:
+        running.refuse(reason, beginning=True)
 
 
 def active() -> Session | None:

@@ -59,6 +59,7 @@ def _begin(optimizer: Optimizer, parameter: Tensor, group: Group) -> None:
     state.update(initial)
     held = [x for x in state.values() if isinstance(x, Tensor)]
     if held:
+        session.begins("an optimizer's state begins in it")
         engine.materialize(held)
 
 

@@ -87,7 +87,7 @@ class CallCapture:
 
     def _stop(self) -> None:
         """The call does what no replay does: nothing is followed from there on."""
-        self.reached_again = is_always_reached(sys._getframe(1), _entrance)
+        self.reached_again = not self.effects.beginning and is_always_reached(sys._getframe(1), _entrance)
         self._tracer.stop()
 
     @property
@@ -160,7 +160,7 @@ class CallCapture:
         """Raise NotReplayable if the call did what no replay does."""
         attributes, refusal = self.entered.world.attributes, self.effects.refusal or self._tracer.refusal
         if refusal:
-            raise NotReplayable(refusal)
+            raise (Unsettled if self.effects.beginning else NotReplayable)(refusal)
         if self._before_call != [_state(x) for x in self.tensors]:
             raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
         if any(_differs(attributes[id(x)], set_by_the_user(x)) for x in self.entered.world.tensors):

@@ -68,9 +68,9 @@ class Trial(Session):
         with unguarded():  # of a rate that changes, too: a replay asks anew
             return [value_in_run(x) for x in ahead(self._moved)[0]]  # type: ignore[misc]
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, beginning: bool = False) -> None:
         """End the trial."""
-        super().refuse(reason)
+        super().refuse(reason, beginning)
         raise NotReplayable(self.refusal)
 
 

@@ -692,3 +692,51 @@ def test_a_look_at_an_optimizer_s_state_before_the_first_step_ends_no_replays(ea
     for _ in range(6):
         step(genesis.ones(4, 3))
     assert optimizer.state[layer.weight]["step"] == 6 and step.hits >= 4
+
+
+@pytest.mark.parametrize("change", ["clear", "pop", "load"])
+@pytest.mark.parametrize("make", [lambda p: genesis.optim.AdamW(p), lambda p: genesis.optim.SGD(p, 0.1, momentum=0.9)],
+                         ids=["AdamW", "SGD"])
+def test_a_state_that_is_taken_away_costs_one_call(make: Callable[[Any], Any], change: str) -> None:
+    """The call after it begins the state anew and is no replay; those behind it are, with fullgraph as well."""
+    def run(compiled: bool) -> tuple[list[Any], Any]:
+        genesis.manual_seed(0)
+        layer = nn.Linear(3, 2)
+        optimizer = make(layer.parameters())
+        empty = optimizer.state_dict()
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = layer(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        function = genesis.compile(step, fullgraph=True) if compiled else step
+        losses = []
+        for i in range(14):
+            if i in (3, 8):
+                {"clear": lambda: optimizer.state.clear(), "pop": lambda: optimizer.state.pop(layer.weight),
+                 "load": lambda: optimizer.load_state_dict(empty)}[change]()
+            losses.append(function(genesis.ones(4, 3)).item())
+        return losses, function
+    (found, compiled), (expected, _) = run(True), run(False)
+    assert found == expected
+    assert compiled.hits >= 9
+
+
+def test_a_state_that_is_taken_away_behind_each_call_is_refused() -> None:
+    """Its beginning is no odd call: with fullgraph it raises."""
+    layer = nn.Linear(3, 2)
+    optimizer = genesis.optim.AdamW(layer.parameters())
+
+    @genesis.compile(fullgraph=True)
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+    with pytest.raises(RuntimeError, match="an optimizer's state begins in it"):
+        for _ in range(8):
+            step(genesis.ones(4, 3))
+            optimizer.state.clear()
