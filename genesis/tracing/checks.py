@@ -42,6 +42,15 @@ APPENDED: Any = type("Appended", (), {"__repr__": lambda self: "appended"})()
 """The key of the place behind the end of a list."""
 
 
+class Words(str):
+    """What a reader is told in a value's place."""
+
+    __repr__ = str.__str__
+
+
+_AS_CAPTURED = Words("as captured")
+
+
 @dataclass(frozen=True)
 class Difference:
     """A place whose value is not what it was.
@@ -145,6 +154,8 @@ class Checks:
         self._slow_contents: list[Contents] = []
         self._spans: list[tuple[Any, int]] = []
         self._tensors: list[tuple[Any, tuple]] = []
+        self._names: list[str] = []
+        self._groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._states: list[tuple[dict[Any, Any], Mapping[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
         self._read: dict[Any, tuple[int, int]] = {}
@@ -265,17 +276,18 @@ class Checks:
             self._registered, token = True, abc.get_cache_token()
             self._more.append(lambda: abc.get_cache_token() == token)
 
-    def tensor(self, x: Any, identity: tuple) -> None:
+    def tensor(self, x: Any, identity: tuple, name: str) -> None:
         """Check that a tensor shows the same memory, and gradients flow as they did."""
         self._tensors.append((x, identity))
+        self._names.append(name)
 
     def slowly(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Check that a module's attributes have these values."""
         self._add(ENTRY, space, self._without(space, values), slowly=True)
 
-    def slowly_all(self, space: Mapping[Any, Any], values: dict[Any, Any]) -> None:
+    def slowly_all(self, space: Mapping[Any, Any], values: dict[Any, Any], name: str) -> None:
         """Check that a module's registry, or that of all modules, has these entries and no others."""
-        self._slow_contents.append(Contents(space, tuple(values)))
+        self._slow_contents.append(Contents(space, tuple(values), dict(values), name))
         self._add(ENTRY, space, self._without(space, values), slowly=True)
 
     def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any, states: bool) -> None:
@@ -295,6 +307,7 @@ class Checks:
             self.entries(group, {"params": options["params"]})
             self.container(options["params"], world.of(options["params"]), "params")
             self._more.append(_flags(group, options))
+            self._groups.append((group, options))
             if states and state is not None:
                 self._states_of([state[p] for p in options["params"] if p in state], world)
         if states and state is not None:
@@ -383,11 +396,54 @@ class Checks:
                 for name in sorted(place.key.intersection(place.of)) if place.look is ABSENT else ():
                     yield Difference(place.of, name, name, MISSING, place.of[name], slowly)
 
+    def changes(self) -> Iterator[Difference]:
+        """What is not as it was, for a reader: `differences`, and what has no place that a call could write to."""
+        yield from self.differences()
+        for (x, known), name in zip(self._tensors, self._names, strict=True):
+            yield from _tensor_differs(x, known, name)
+        for group, options in self._groups:
+            for key in {**options, **group}:
+                before, now = options.get(key, MISSING), group.get(key, MISSING)
+                if _another_program(key, before, now):
+                    yield Difference(group, key, f"{key} of an optimizer's group", before, now)
+        for state_of, held in self._states:
+            for key, before in held.items():
+                if (now := state_of.get(key, MISSING)) is not before:
+                    name = f"the state of a parameter {key.spec}" if isinstance(key, TensorBase) else f"state {key}"
+                    yield Difference(state_of, key, name, before, now)
+        for each in (*self._contents, *self._slow_contents):
+            if isinstance(each.value, (set, frozenset)) or each.before is not None:
+                before, now = each.items, tuple(each.value)
+                if len(before) != len(now) or not all(map(same, before, now)):
+                    yield Difference(each.value, ANY, each.name, before, now)
+
     def _places_differ(self, look: Look, slowly: bool = False) -> Iterator[Difference]:
         """Those of one kind: an entry, an attribute or a cell."""
         for place in (self._slow_places if slowly else self._places).values():
             if place.look is look and not same(now := _now_in(place), place.value):
                 yield Difference(place.of, place.key, place.name, place.value, now, slowly)
+
+
+def _tensor_differs(x: Any, known: tuple, name: str) -> Iterator[Difference]:
+    """How a tensor is another one than that with this `tensor_identity`."""
+    storage, spec, part, *flow = tensor_identity(x)
+    if spec is not known[1] and spec != known[1]:
+        yield Difference(x, "spec", f"the type of {name}", str(known[1]), str(spec))
+    elif storage is not known[0] or part is not known[2]:
+        yield Difference(x, "data", f"the memory that {name} shows", _AS_CAPTURED, Words("other memory"))
+    elif flow[0] is not known[3] and (flow[0] is None) != (known[3] is None):
+        yield Difference(x, "requires_grad", f"requires_grad of {name}", known[3] is not None, flow[0] is not None)
+    elif tuple(flow) != known[3:]:
+        yield Difference(x, "grad_fn", f"how gradients flow through {name}", _AS_CAPTURED, Words("in another way"))
+
+
+def _another_program(key: str, before: Any, now: Any) -> bool:
+    """Whether an option of a group asks for another program, as `_flags` checks it."""
+    if before is MISSING or now is MISSING:
+        return before is not now
+    if key == "momentum":
+        return bool(before) is not bool(now)
+    return (before is None or isinstance(before, (bool, str))) and not same(before, now)
 
 
 def _now_in(place: Place) -> Any:

@@ -242,12 +242,12 @@ class CompiledFunction(CompiledBase):
         change = None if entry.slots is None else entry.slots.change()
         if change is not None:
             return [Recapture(change[0], value_text(change[1]), value_text(change[2]))]
-        different = next(entry.guards.checks.differences(), None)
+        different = next(entry.guards.checks.changes(), None)
         if different is not None:
             return [Recapture(different.name, value_text(different.before), value_text(different.now))]
         if entry.guards.checks.over:
             return [Recapture("memory that it reads a value of", "as captured", "written to")]
-        return [Recapture("a gradient, a set, a class or an optimizer that it reads", "as captured", "changed")]
+        return [Recapture("a gradient, a class, a cache or a count that it reads", "as captured", "changed")]
 
     def _other_call(self, shape: CallShape) -> list[Recapture]:
         """What the call has otherwise than the last one that was captured."""

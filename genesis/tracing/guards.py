@@ -191,7 +191,7 @@ class Guards:
         self._seen.add(id(value))
         if isinstance(value, TensorBase):
             self.tensors.append(value)
-            self.checks.tensor(value, self._world.of(value))
+            self.checks.tensor(value, self._world.of(value), _last_word(what))
             self._set_on(value)
         elif isinstance(value, type):
             self._class(value, what)
@@ -369,7 +369,7 @@ class Guards:
             registry = copy.get(name)
             if registry is not None:
                 held = self._world.of(registry)
-                self.checks.slowly_all(registry, held)
+                self.checks.slowly_all(registry, held, name)
                 self._follow(registry, held)
 
     def _hooks_of_all(self) -> None:
@@ -377,7 +377,7 @@ class Guards:
         if id(module_hooks) not in self._seen:
             self._seen.add(id(module_hooks))
             held = self._world.of(module_hooks)
-            self.checks.slowly_all(module_hooks, held)
+            self.checks.slowly_all(module_hooks, held, "hooks of all modules")
             self._stack.extend((hook, "a hook of all modules") for _, hook in held.values())
 
     def _scheduler(self, scheduler: Any, what: str) -> None:

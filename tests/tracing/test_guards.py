@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 import random
+import re
 import types
 import unittest
 from collections.abc import Callable
@@ -910,3 +911,56 @@ def test_a_function_in_a_test_case() -> None:
     result = unittest.TestResult()
     Case("test").run(result)
     assert result.wasSuccessful(), result.errors + result.failures
+
+
+def _hook_of_all(layer: Any, optimizer: Any) -> None:
+    HOOKS.append(genesis.nn.modules.module.register_module_forward_hook(lambda *_: None))
+
+
+HOOKS: list[Any] = []
+CHOICES = {1}
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda layer, optimizer: layer.weight.requires_grad_(False), ("requires_grad of weight", "True", "False")),
+    (lambda layer, optimizer: layer.bias.requires_grad_(False), ("requires_grad of bias", "True", "False")),
+    (lambda layer, optimizer: setattr(layer.weight, "data", genesis.ones(2, 3)),
+     ("the memory that weight shows", "as captured", "other memory")),
+    (lambda layer, optimizer: optimizer.param_groups[0].update(nesterov=True),
+     ("nesterov of an optimizer's group", "False", "True")),
+    (lambda layer, optimizer: optimizer.param_groups[0].update(momentum=0),
+     ("momentum of an optimizer's group", "0.9", "0")),
+    (lambda layer, optimizer: optimizer.param_groups[0].update(more=1),
+     ("more of an optimizer's group", "missing", "1")),
+    (lambda layer, optimizer: optimizer.state.pop(layer.weight),
+     ("the state of a parameter f32[2,3]", "{'step': 3, .*}", "{'step': 1, .*}")),
+    (_hook_of_all, ("hooks of all modules", r"\(\)", r"\(\d+\)")),
+    (lambda layer, optimizer: layer.register_forward_hook(lambda *_: None), ("_forward_hooks", r"\(\)", r"\(\d+\)")),
+    (lambda layer, optimizer: CHOICES.add(3), ("CHOICES", r"\(1\)", r"\(1, 3\)")),
+], ids=["weight", "bias", "data", "nesterov", "momentum", "more", "state", "all hooks", "hook", "set"])
+def test_an_explanation_names_what_has_no_place_of_its_own(change: Any, told: tuple[str, str, str]) -> None:
+    layer = genesis.nn.Linear(3, 2)
+    optimizer = genesis.optim.SGD(layer.parameters(), 0.1, momentum=0.9)
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = layer(x).square().mean() * (2 if 3 in CHOICES else 1)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    try:
+        for _ in range(3):
+            step(genesis.ones(4, 3))
+        change(layer, optimizer)
+        optimizer.param_groups[0]["lr"] = 0.2  # a number of the plan: nothing is captured again for it
+        for _ in range(3):
+            step(genesis.ones(4, 3))
+    finally:
+        CHOICES.discard(3)
+        while HOOKS:
+            HOOKS.pop().remove()
+    again = genesis.explain(step).recaptures
+    assert [x.guard for x in again] == [told[0]]
+    for found, text in zip((again[0].before, again[0].now), told[1:], strict=True):
+        assert re.fullmatch(text, found)
