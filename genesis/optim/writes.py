@@ -68,7 +68,6 @@ class Writes:
         self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
         self.moved.clear()  # what was counted is in the states now
 
-
     def take_back(self) -> None:
         """An exception came between two commits: what the earlier ones wrote and counted is as it was."""
         for before in reversed(self._before):
