@@ -33,9 +33,13 @@ def interrupts(error: BaseException) -> bool:
 
 
 def from_handler(error: BaseException) -> bool:
-    """Whether a signal's handler raised it: for what calls the program's own code, whose errors are of its classes."""
-    handlers = frozenset(_codes_of_handlers())
-    traceback = error.__traceback__
+    """Whether a signal's handler raised it: for what calls the program's own code, whose errors are of its classes.
+
+    The function that caught the error is not looked at: it is none, and a copy of its variables would hold the error
+    that holds them.
+    """
+    traceback = error.__traceback__ and error.__traceback__.tb_next
+    handlers = frozenset(_codes_of_handlers()) if traceback else frozenset()
     while traceback is not None:
         frame = traceback.tb_frame
         if frame.f_code in handlers or (frame.f_back is not None and _is_given(frame, frame.f_back)):

@@ -7,6 +7,7 @@ import gc
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,7 +23,7 @@ from genesis.engine import running
 from genesis.engine.state import Record, engine_state
 from genesis.frontend import recording
 from genesis.frontend.at_once import at_once, attributes, changes
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import from_handler, interrupts
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
 from genesis.runtime.cpu.one_call import OneCall
@@ -221,6 +222,23 @@ def test_a_function_that_is_given_frames_and_arrays_is_no_handler(first: Any) ->
     with pytest.raises(ValueError) as found:
         computing(np.ones(3), first, sys._getframe(), np.ones(3))
     assert not interrupts(found.value)
+
+
+def test_who_asks_where_an_error_came_from_is_not_kept_by_it() -> None:
+    """A copy of the variables of the function that caught it held the error, and this the function: what a flush had
+    met lived on until the collector came."""
+    class Met:
+        pass
+
+    def caught() -> Any:
+        met = Met()
+        try:
+            return {}[met]
+        except KeyError as error:
+            assert not from_handler(error) and not interrupts(error)
+        return weakref.ref(met)
+    with uncollected:
+        assert caught()() is None
 
 
 def test_what_another_thread_raises_keeps_all_pending(monkeypatch: pytest.MonkeyPatch) -> None:
