@@ -111,7 +111,7 @@ class Result:
             return ("constant", value.value)
         if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
             raise NotReplayable(f"it returns a {type(value).__name__} that others hold, too")
-        if type(value) in (list, tuple, Size) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if type(value) in (list, tuple, Size) or (isinstance(value, tuple) and hasattr(type(value), "_fields")):
             self._at[id(value)] = -1
             return (type(value), [self._describe(x) for x in value])
         if type(value) is dict and all(isinstance(k, (str, int, tuple)) for k in value):

@@ -19,7 +19,7 @@ from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
 from genesis.tracing.records import is_of_attributes, record_fields
-from genesis.tracing.snapshot import NotReplayable, set_by_the_user
+from genesis.tracing.snapshot import NotReplayable, own_dictionary, set_by_the_user
 from genesis.tracing.tracer import is_library_module
 
 AROUND = ("grad mode", "inference mode", "default device", "default dtype", "anomaly mode", "config",
@@ -112,7 +112,7 @@ def _describe_class(value: Any, key: list[Any], tensors: list[Any], at: dict[int
     if isinstance(value, enum.Enum) or kind.__module__.startswith("genesis.") or is_library_module(kind.__module__):
         return
     key.append(Held(kind))
-    for name, item in getattr(value, "__dict__", {}).items():
+    for name, item in (own_dictionary(value) or {}).items():
         key.append(name)
         describe(item, key, tensors, at)
 

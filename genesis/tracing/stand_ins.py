@@ -117,9 +117,9 @@ class StandIns:
             items = [self.of(x) for x in value]
             if all(a is b for a, b in zip(items, value, strict=True)):
                 return value
-            if type(value) not in (list, tuple) and not hasattr(value, "_fields"):
+            if type(value) not in (list, tuple) and not hasattr(type(value), "_fields"):
                 raise NotReplayable(f"an argument is a {type(value).__name__}")
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+            return type(value)(*items) if hasattr(type(value), "_fields") else type(value)(items)
         if isinstance(value, dict):
             pairs = [(self.of(key), self.of(x)) for key, x in value.items()]
             if not all(key is own for (key, _), own in zip(pairs, value, strict=True)):

@@ -303,3 +303,16 @@ def test_attributes_of_an_argument_that_derives_from_a_plain_class(given: Any) -
         for _ in range(3):
             assert compiled(genesis.ones(1), given).item() == expected
     assert compiled.hits >= 4
+
+
+def test_an_argument_whose_class_answers_for_all_names_is_asked_for_none() -> None:
+    class Sizes(tuple):
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> Any:
+            return {}[name]
+
+    double = genesis.compile(lambda sizes, x: x * sizes[0])
+    for factor in (2, 2, 2, 3):
+        assert double(Sizes((factor, 3)), genesis.ones(2)).tolist() == [factor, factor]
+    assert double.hits
