@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis.frontend.threads import others
 from genesis.utils.data import DataLoader, TensorDataset
 from tests.faults.events import AtExit, Place, Traced, chosen, injected, turns_of
 from tests.faults.table import quiet_collector
-from tests.faults.trial import Bench, Program, unit_of
+from tests.faults.trial import RUNS, Bench, Program, unit_of
 
 
 def test_a_pass_that_is_collected_meanwhile_is_no_instant() -> None:
@@ -66,25 +65,22 @@ def test_a_place_in_its_turn_is_the_instant_of_that_number(kind: str) -> None:
 
 def test_a_lines_instants_are_opcodes() -> None:
     """What the sweep need not raise at lines where it does at each opcode."""
-    lines: list[Place] = []
+    program = Program("reads")
 
-    def note(frame: Any) -> None:
-        lines.append(Place(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
-
-    def opcodes(frame: Any) -> None:
-        found.append(Place(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))
-    found: list[Place] = []
+    def noted(kind: str) -> Counter[Place]:
+        found: list[Place] = []
+        for unit in program.units:
+            statement = unit_of(program.case(unit.first), unit).statement
+            with Traced(kind)._installed(lambda frame: found.append(
+                    Place(frame.f_code.co_filename, frame.f_lineno, frame.f_lasti))):
+                statement.run()
+        return Counter(found)
     with Bench("cpu"), quiet_collector():  # the engine has lines that run where a collection is near
-        program, threads = Program("reads"), None
-        while others() != threads:  # one that an earlier test has left may end meanwhile, and a flush asks for others
-            threads = others()
-            lines.clear()
-            found.clear()
-            for unit in program.units:
-                program.places(unit, "line")
-                for kind, each in (("line", note), ("opcode", opcodes)):
-                    statement = unit_of(program.case(unit.first), unit).statement
-                    with Traced(kind)._installed(each):
-                        statement.run()
-    left = Counter(lines) - Counter(found)  # how deep in functions other threads of the tests are differs in between
-    assert len(lines) > 1000 and not [place for place in left if not place.file.endswith("frontend/threads.py")]
+        for unit in program.units:
+            program.places(unit, "line")
+        for _ in range(RUNS):  # whether a flush waits depends on those before it, of earlier tests too
+            lines, opcodes, again = noted("line"), noted("opcode"), noted("line")
+            if lines == again:
+                break
+    left = lines - opcodes  # how deep in functions other threads of the tests are differs in between
+    assert lines.total() > 1000 and not [place for place in left if not place.file.endswith("frontend/threads.py")]
