@@ -121,7 +121,7 @@ class _Placement:
         found: set[int] = set()
         for at in reversed(range(len(self.groups))):
             after = self.lives.after[at]
-            if at in self.from_inputs and after and after <= (self.gathers | found) and written.isdisjoint(
+            if at in self.from_inputs and after and (self.gathers | found).issuperset(after) and written.isdisjoint(
                     self.groups[at].outputs):
                 found.add(at)
         return found
@@ -236,7 +236,7 @@ class _Placement:
             if at not in self.gathers and call.op is not ops.reduce_scatter:
                 continue
             end = min(bisect_left(self.begins, done - ROUNDING), len(self.fixed))
-            operands = [x for x in self.lives.read[at] if self.lives.size.get(x, 0)]
+            operands = [x for x in self.lives.read[at] if self.lives.size[x]]
             held, wanted = 0, 0
             for x in operands:
                 last = max(self._slot(reader) - (reader in self.slot) for reader in self.lives.readers[x])
@@ -248,14 +248,14 @@ class _Placement:
                     "" if held >= wanted else f" of {wanted}: for more of them, more would be alive at one time than "
                                               "prefetch_bytes allow")))
 
-    def _kept(self, x: Node, last: int, end: int) -> int:
+    def _kept(self, x: int, last: int, end: int) -> int:
         """Keep a value from the slot of its last reader until a slot begins; returns for how many groups that went."""
         size, until = self.lives.size[x], last
         while until + 1 < end and self.alive[until + 1] + size <= self.most:
             until += 1
             self.alive[until] += size
         if until > last:
-            self.keeps.setdefault(self.fixed[until], []).append(x)
+            self.keeps.setdefault(self.fixed[until], []).append(self.lives.values[x])
         return until - last
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import words_by_block
 from genesis.ir.sym_int import hint
-from genesis.ir.types import TensorType
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.arena import aligned
@@ -109,9 +108,13 @@ def words_first(schedule: Schedule) -> Schedule:
 class Lives:
     """Which group makes and reads which value, and what must keep its order.
 
+    Values have numbers, the program's inputs first and then what groups make, in their order: what is asked of each of
+    tens of thousands for every order is asked of lists.
+
     Attributes:
-        size: bytes of each value that has memory of this program's own; views have that of their base, and what is
-            joined that of its parts.
+        values: number → value.
+        size: bytes of each value that has memory of this program's own, 0 of others; views have that of their base, and
+            what is joined that of its parts.
         made, read: the values that each group makes and reads.
         readers: value → the groups that read it.
         over: for each group (value that it makes, value of the same size that this may be made over).
@@ -120,105 +123,113 @@ class Lives:
 
     def __init__(self, schedule: Schedule):
         groups, graph = schedule.groups, schedule.graph
-        base: dict[Node, Node] = {}
-        parts: dict[Node, tuple[Node, ...]] = {}
-        writer: dict[Node, int] = {}
+        made = [x for group in groups for x in group.outputs]
         outside = {*graph.outputs, *(value for _, value in graph.updates)}
-        bytes_of: dict[TensorType, int] = {}
-        self.size: dict[Node, int] = {}
-        self.made: list[list[Node]] = []
-        self.read: list[list[Node]] = []
-        self.readers: dict[Node, list[int]] = {}
-        self.over: list[list[tuple[Node, Node]]] = []
+        bytes_of = {kind: aligned(hint(kind.nbytes)) for kind in {x.type for x in made}}
+        self.values: list[Node] = [*graph.inputs, *made]
+        self.size: list[int] = [0] * len(graph.inputs) + [0 if x in outside else bytes_of[x.type] for x in made]
+        self.made: list[Sequence[int]] = []
+        self.read: list[list[int]] = []
+        self.readers: list[list[int]] = [[] for _ in self.values]
+        self.over: list[list[tuple[int, int]]] = []
         self._grown: list[int] = []
-        self.before: list[set[int]] = [set() for _ in groups]
-        self.after: list[set[int]] = [set() for _ in groups]
+        self.before: list[set[int]] = []
+        self.after: list[list[int]] = [[] for _ in groups]
+        number = {x: at for at, x in enumerate(self.values)}
+        base = list(range(len(self.values)))  # value → whose memory it shows
+        parts: dict[int, list[int]] = {}
+        writer = [at for at, group in enumerate(groups) for _ in group.outputs]  # of what stands behind the inputs
+        given = end = len(graph.inputs)
         for i, group in enumerate(groups):
-            for node in group.outputs:
-                writer[node] = i
-                if group.kind == "view":
-                    base[node] = base.get(group.inputs[0], group.inputs[0])
-                elif group.kind == "joined":
-                    parts[node] = group.inputs
-                    self.size |= dict.fromkeys((node, *(group.inputs if node in outside else ())), 0)
-                elif node in outside:
-                    self.size[node] = 0
-                else:
-                    size = bytes_of.get(node.type)
-                    if size is None:
-                        size = bytes_of[node.type] = aligned(hint(node.type.nbytes))
-                    self.size[node] = size
-            made = [] if group.kind == "view" else list(group.outputs)
-            self.made.append(made)
-            self._grown.append(sum([self.size[x] for x in made]))
-            self.over.append([(y, x) for y, x in group.in_place if self.size.get(x) == self.size.get(y, 0) > 0])
-            read = [base.get(x, x) for x in (*group.inputs, *group.keeps)]
+            start, end = end, end + len(group.outputs)  # what is made before this group has smaller numbers
+            operands, own = [number[x] for x in group.inputs], range(start, end)
+            if group.kind == "view":
+                for y in own:
+                    self.size[y], base[y] = 0, base[operands[0]]
+            elif group.kind == "joined":
+                for y in own:
+                    self.size[y], parts[y] = 0, operands
+                    for x in operands if self.values[y] in outside else ():
+                        self.size[x] = 0
+            self.made.append(() if group.kind == "view" else own)
+            self._grown.append(sum(self.size[start:end]))
+            self.over.append([(number[y], number[x]) for y, x in group.in_place
+                              if self.size[number[x]] == self.size[number[y]] > 0] if group.in_place else [])
+            read = [base[x] for x in operands]
+            if group.keeps:
+                read += [base[number[x]] for x in group.keeps]
             if parts:
                 read = [y for x in read for y in parts.get(x, (x,))]
-            read = _without(read, made)
+            read = [x for x in dict.fromkeys(read) if x < start]
             self.read.append(read)
             for x in read:
-                readers = self.readers.get(x)
-                if readers is None:
-                    readers = self.readers[x] = []
-                readers.append(i)
-            for x in (*group.inputs, *group.after):
-                first = writer.get(x, i)
-                if first != i:
-                    self._keep(first, i)
+                self.readers[x].append(i)
+            if group.after:
+                operands += [number[x] for x in group.after if x in number]
+            before = {writer[x - given] for x in operands if given <= x < start}
+            self.before.append(before)
+            for first in before:
+                self.after[first].append(i)
         for target, value in graph.updates:  # what reads the old content stays on its side of the update
-            for i in self.readers.get(target, ()):
-                if value in writer and i != writer[value]:
-                    self._keep(*sorted((i, writer[value])))
+            if (written := number.get(value, -1)) >= given:
+                for i in self.readers[number[target]]:
+                    self._keep(*sorted((i, writer[written - given])))
 
     def _keep(self, first: int, second: int) -> None:
-        self.before[second].add(first)
-        self.after[first].add(second)
+        if first != second and first not in self.before[second]:
+            self.before[second].add(first)
+            self.after[first].append(second)
 
     def late(self, order: Sequence[int]) -> list[int]:
         """The order with groups that make more than they end the life of right before their first reader."""
-        place = {i: at for at, i in enumerate(order)}
-        last = {x: _LastTwo(readers, place) for x, readers in self.readers.items()}
+        place = [0] * len(order)
+        for at, i in enumerate(order):
+            place[i] = at
+        size = self.size
+        last = [-1] * len(size)  # value → the last place of its readers among the groups that were looked at
         for i in reversed(order):
-            after, grown = self.after[i], self._grown[i]
-            if not after or not grown:
-                continue
-            first = min([place[j] for j in after])
-            if sum([self.size.get(x, 0) for x in self.read[i] if last[x].but(i) < first]) < grown:
-                place[i] = first
-                for x in self.read[i]:
-                    last[x].move(i, first)
-        at = {i: number for number, i in enumerate(order)}
-        return sorted(order, key=lambda i: (place[i], at[i]))
+            after, grown, read = self.after[i], self._grown[i], self.read[i]
+            if after and grown:
+                first = min([place[j] for j in after])
+                if sum([size[x] for x in read if last[x] < first]) < grown:
+                    place[i] = first
+            at = place[i]
+            for x in read:
+                if last[x] < at:
+                    last[x] = at
+        return sorted(order, key=place.__getitem__)
 
     def early(self) -> list[int]:
         """The given order, but that groups which make no more than they end the life of run as soon as they can."""
         waiting = [len(before) for before in self.before]
-        left = {x: len(readers) for x, readers in self.readers.items()}
+        left = [len(readers) for readers in self.readers]
         grows = self._grown.copy()
-        for x, readers in self.readers.items():
+        for readers, size in zip(self.readers, self.size, strict=True):
             if len(readers) == 1:
-                grows[readers[0]] -= self.size.get(x, 0)
-        ready = [(grows[i] > 0, i) for i, count in enumerate(waiting) if not count]
+                grows[readers[0]] -= size
+        count = len(waiting)  # a group that grows comes behind all that do not: as the number i + count
+        ready = [i + count if grows[i] > 0 else i for i in range(count) if not waiting[i]]
         heapq.heapify(ready)
-        order: dict[int, None] = {}
+        order: list[int] = []
+        done = bytearray(count)
         while ready:
-            _, i = heapq.heappop(ready)
-            if i in order:
+            i = heapq.heappop(ready) % count
+            if done[i]:
                 continue
-            order[i] = None
+            done[i] = True
+            order.append(i)
             for x in self.read[i]:
                 left[x] -= 1
                 if left[x] == 1:
-                    j = next(j for j in self.readers[x] if j not in order)
-                    grows[j] -= self.size.get(x, 0)
+                    j = next(j for j in self.readers[x] if not done[j])
+                    grows[j] -= self.size[x]
                     if not waiting[j] and grows[j] <= 0:
-                        heapq.heappush(ready, (False, j))
+                        heapq.heappush(ready, j)
             for j in self.after[i]:
                 waiting[j] -= 1
                 if not waiting[j]:
-                    heapq.heappush(ready, (grows[j] > 0, j))
-        return list(order)
+                    heapq.heappush(ready, j + count if grows[j] > 0 else j)
+        return order
 
     def peak(self, order: Sequence[int] | None = None) -> int:
         """The most bytes that are alive at one time, in the given order if there is no other."""
@@ -227,60 +238,29 @@ class Lives:
     def alive(self, order: Sequence[int] | None = None) -> list[int]:
         """The bytes that are alive at each group."""
         order = range(len(self.made)) if order is None else order
-        last: dict[Node, int] = {}
+        last = [-1] * len(self.size)
         for at, i in enumerate(order):
             for x in self.made[i]:
                 last[x] = at
             for x in self.read[i]:
                 last[x] = at
-        dying: dict[int, int] = {}
-        for x, at in last.items():
-            dying[at] = dying.get(at, 0) + self.size.get(x, 0)
+        dying = [0] * (len(order) + 1)  # the last is what nobody makes or reads
+        for at, size in zip(last, self.size, strict=True):
+            dying[at] += size
         found, alive = [], 0
         for at, i in enumerate(order):
             shared = self._shared(i, at, last) if self.over[i] else 0
             alive += self._grown[i] - shared
             found.append(alive)
-            alive -= dying.get(at, 0) - shared
+            alive -= dying[at] - shared
         return found
 
-    def _shared(self, group: int, at: int, last: Mapping[Node, int]) -> int:
+    def _shared(self, group: int, at: int, last: Sequence[int]) -> int:
         """The bytes of what the group makes over values that end there."""
-        ending: dict[Node, None] = {}
-        taken: set[Node] = set()  # what is made over one of these
+        ending: dict[int, None] = {}
+        taken: set[int] = set()  # what is made over one of these
         for y, x in self.over[group]:
             if last[x] == at and x not in ending and y not in taken:
                 ending[x] = None
                 taken.add(y)
         return sum(map(self.size.__getitem__, ending))
-
-
-def _without(read: Sequence[Node], made: Sequence[Node]) -> list[Node]:
-    """What is read, each value once, and is not made here: an optimizer's group reads and makes thousands."""
-    own = made if len(made) == 1 else set(made)
-    return [x for x in dict.fromkeys(read) if x not in own]
-
-
-class _LastTwo:
-    """The last two readers of a value, while readers move to later places: whether one of thousands is the last is
-    asked for each."""
-
-    __slots__ = ("_last", "_last_place", "_place")
-
-    def __init__(self, readers: Sequence[int], place: Mapping[int, int]):
-        self._last = self._last_place = self._place = -1
-        for reader in readers:
-            self.move(reader, place[reader])
-
-    def move(self, reader: int, place: int) -> None:
-        """The reader is at this place from now on, which is no earlier one."""
-        if reader == self._last:
-            self._last_place = place
-        elif place > self._last_place:
-            self._last, self._last_place, self._place = reader, place, self._last_place
-        elif place > self._place:
-            self._place = place
-
-    def but(self, reader: int) -> int:
-        """The place of the last reader other than this one, -1 if there is no other."""
-        return self._place if reader == self._last else self._last_place

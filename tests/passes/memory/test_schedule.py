@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, given, settings
 
 from genesis.codegen.cpu import lower
-from genesis.ir import Graph
+from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import group_per_op
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.arena import aligned
 from genesis.passes.memory.plan_memory import plan_memory
-from genesis.passes.memory.schedule import lower_peak, order_groups
+from genesis.passes.memory.schedule import Lives, lower_peak, order_groups
 from tests.passes.memory.simulate import check_plan
 from tests.passes.random_graphs import graphs
 
@@ -102,6 +105,55 @@ def test_any_program_keeps_its_meaning_and_its_peak_does_not_rise(graph: Graph) 
     assert set(after.groups) == set(before.groups)
     plan = plan_memory(after, lower.may_overwrite)
     check_plan(after, plan, lower.may_overwrite)
+
+
+def alive_by_definition(schedule: Schedule, order: list[int]) -> list[int]:
+    """For each place of an order the bytes of what is made there or before and read there or later: of every value but
+    views, outputs and what an update writes."""
+    maker = {node: group for group in schedule.groups for node in group.outputs}
+    place = {schedule.groups[i].outputs: at for at, i in enumerate(order)}
+    found = [0] * len(order)
+
+    def shown(x: Node) -> Node:
+        while x in maker and maker[x].kind == "view":
+            x = maker[x].inputs[0]
+        return x
+
+    for value in set(map(shown, maker)).intersection(maker):
+        if value not in schedule.graph.outputs and value not in [new for _, new in schedule.graph.updates]:
+            made = place[maker[value].outputs]
+            read = [place[group.outputs] for group in schedule.groups if value in map(shown, group.inputs)]
+            for at in range(made, max([made, *read]) + 1):
+                found[at] += aligned(value.type.nbytes)
+    return found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs())
+def test_what_is_alive_is_what_was_made_and_is_still_read(graph: Graph) -> None:
+    schedule = group_per_op(graph, lower.is_view)
+    lives, recorded = Lives(schedule), list(range(len(schedule.groups)))
+    for order in (recorded, lives.late(recorded), lives.early()):
+        assert sorted(order) == recorded
+        assert lives.alive(order) == alive_by_definition(schedule, order)
+
+
+def test_a_reader_that_moved_still_keeps_its_operand() -> None:
+    """The cast, which makes twice what it ends, moves to its reader at the end, and x stays for it. So the sine, which
+    stands before, does not end x any more and moves to its reader, too, and x itself right before that."""
+    found = group_per_op(parse("""graph(%i: f32[1024]) {
+        %x: f32[1024] = exp(%i)
+        %a: f32[1024] = sin(%x)
+        %p: f32[1024] = tanh(%a)
+        %b: f64[1024] = cast(%x, dtype=f64)
+        %z: f32[1024] = cos(%i)
+        %q: f64[1024] = neg(%b)
+        return %p, %z, %q
+    }"""), lower.is_view)
+    by_op = {group.nodes[0].op.name: group for group in found.groups}
+    given = ["exp", "sin", "cast", "cos", "tanh", "neg"]
+    schedule = replace(found, groups=tuple(by_op[name] for name in given))
+    assert [given[i] for i in Lives(schedule).late(range(6))] == ["cos", "exp", "sin", "tanh", "cast", "neg"]
 
 
 def test_a_group_runs_after_what_it_names_without_reading_it() -> None:
