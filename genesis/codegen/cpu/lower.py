@@ -125,7 +125,8 @@ class _Lowerer:
             self._group(group)
             for value, place in after_group.get(at, ()):
                 self._copy(self._value(value), place)
-        held = {place: node for node, place in memory.places.items()}  # what is in a place at the end
+        # What is in a place at the end; few programs copy then, and a place's hash is that of all its fields.
+        held = {place: node for node, place in memory.places.items()} if memory.after else {}
         for source, target in memory.after:
             self._copy(self._value(held[source]) if source in held else self._place(source), target)
         return tuple(self.calls), tuple(self.registers)
@@ -142,6 +143,9 @@ class _Lowerer:
 
     def _value(self, node: Node) -> int:
         """The register of a value: its place, or what a view or an adopting call puts there."""
+        found = self.of.get(node)
+        if found is not None:  # as its writer found it: whether that is adopted is asked once
+            return found
         place = self.memory.places.get(node)
         if place is not None and not (place.where == "arena" and self._adopted(node)):
             return self._place(place) if place.where != "arena" else self._register(node, place)
