@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import genesis
+from genesis.ir.suggest import MissingName
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.faults import (  # noqa: F401  (they add to the programs)
     combined_programs,
@@ -142,7 +143,7 @@ class Program:
                 outcome, problem = self._judged(case, unit, raised, error)
             elif raised is None and not dropped and instants.last.place is not None:
                 outcome, problem = "swallowed", "the handler's error is swallowed"
-            elif raised is not None and raised is not fault:
+            elif raised is not None and raised is not fault and not _of_a_property(raised, error):
                 outcome, problem = "other error", f"raised {type(raised).__name__}: {str(raised)[:120]}"
             else:  # it has nothing to do with what was computed: nothing of that may be given up
                 outcome, problem = self._judged(case, unit, raised and injected(KeyboardInterrupt), KeyboardInterrupt)
@@ -245,6 +246,12 @@ class Program:
         if at == end:  # the last iteration would have bound its results again
             wrong = [name for name in wrong if name in last.kept]
         return f"going on gives other {', '.join(wrong[:4])}" if wrong else ""
+
+
+def _of_a_property(raised: BaseException, error: type[BaseException]) -> bool:
+    """Python asks a class' `__getattr__` where one of its properties raises an AttributeError, and drops that: a weight
+    that is computed is missed, as torch's is."""
+    return error is AttributeError and isinstance(raised, MissingName)
 
 
 def unit_of(case: Case, unit: Unit) -> Unit:

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import genesis
+from genesis import nn
+from genesis.nn.utils import parametrize
 from genesis.nn.utils.parametrizations import orthogonal
 
 X = np.random.default_rng(0).standard_normal((6, 5))
@@ -114,3 +116,17 @@ def test_a_parametrization_that_changes_shape_or_dtype_is_refused(T: Any) -> Non
     with pytest.raises(ValueError, match="may not change the shape of the tensor"):
         register(second, "weight", Part())
     assert register(second, "weight", Part(), unsafe=True).weight.shape == (1, 2)
+
+
+def test_an_error_inside_of_a_parametrization_is_not_called_a_missing_name() -> None:
+    """Python drops an AttributeError of a property, and asks for the name as if it were none: the message says where
+    the error can be seen, and suggests no name that is there."""
+    class Broken(nn.Module):
+        def forward(self, x: genesis.Tensor) -> genesis.Tensor:
+            return x.no_such_method()
+    layer = nn.Linear(2, 3)
+    parametrize.register_parametrization(layer, "weight", Broken(), unsafe=True)
+    with pytest.raises(AttributeError, match=r"its property raised .*weight\.fget\(module\)` shows"):
+        getattr(layer, "weight")  # noqa: B009
+    with pytest.raises(AttributeError, match="no_such_method"):
+        type(layer).weight.fget(layer)

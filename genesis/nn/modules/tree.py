@@ -122,7 +122,11 @@ class Tree:
                 return own["_parameters"][name]
             if name in own["_buffers"]:
                 return own["_buffers"][name]
-        raise MissingName(f"'{type(self).__name__}' object has no attribute '{name}'", name, lambda: names_of(self))
+        problem = f"'{type(self).__name__}' object has no attribute '{name}'"
+        if isinstance(getattr(type(self), name, None), property):  # Python has dropped that error before it asked here
+            raise MissingName(f"{problem}: its property raised an AttributeError, which "
+                              f"`type(module).{name}.fget(module)` shows", name, tuple)
+        raise MissingName(problem, name, lambda: names_of(self))
 
     def get_extra_state(self) -> Any:
         """What the state dict holds beside tensors, for subclasses to define together with `set_extra_state`."""
