@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genesis.func.tree import flatten
+from genesis.ir.sequences import sequence_of
 from genesis.ir.suggest import suggesting
 
 __all__ = ["TreeSpec", "tree_all", "tree_any", "tree_flatten", "tree_leaves", "tree_map", "tree_map_", "tree_map_only",
@@ -105,8 +106,7 @@ def _closed(tree: Any, is_leaf: Callable[[Any], bool]) -> Any:
     if isinstance(tree, dict):
         return type(tree)({key: _closed(x, is_leaf) for key, x in tree.items()})
     if isinstance(tree, (list, tuple)):
-        parts = [_closed(x, is_leaf) for x in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+        return sequence_of(type(tree), [_closed(x, is_leaf) for x in tree])
     return tree
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from genesis.ir.sequences import sequence_of
+
 
 def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """The values in a nest, in order, and the function that builds the same nest of other values.
@@ -54,4 +56,4 @@ def _parts(tree: Any) -> list[Any] | None:
 def _like(tree: Any, parts: list[Any]) -> Any:
     if isinstance(tree, dict):
         return type(tree)(zip(tree, parts, strict=True))
-    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return sequence_of(type(tree), parts)

@@ -16,6 +16,7 @@ from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
 from genesis.ir.node import Node
+from genesis.ir.sequences import is_named, sequence_of
 from genesis.tracing.checks import same
 from genesis.tracing.records import record_fields, with_fields
 from genesis.tracing.snapshot import MISSING, SIMPLE, NotReplayable, attributes, set_by_the_user
@@ -111,7 +112,7 @@ class Result:
             return ("constant", value.value)
         if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
             raise NotReplayable(f"it returns a {type(value).__name__} that others hold, too")
-        if type(value) in (list, tuple, Size) or (isinstance(value, tuple) and hasattr(type(value), "_fields")):
+        if type(value) in (list, tuple, Size) or is_named(type(value)):
             self._at[id(value)] = -1
             return (type(value), [self._describe(x) for x in value])
         if type(value) is dict and all(isinstance(k, (str, int, tuple)) for k in value):
@@ -228,8 +229,7 @@ class Result:
             return kind.of({k: self.part(x, made) for k, x in parts.items()})
         if kind.__class__ is _Computed:
             return kind.of([self.part(x, made) for x in parts])
-        built = [self.part(x, made) for x in parts]
-        return kind(*built) if hasattr(kind, "_fields") else kind(built)
+        return sequence_of(kind, [self.part(x, made) for x in parts])
 
 
 def _mapped(tree: Any, value: Callable[[Any], Any]) -> Any:

@@ -14,6 +14,7 @@ from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.traced_number import NumberTrace, alike
 from genesis.frontend.views import Layout, View
 from genesis.ir.ops import movement
+from genesis.ir.sequences import is_named, sequence_of
 from genesis.ir.size_class import LEAST
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import SymInt
@@ -117,9 +118,9 @@ class StandIns:
             items = [self.of(x) for x in value]
             if all(a is b for a, b in zip(items, value, strict=True)):
                 return value
-            if type(value) not in (list, tuple) and not hasattr(type(value), "_fields"):
+            if type(value) not in (list, tuple) and not is_named(type(value)):
                 raise NotReplayable(f"an argument is a {type(value).__name__}")
-            return type(value)(*items) if hasattr(type(value), "_fields") else type(value)(items)
+            return sequence_of(type(value), items)
         if isinstance(value, dict):
             pairs = [(self.of(key), self.of(x)) for key, x in value.items()]
             if not all(key is own for (key, _), own in zip(pairs, value, strict=True)):

@@ -18,6 +18,7 @@ from genesis.frontend.recording import Region, TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control, recompute
+from genesis.ir.sequences import sequence_of
 from genesis.ir.source import here
 from genesis.ir.suggest import suggesting
 from genesis.runtime.contexts import Switched, Temporary
@@ -115,10 +116,8 @@ def _replaced(value: Any, outside: dict[int, Any]) -> Any:
         return outside.get(id(value), value)
     if isinstance(value, dict):
         return type(value)((key, _replaced(item, outside)) for key, item in value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_replaced(item, outside) for item in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(item, outside) for item in value)
+        return sequence_of(type(value), [_replaced(item, outside) for item in value])
     return value
 
 

@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
 from genesis.frontend.recording import TensorBase
+from genesis.ir.sequences import sequence_of
 
 FUNCTIONS: Final = (FunctionType, BuiltinFunctionType, MethodType, type)
 """What is called and has nothing of its own to save."""
@@ -34,8 +35,7 @@ def copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: copied(x) for key, x in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = [copied(x) for x in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return sequence_of(type(value), [copied(x) for x in value])
     return value
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.frontend.default_dtypes import get_default_dtype
 from genesis.frontend.host_values import host_copy, host_rows
 from genesis.frontend.tensor import Tensor
+from genesis.ir.sequences import is_named, sequence_of
 from genesis.ir.types import dtype_of_numpy, promote_types
 from genesis.ops.creation import as_tensor, dtype_of_nested
 from genesis.ops.parts import stack
@@ -89,8 +90,8 @@ def stacked(batch: Sequence[Any], learnt: bool = False) -> Any:
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("default_collate: each element in list of batch should be of equal size")
         parts = [stacked(part, learnt) for part in zip(*batch, strict=True)]
-        if hasattr(first, "_fields"):
-            return type(first)(*parts)
+        if is_named(type(first)):
+            return sequence_of(type(first), parts)
         return parts if isinstance(first, tuple) else _sequence_like(first, parts)  # a list for tuples, as torch's
     if hasattr(first, "__array__"):  # another library's tensor: what transforms and datasets' formats hand out
         return _stack([np.asarray(sample) for sample in batch])
@@ -137,7 +138,7 @@ def rebuilt(data: Any, change: Callable[[Any], Any], tuples: type[list[Any]] | t
         return _mapping_like(data, {key: rebuilt(value, change, tuples) for key, value in data.items()})
     if isinstance(data, tuple):
         parts = [rebuilt(value, change, tuples) for value in data]
-        return type(data)(*parts) if hasattr(data, "_fields") else tuples(parts)
+        return sequence_of(type(data), parts) if is_named(type(data)) else tuples(parts)
     if isinstance(data, MutableSequence) and not isinstance(data, bytearray):
         return _sequence_like(data, [rebuilt(value, change, tuples) for value in data])
     return change(data)

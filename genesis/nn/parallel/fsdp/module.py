@@ -14,6 +14,7 @@ from genesis.frontend.draw_parts import drawing_part
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.sequences import sequence_of
 from genesis.nn.modules.container import ModuleDict, ModuleList
 from genesis.nn.modules.module import Module
 from genesis.nn.parallel.fsdp.gathered import Gathered
@@ -180,10 +181,8 @@ def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return function(value)
     if isinstance(value, dict):
         return type(value)((key, _mapped(item, function)) for key, item in value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(item, function) for item in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(item, function) for item in value)
+        return sequence_of(type(value), [_mapped(item, function) for item in value])
     return value
 
 
