@@ -38,20 +38,9 @@ from genesis.tracing.checks import APPENDED, Difference, same
 from genesis.tracing.slots import Place
 from genesis.tracing.snapshot import MISSING, NotReplayable, cells, own_dictionary
 from genesis.tracing.tracer import is_user_code
-from genesis.tracing.value_walk import (
-    ANYWHERE,
-    HOLDER,
-    NUMBER,
-    Item,
-    Kind,
-    Made,
-    Method,
-    Path,
-    WayOut,
-    way_of_argument,
-    way_out,
-    way_through,
-)
+from genesis.tracing.value_walk import way_of_argument, way_out, way_through
+from genesis.tracing.walk_state import ANYWHERE, HOLDER, NUMBER, Item, Kind, Made, Method, Path
+from genesis.tracing.way_out import WayOut
 
 _PASSING = frozenset({"__call__", "<lambda>", "_call_compiled"})
 """Functions of Genesis' that call a module's forward, and return what it does if there are no hooks."""
