@@ -13,16 +13,14 @@ for itself (`bool(x)`, `allclose`, `max(map(read, xs))`). So each line on the wa
 
 from __future__ import annotations
 
-import inspect
 import sys
 import types
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import is_, setitem
-from types import SimpleNamespace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.host_values import host_number
@@ -32,29 +30,16 @@ from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control
-from genesis.nn.modules.hooks import HookKind
-from genesis.nn.modules.tree import Tree, changing
+from genesis.nn.modules.tree import changing
 from genesis.tracing.checks import APPENDED, Difference, same
+from genesis.tracing.frame_paths import calls_below, passes_on, reads_below
+from genesis.tracing.kept_places import CONTAINERS, KeptPlaces
 from genesis.tracing.slots import Place
-from genesis.tracing.snapshot import MISSING, NotReplayable, cells, own_dictionary
+from genesis.tracing.snapshot import MISSING, NotReplayable
 from genesis.tracing.tracer import is_user_code
-from genesis.tracing.value_walk import way_of_argument, way_out, way_through
-from genesis.tracing.walk_state import ANYWHERE, HOLDER, NUMBER, Item, Kind, Made, Method, Path
-from genesis.tracing.way_out import WayOut
+from genesis.tracing.value_walk import way_out
+from genesis.tracing.walk_state import HOLDER, NUMBER, Kind
 
-_PASSING = frozenset({"__call__", "<lambda>", "_call_compiled"})
-"""Functions of Genesis' that call a module's forward, and return what it does if there are no hooks."""
-_CONTAINERS: Final = (list, deque, dict, defaultdict)
-"""Classes whose objects a value may be put into, but for those of a class that derives from one of these."""
-_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
-_PURE: Final = (len, float, int, round, min, max, abs, str)
-"""Functions that look at nothing but what they are given."""
-_TENSORS: Final = frozenset({
-    "item", "tolist", "detach", "clone", "cpu", "float", "double", "sum", "mean", "max", "min", "norm", "abs", "sqrt",
-    "exp", "log", "std", "var", "argmax", "argmin", "any", "all", "eq", "ne", "lt", "le", "gt", "ge", "size", "dim",
-    "numel",
-})
-"""Methods of tensors that only compute."""
 _DEEPEST: Final = 4
 """Functions that are called by each other and get the value, or run while it is somewhere."""
 
@@ -165,7 +150,7 @@ class LastValues:
         frame = below.f_back
         if below.f_code.co_name != method or frame is None or not is_user_code(frame.f_code):
             return False
-        places, calls = _Places(method != "item"), _reads
+        places, calls = KeptPlaces(method != "item"), reads_below
         kind: Kind | None = NUMBER if method == "item" else HOLDER
         while frame is not None and frame.f_code is not self._entrance:
             if is_user_code(frame.f_code):
@@ -173,8 +158,8 @@ class LastValues:
                 way = way_out(frame.f_code, frame.f_lasti, kind, bool(places), hidden)
                 if way is None or not calls(frame, way.callee, below) or not places.admit(frame, way, _DEEPEST):
                     return False
-                calls, kind = _calls, way.returned
-            elif not _passes_on(frame):
+                calls, kind = calls_below, way.returned
+            elif not passes_on(frame):
                 return False
             below, frame = frame, frame.f_back
         if frame is None:
@@ -184,210 +169,6 @@ class LastValues:
         for space, name in places.spaces:
             self._spaces.setdefault((id(space), name), (space, name, space.get(name, MISSING)))
         return True
-
-
-class _Places:
-    """The places that a value gets to.
-
-    Attributes:
-        hidden: what stands for the value does not notice that somebody looks at it.
-        containers: lists, deques, dictionaries: anything in them.
-        spaces: (dictionary of attributes or items, which of them).
-    """
-
-    def __init__(self, hidden: bool) -> None:
-        self.hidden = hidden
-        self.containers: list[Any] = []
-        self.spaces: list[tuple[dict[str, Any], str]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.containers or self.spaces)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The attributes and keys."""
-        return frozenset([name for _, name in self.spaces])
-
-    def admit(self, frame: Any, way: WayOut, depth: int) -> bool:
-        """Note the places on a way through a function. False where somebody may look at them on it."""
-        if not all(self._puts(_found(frame, path), key) for path, key in way.put) or not all(
-                self._stores(_found(frame, path), name) for path, name in way.stored) or not all(
-                self._looks_up(frame, path) for path in way.looked_up):
-            return False
-        if any(isinstance(_found(frame, path), TensorBase) for path in way.fixed):
-            return False
-        return (depth > 0 and all(_is_plain(_found(frame, path)) for path in way.plain)
-                and all(self._is_quiet(frame, callee, depth) for callee in way.called)
-                and all(self._takes(frame, callee, position, depth) for callee, position in way.given))
-
-    def _puts(self, items: Any, key: str | None) -> bool:
-        """Note that something is put into a container; False for what is none of Python's own."""
-        if type(items) not in _CONTAINERS:
-            return False
-        if isinstance(items, dict):
-            if key is ANYWHERE and not all(map(_PLAIN.__contains__, map(type, items))):
-                return False  # it may call their methods to find them
-            if key is not ANYWHERE:
-                self.spaces.append((items, key))
-                return True
-        elif key is not ANYWHERE:
-            return False
-        self.containers.append(items)
-        return True
-
-    def _stores(self, owner: Any, name: str) -> bool:
-        """Note that an attribute is set; False where that may do something else."""
-        space = _attributes_of(owner)
-        if space is None or hasattr(inspect.getattr_static(type(owner), name, None), "__set__") or (
-                isinstance(owner, Tree) and name not in space):
-            return False
-        self.spaces.append((space, name))
-        return True
-
-    def _looks_up(self, frame: Any, path: Path) -> bool:
-        """Whether looking the path up runs no code. Notes the item that a dictionary makes then."""
-        *way, last = path
-        owner = _found(frame, tuple(way))
-        if type(last) is Item:
-            if type(owner) is defaultdict and last.key not in owner:
-                self.spaces.append((owner, last.key))
-                return owner.default_factory in (list, int, float, dict)
-            return type(owner) in (dict, defaultdict)
-        if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
-            return True
-        return _found(frame, path) is not MISSING and not hasattr(
-            inspect.getattr_static(type(owner), last, None), "__get__")
-
-    def _is_quiet(self, frame: Any, callee: Any, depth: int) -> bool:
-        """Whether what a line calls looks at none of the places."""
-        if type(callee) is Method:
-            if callee.owner is None:
-                return False
-            owner = _found(frame, callee.owner)
-            if isinstance(owner, TensorBase):
-                return callee.name in _TENSORS
-            if type(owner) in _PLAIN:
-                return True
-            if owner is MISSING and _is_made_a_list(frame, callee.owner):
-                return callee.name == "append"
-            if type(owner) in _CONTAINERS:
-                return callee.name == "append" and self._puts(owner, ANYWHERE)
-        elif len(callee) == 1 and callee[0] not in frame.f_locals:
-            name = callee[0]
-            builtin = frame.f_globals.get(name, _builtin(name))
-            if any(builtin is x for x in _PURE):
-                return True
-        function, bound = (None, ()) if self.hidden else _function_of(frame, callee)
-        way = None if function is None else way_through(function.__code__)
-        return way is not None and self.admit(_frame_of(function, bound), way, depth - 1)
-
-    def _takes(self, frame: Any, callee: Any, position: int, depth: int) -> bool:
-        """Whether a function of the user's that gets the value puts it into such places, and returns something else."""
-        function, bound = _function_of(frame, callee)
-        if function is None:
-            return False
-        way = way_of_argument(function.__code__, position + len(bound))
-        return way is not None and way.returned is None and self.admit(_frame_of(function, bound), way, depth - 1)
-
-
-def _builtin(name: str) -> Any:
-    return vars(sys.modules["builtins"]).get(name)
-
-
-def _function_of(frame: Any, callee: Any) -> tuple[Any, tuple[Any, ...]]:
-    """(a function of the user's, what it is bound to) that a line calls; (None, ()) for anything else."""
-    if type(callee) is Method:
-        owner = _found(frame, callee.owner)
-        found = inspect.getattr_static(owner, callee.name, None)
-        bound = () if callee.name in getattr(owner, "__dict__", {}) else (owner,)
-    else:
-        found, bound = _found(frame, callee), ()
-    method: Any = found
-    if isinstance(method, types.MethodType):
-        found, bound = method.__func__, (method.__self__,)
-    known = isinstance(found, types.FunctionType) and is_user_code(found.__code__)
-    return (found, bound) if known else (None, ())
-
-
-def _frame_of(function: Any, bound: tuple[Any, ...]) -> Any:
-    """What is known of the variables of a function that is going to run. Arguments of which nothing is known are taken
-    for numbers: what they do when they are added to something is no look at the places."""
-    code = function.__code__
-    known: dict[str, Any] = dict.fromkeys(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount], 0)
-    known |= zip(code.co_varnames, bound, strict=False)
-    known |= zip(code.co_freevars, cells(function), strict=True)
-    return SimpleNamespace(f_locals=known, f_globals=function.__globals__)
-
-
-def _is_plain(value: Any) -> bool:
-    return value is not MISSING and (type(value) is LaterNumber or value.__class__ in _PLAIN or isinstance(
-        value, TensorBase))
-
-
-def _is_made_a_list(frame: Any, path: Path) -> bool:
-    """Whether an item that is not there yet will be a list when the code looks for it."""
-    return type(path[-1]) is Item and getattr(_found(frame, path[:-1]), "default_factory", None) is list
-
-
-def _reads(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
-    """Whether what a line calls is the method of tensors whose frame is below, and nothing that calls that."""
-    if callee == ("float",):
-        float_there = frame.f_locals.get("float", frame.f_globals.get("float", float))
-        return below.f_code.co_name == "__float__" and float_there is float
-    return type(callee) is Method and callee.name == below.f_code.co_name
-
-
-def _calls(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
-    """Whether what a line calls is the function whose frame is below, or a module whose call that is."""
-    called = None
-    if type(callee) is Made:
-        return callee.code is below.f_code
-    if type(callee) is tuple:
-        called = _found(frame, callee)
-    elif type(callee) is Method and type(callee.owner) is tuple:
-        called = _attribute(_found(frame, callee.owner), callee.name)
-    if isinstance(called, Tree):
-        return below.f_code.co_name in _PASSING or _code_of(type(called).__call__) is below.f_code
-    of_class = inspect.getattr_static(type(called), "__call__", None)
-    return below.f_code in (_code_of(called), _code_of(of_class))
-
-
-def _code_of(called: Any) -> Any:
-    """The code of a function, or of the one that a method, static or bound, is made of."""
-    return getattr(getattr(called, "__func__", called), "__code__", None)
-
-
-def _attribute(owner: Any, name: str) -> Any:
-    """What is at a name of an object, without asking the object."""
-    parts = getattr(owner, "__dict__", {}).get("_modules") if isinstance(owner, Tree) else None
-    return parts[name] if parts is not None and name in parts else inspect.getattr_static(owner, name, None)
-
-
-def _passes_on(frame: types.FrameType) -> bool:
-    """Whether a frame of Genesis' own returns what the function that it called does."""
-    module = frame.f_locals.get("self")
-    hooks = any(getattr(module, f"_{kind}_hooks", None) for kind in get_args(HookKind))
-    return frame.f_code.co_name in _PASSING and not hooks
-
-
-def _found(frame: Any, path: Path) -> Any:
-    """The object at the path, MISSING if it is not simply there."""
-    name, *parts = path
-    value = frame.f_locals.get(name, frame.f_globals.get(name, MISSING))
-    for part in parts:
-        if type(part) is Item:
-            value = dict.get(value, part.key, MISSING) if isinstance(value, dict) else MISSING
-            continue
-        space = None if value is MISSING else own_dictionary(value)
-        inside = space.get("_modules") if space is not None and isinstance(value, Tree) else None
-        value = MISSING if space is None else space.get(part, MISSING if inside is None else inside.get(part, MISSING))
-    return value
-
-
-def _attributes_of(value: Any) -> dict[str, Any] | None:
-    """The dictionary that setting an attribute writes to, None if something else may happen."""
-    plain = type(value).__setattr__ in (object.__setattr__, Tree.__setattr__)
-    return getattr(value, "__dict__", None) if plain and value is not MISSING else None
 
 
 def _item_of(items: Any, key: Any) -> Any:
@@ -416,7 +197,7 @@ def _replaced(value: Any, values: dict[int, Any], puts: list[Change], seen: set[
     if type(value) is tuple:
         found = tuple([_replaced(x, values, puts, seen) for x in value])
         return value if all(map(is_, found, value)) else found
-    if not isinstance(value, _CONTAINERS) or id(value) in seen:
+    if not isinstance(value, CONTAINERS) or id(value) in seen:
         return value
     seen.add(id(value))
     for key, x in list(value.items() if isinstance(value, dict) else enumerate(value)):

@@ -1,0 +1,142 @@
+"""The places that a value gets to on its way out of a call, and whether anybody looks at them on it."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict, deque
+from typing import Any, Final
+
+from genesis.frontend.later_number import LaterNumber
+from genesis.frontend.recording import TensorBase
+from genesis.nn.modules.tree import Tree
+from genesis.tracing.frame_paths import attributes_of, builtin_of, found_at, frame_of, function_of
+from genesis.tracing.snapshot import MISSING
+from genesis.tracing.value_walk import way_of_argument, way_through
+from genesis.tracing.walk_state import ANYWHERE, Item, Method, Path
+from genesis.tracing.way_out import WayOut
+
+CONTAINERS: Final = (list, deque, dict, defaultdict)
+"""Classes whose objects a value may be put into, but for those of a class that derives from one of these."""
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+_PURE: Final = (len, float, int, round, min, max, abs, str)
+"""Functions that look at nothing but what they are given."""
+_TENSORS: Final = frozenset({
+    "item", "tolist", "detach", "clone", "cpu", "float", "double", "sum", "mean", "max", "min", "norm", "abs", "sqrt",
+    "exp", "log", "std", "var", "argmax", "argmin", "any", "all", "eq", "ne", "lt", "le", "gt", "ge", "size", "dim",
+    "numel",
+})
+"""Methods of tensors that only compute."""
+
+
+class KeptPlaces:
+    """The places that a value gets to.
+
+    Attributes:
+        hidden: what stands for the value does not notice that somebody looks at it.
+        containers: lists, deques, dictionaries: anything in them.
+        spaces: (dictionary of attributes or items, which of them).
+    """
+
+    def __init__(self, hidden: bool) -> None:
+        self.hidden = hidden
+        self.containers: list[Any] = []
+        self.spaces: list[tuple[dict[str, Any], str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.containers or self.spaces)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The attributes and keys."""
+        return frozenset([name for _, name in self.spaces])
+
+    def admit(self, frame: Any, way: WayOut, depth: int) -> bool:
+        """Note the places on a way through a function. False where somebody may look at them on it."""
+        if not all(self._puts(found_at(frame, path), key) for path, key in way.put) or not all(
+                self._stores(found_at(frame, path), name) for path, name in way.stored) or not all(
+                self._looks_up(frame, path) for path in way.looked_up):
+            return False
+        if any(isinstance(found_at(frame, path), TensorBase) for path in way.fixed):
+            return False
+        return (depth > 0 and all(_is_plain(found_at(frame, path)) for path in way.plain)
+                and all(self._is_quiet(frame, callee, depth) for callee in way.called)
+                and all(self._takes(frame, callee, position, depth) for callee, position in way.given))
+
+    def _puts(self, items: Any, key: str | None) -> bool:
+        """Note that something is put into a container; False for what is none of Python's own."""
+        if type(items) not in CONTAINERS:
+            return False
+        if isinstance(items, dict):
+            if key is ANYWHERE and not all(map(_PLAIN.__contains__, map(type, items))):
+                return False  # it may call their methods to find them
+            if key is not ANYWHERE:
+                self.spaces.append((items, key))
+                return True
+        elif key is not ANYWHERE:
+            return False
+        self.containers.append(items)
+        return True
+
+    def _stores(self, owner: Any, name: str) -> bool:
+        """Note that an attribute is set; False where that may do something else."""
+        space = attributes_of(owner)
+        if space is None or hasattr(inspect.getattr_static(type(owner), name, None), "__set__") or (
+                isinstance(owner, Tree) and name not in space):
+            return False
+        self.spaces.append((space, name))
+        return True
+
+    def _looks_up(self, frame: Any, path: Path) -> bool:
+        """Whether looking the path up runs no code. Notes the item that a dictionary makes then."""
+        *way, last = path
+        owner = found_at(frame, tuple(way))
+        if type(last) is Item:
+            if type(owner) is defaultdict and last.key not in owner:
+                self.spaces.append((owner, last.key))
+                return owner.default_factory in (list, int, float, dict)
+            return type(owner) in (dict, defaultdict)
+        if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
+            return True
+        return found_at(frame, path) is not MISSING and not hasattr(
+            inspect.getattr_static(type(owner), last, None), "__get__")
+
+    def _is_quiet(self, frame: Any, callee: Any, depth: int) -> bool:
+        """Whether what a line calls looks at none of the places."""
+        if type(callee) is Method:
+            if callee.owner is None:
+                return False
+            owner = found_at(frame, callee.owner)
+            if isinstance(owner, TensorBase):
+                return callee.name in _TENSORS
+            if type(owner) in _PLAIN:
+                return True
+            if owner is MISSING and _is_made_a_list(frame, callee.owner):
+                return callee.name == "append"
+            if type(owner) in CONTAINERS:
+                return callee.name == "append" and self._puts(owner, ANYWHERE)
+        elif len(callee) == 1 and callee[0] not in frame.f_locals:
+            name = callee[0]
+            builtin = frame.f_globals.get(name, builtin_of(name))
+            if any(builtin is x for x in _PURE):
+                return True
+        function, bound = (None, ()) if self.hidden else function_of(frame, callee)
+        way = None if function is None else way_through(function.__code__)
+        return way is not None and self.admit(frame_of(function, bound), way, depth - 1)
+
+    def _takes(self, frame: Any, callee: Any, position: int, depth: int) -> bool:
+        """Whether a function of the user's that gets the value puts it into such places, and returns something else."""
+        function, bound = function_of(frame, callee)
+        if function is None:
+            return False
+        way = way_of_argument(function.__code__, position + len(bound))
+        return way is not None and way.returned is None and self.admit(frame_of(function, bound), way, depth - 1)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is not MISSING and (type(value) is LaterNumber or value.__class__ in _PLAIN or isinstance(
+        value, TensorBase))
+
+
+def _is_made_a_list(frame: Any, path: Path) -> bool:
+    """Whether an item that is not there yet will be a list when the code looks for it."""
+    return type(path[-1]) is Item and getattr(found_at(frame, path[:-1]), "default_factory", None) is list
