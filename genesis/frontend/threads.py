@@ -7,7 +7,6 @@ an op that has looked at the old content and is not a tensor yet. No tensor show
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import weakref
@@ -56,14 +55,6 @@ def others_may_read() -> bool:
         return False
     looking_on = {x.ident for x in threading.enumerate() if (type(x).__module__, type(x).__name__) in _LOOKING_ON}
     return not sys._current_frames().keys() - {threading.get_ident()} <= RUNNING | looking_on
-
-
-def handlers_may_read() -> bool:
-    """Is there a function of the program's that Python calls when a signal comes, in the middle of anything? Genesis'
-    own note that it came."""
-    return any(callable(found := signal.getsignal(number)) and found is not signal.default_int_handler
-               and not str(getattr(found, "__module__", "")).startswith("genesis.")
-               for number in signal.valid_signals())
 
 
 def interrupts_op() -> bool:

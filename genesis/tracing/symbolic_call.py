@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import chain, starmap
 from operator import call as run
 from typing import Any, Final
@@ -25,6 +26,7 @@ from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.frontend import session
 from genesis.frontend.at_once import at_once, attributes
 from genesis.frontend.generator import default_generator
+from genesis.frontend.held_handlers import handlers_left, undisturbed
 from genesis.frontend.pending import live_pending, next_number
 from genesis.frontend.session import Session
 from genesis.frontend.threads import others_may_read
@@ -78,13 +80,17 @@ class SymbolicCall:
     def __init__(self, capture: Any, kept: Any, function: Callable[..., Any], symbols: Symbols):
         self.kept, self._symbols = kept, symbols
         self._entries: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        undisturbed(partial(self._made_of, capture, function))
+
+    def _made_of(self, capture: Any, function: Callable[..., Any]) -> None:
+        """`_take_over`, of which nothing stays but the replay."""
         first = next_number()
         try:
             with uncollected, default_generator.standing():
                 self._take_over(capture, function)
         finally:
-            _give_up_pending(first, kept.replay.changes_state)
-            forget_sizes_of(symbols.trace.sizes)
+            _give_up_pending(first, self.kept.replay.changes_state)
+            forget_sizes_of(self._symbols.trace.sizes)
 
     def _take_over(self, capture: Any, function: Callable[..., Any]) -> None:
         """Run the function on stand-ins, and make its replay."""
@@ -251,6 +257,8 @@ def _check(capture: Any, kept: Any, symbols: Symbols) -> None:
         raise NotReplayable("it may ask whether a number is the same object as another")
     if slots is not None and others_may_read():
         raise NotReplayable("another thread may read what a stand-in takes the place of")
+    if slots is not None and handlers_left():
+        raise NotReplayable("a signal handler may read what a stand-in takes the place of")
     if (step is None and kept.replay.reads) or (slots is not None and not slots.can_run_twice):
         raise NotReplayable("it changes what cannot be put back")
 

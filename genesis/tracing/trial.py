@@ -4,8 +4,9 @@ A step writes to parameters, gradients and an optimizer's state. A trial knows w
 before anything else is written to, it ends. Counts (of steps, of random draws) are looked at ahead and do not move on,
 and what a replay does again in Python (a schedule's step) is left out.
 
-The contents are put back by one call of C, so no exception and no signal leaves a part of them. What could look at them
-meanwhile, another thread or a signal handler of the program's, is a reason against a trial.
+The contents are put back by one call of C, so no exception and no signal leaves a part of them. The program's signal
+handlers wait meanwhile (`frontend/held_handlers.py`). Another thread that could look at them is a reason against a
+trial.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Any, Final
 
 from genesis.autograd.gradients import observers
 from genesis.frontend.at_once import Change, attributes
+from genesis.frontend.held_handlers import handlers_left
 from genesis.frontend.pending import next_number
 from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
-from genesis.frontend.threads import handlers_may_read, others_may_read
+from genesis.frontend.threads import others_may_read
 from genesis.frontend.traced_number import unguarded, value_in_run
 from genesis.runtime.contexts import Context, in_order, leaving
 from genesis.tracing.snapshot import NotReplayable
@@ -108,7 +110,7 @@ def check_alone() -> None:
     """Raise NotReplayable if something could look at what a trial writes to, or is told of it."""
     if others_may_read():
         raise NotReplayable("another thread may read what a run on stand-ins writes to")
-    if handlers_may_read():
+    if handlers_left():
         raise NotReplayable("a signal handler may read what a run on stand-ins writes to")
     if observers:
         raise NotReplayable("others are told of its gradients")

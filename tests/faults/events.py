@@ -182,7 +182,7 @@ class Traced:
         def note(frame: Any) -> None:
             code = frame.f_code
             found.append(Place(_file_of(code), frame.f_lineno or 0, frame.f_lasti if opcodes else -1))
-        with self._handled(injected(RuntimeError)), self._installed(note):  # nothing runs on stand-ins beside a handler
+        with self._handled(injected(RuntimeError)), self._installed(note):  # what handlers are held back from has lines
             function()
         return found
 
@@ -205,9 +205,9 @@ class Traced:
         return _limited(error) if self._kind == "limit" else nullcontext()
 
     def _raise(self, error: BaseException) -> None:
-        if self._kind == "limit":
-            signal.raise_signal(LIMIT)
-        raise error
+        if self._kind != "limit":
+            raise error
+        signal.raise_signal(LIMIT)  # its handler raises, behind the statement's part that it is held back from
 
     def fail_in_turn(self, function: Callable[[], Any], place: Place, turn: int, error: BaseException) -> Any:
         """Run the function, raising the error where a line's or opcode's place is reached for the time number `turn`.

@@ -12,9 +12,14 @@ class Stop(BaseException):
     """What is raised in the middle of a call: as an interrupt, it is no `Exception`."""
 
 
-def stopped(function: Callable[[], Any], inside: CodeType, at: int) -> int:
-    """Call the function, with `Stop` raised at the `at`-th distinct line, from 0, that the code `inside` comes to with
-    all that it calls; the function may catch it, or end by it. Returns how many lines it came to."""
+def stop() -> None:
+    raise Stop
+
+
+def stopped(function: Callable[[], Any], inside: CodeType, at: int, does: Callable[[], Any] = stop) -> int:
+    """Call the function, with `Stop` raised, or something else done, at the `at`-th distinct line, from 0, that the
+    code `inside` comes to with all that it calls; the function may catch it, or end by it. Returns how many lines it
+    came to."""
     seen: set[tuple[str, int]] = set()
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -27,7 +32,7 @@ def stopped(function: Callable[[], Any], inside: CodeType, at: int) -> int:
         if event == "line" and place not in seen:
             seen.add(place)
             if len(seen) - 1 == at:
-                raise Stop
+                does()
         return trace
     before = sys.gettrace()
     sys.settrace(trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,44 @@ def interrupted(at: int) -> int:
     for rows in (9, 12, 5):
         beside.same(rows)
     return lines
+
+
+class Remembers(nn.Module):
+    """A net with a cache, a rate that falls and a count, which writes to no tensor that stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache, self.rate, self.calls = genesis.zeros(2, 4), 0.5, 0
+
+    def forward(self, x: Any) -> Any:
+        self.rate /= 2
+        self.calls += 1
+        self.cache = genesis.cat([self.cache[-12:], x * self.rate])
+        return self.cache.mean(0)
+
+
+@pytest.mark.parametrize("each", [101, pytest.param(1, marks=pytest.mark.sweep)])
+def test_a_signal_handler_finds_no_stand_ins(each: int) -> None:
+    """It found a cache that nobody can read, and raised AttributeError in the user's program."""
+    expected = [genesis.cat([ramp(7, 4) / 4, ramp(7, 4) / 8])[-12:], ramp(9, 4) / 16]
+    state = genesis.cat(expected).tolist(), 0.0625, 3
+
+    def lines(at: int) -> int:
+        net, seen = Remembers(), list[Any]()
+        compiled = genesis.compile(net)
+        before = signal.signal(signal.SIGUSR1, lambda *_: seen.append((net.cache.tolist(), net.rate, net.calls)))
+        try:
+            for _ in range(2):
+                compiled(ramp(7, 4))
+            found = stopped(lambda: compiled(ramp(9, 4)), symbolic_call.SymbolicCall.__init__.__code__, at,
+                            lambda: signal.raise_signal(signal.SIGUSR1))
+            compiled(ramp(6, 4))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert seen == [state] * (at >= 0) and net.calls == 4 and counts(compiled) == (3, 1)
+        return found
+    for at in range(0, lines(-1), each):
+        lines(at)
 
 
 OTHER = genesis.zeros(4)

@@ -7,6 +7,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
+from operator import call
 from types import SimpleNamespace
 from typing import Any
 
@@ -379,6 +380,41 @@ def interrupted(at: int) -> int:
     return lines
 
 
+@pytest.mark.parametrize("each", [173, pytest.param(5, marks=pytest.mark.sweep)])
+def test_a_signal_handler_waits_for_a_run_on_stand_ins(each: int) -> None:
+    """At each of its lines comes a signal whose handler reads all that the step has written, and trains another net."""
+    lines = looked_at(-1)
+    assert lines > 1000
+    for at in range(0, lines, each):
+        looked_at(at)
+
+
+def looked_at(at: int) -> int:
+    """Train with a signal at the `at`-th line that a run on stand-ins comes to; returns how many it came to."""
+    beside, seen = Beside(lambda: made(Rows, adamw)), []
+    *_, step = made(Rows, adamw)
+
+    def look(number: int, frame: Any) -> None:
+        seen.append(trained(beside.own_net, beside.own_optimizer))
+        with genesis.enable_grad():
+            step(ramp(5, 4) / 20)
+    before = signal.signal(signal.SIGUSR1, look)
+    try:
+        beside.same(ramp(7, 4) / 20)
+        x = ramp(9, 4) / 20
+        beside.plain(x)
+        lines = stopped(lambda: beside.compiled(x), symbolic_call.SymbolicCall.__init__.__code__, at,
+                        lambda: signal.raise_signal(signal.SIGUSR1))
+        expected = trained(beside.net, beside.optimizer)
+        assert seen == [expected] * (0 <= at < lines)
+        for rows in (9, 12, 5):
+            beside.same(ramp(rows, 4) / 20)
+        assert beside.captures == 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    return lines
+
+
 OTHER = nn.Parameter(ramp(4))
 SECOND = genesis.optim.SGD([OTHER], lr=1.0)
 
@@ -423,7 +459,7 @@ def refused(make: Callable[[], Made], reason: str) -> None:
     assert beside.captures == 3 and reason in str(genesis.explain(beside.compiled))
 
 
-def test_another_thread_or_a_signal_handler_may_read_what_a_step_writes_to() -> None:
+def test_another_thread_may_read_what_a_step_writes_to() -> None:
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
@@ -432,6 +468,11 @@ def test_another_thread_or_a_signal_handler_may_read_what_a_step_writes_to() -> 
     finally:
         over.set()
         thread.join()
+
+
+def test_a_handler_that_cannot_be_held_back_may_read_what_a_step_writes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a thread of C's, which Python does not count: there no handler can be set, and the main thread calls it."""
+    monkeypatch.setattr(symbolic_call, "undisturbed", call)
     before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
     try:
         refused(lambda: made(Rows, adamw), "a signal handler")
