@@ -22,7 +22,7 @@ from genesis.frontend.storage import Storage
 from genesis.frontend.threads import unlocked_after_fork
 from genesis.frontend.writes import content_of, write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
 
@@ -237,9 +237,7 @@ class _Gradients:
         try:
             write_at_once(list(self.storages), self.contents, [attributes(self.tensors, "_grad", self.made)],
                           self.expected)
-        except KeyError as error:
-            if from_handler(error):
-                raise
+        except from_inside(KeyError):
             return False
         state.grad_looks += 1
         del held

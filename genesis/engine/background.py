@@ -34,7 +34,7 @@ from genesis.engine.capture import communicates
 from genesis.engine.symbolic.neighbours import ahead
 from genesis.engine.symbolic.program_text import write_program
 from genesis.engine.symbolic.shape_erased_key import NotWritable
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.runtime.disk_store import default_directory
 from genesis.runtime.stored_form import Stored
 
@@ -162,9 +162,7 @@ def compile_ahead(captured: Captured, device: Device, member: Member, programs: 
     try:
         if programs.written and _wanted(device):
             _ask(captured, device, member, programs, name)
-    except Exception as error:  # nobody asked for this: what goes wrong is told by `report`
-        if interrupts(error):
-            raise
+    except of_computing(Exception) as error:  # nobody asked for this: what goes wrong is told by `report`
         _process.report.error = f"{type(error).__name__}: {error}"
 
 

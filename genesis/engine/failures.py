@@ -16,7 +16,7 @@ from genesis.engine.preparation import Flush
 from genesis.frontend.storage import Storage
 from genesis.ir.errors import IndexOutOfRange, Overwritten
 from genesis.ir.failed_op import at_node, failure_of
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.ir.misplaced import find_misplaced
 from genesis.ir.node import OPS, Node, forget_equal
 from genesis.ir.ops import control, leaves
@@ -105,9 +105,7 @@ def _stands(flush: Flush, storage: Storage) -> bool:
         return False
     try:
         _computed_again(node)
-    except Exception as error:  # whatever it is: it is told when the value is read
-        if interrupts(error):
-            raise
+    except of_computing(Exception):  # whatever it is: it is told when the value is read
         return False
     return True
 
@@ -125,9 +123,7 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
         return value
     try:
         return find_misplaced(walk(order), value_of)
-    except Exception as failed:  # the program's failure can keep its indices from being computed again
-        if interrupts(failed):
-            raise
+    except of_computing(Exception):  # the program's failure can keep its indices from being computed again
         return None
 
 
@@ -167,9 +163,7 @@ def _fails(node: Node, error: type[Exception]) -> bool:
     """Whether computing this node again raises such an error."""
     try:
         _computed_again(node)
-    except Exception as found:  # another one as of a value whose memory has been overwritten
-        if interrupts(found):
-            raise
+    except of_computing(Exception) as found:  # another one as of a value whose memory has been overwritten
         return isinstance(found, error)
     return False
 

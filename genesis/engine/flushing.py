@@ -25,6 +25,7 @@ from genesis.frontend.pending import live_pending
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage
+from genesis.ir.interrupting import of_computing
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
@@ -152,9 +153,8 @@ def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) 
             run(flush)
     except Superseded:
         return False
-    except Exception as error:
-        from genesis.ir.interrupting import interrupts
-        if not asked and not isinstance(error, RecursionError) and not interrupts(error):
+    except of_computing(Exception) as error:
+        if not asked and not isinstance(error, RecursionError):
             give_up(whole, error)
         raise
     return True

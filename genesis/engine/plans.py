@@ -25,7 +25,7 @@ from genesis.engine.symbolic.symbols import Axis, Sizes, Terms, Vector
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.flat_graph import FlatGraph
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.runtime.contexts import uncollected
@@ -211,9 +211,7 @@ def _made_exactly(captured: Captured, device: Device, erased: tuple, member: Mem
             return ready(plan, start, "compiled", template.program_of(member.numbers))
         except Overwritten:
             raise
-        except (FixedSizes, AttributeError, OverflowError, *_SHAPE_ERRORS) as refusal:
-            if interrupts(refusal):
-                raise
+        except of_computing(FixedSizes, AttributeError, OverflowError, *_SHAPE_ERRORS) as refusal:
             from genesis.ir.verify import verifying
             if verifying() and not isinstance(refusal, FixedSizes):
                 raise
@@ -249,9 +247,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
         return PlanTemplate(program.graph, numbers, sizes.trace, sizes.where(), device, program.key)
     except Overwritten:
         raise
-    except (NotFusable, *_SHAPE_ERRORS) as error:
-        if interrupts(error):
-            raise
+    except of_computing(NotFusable, *_SHAPE_ERRORS) as error:
         from genesis.ir.verify import verifying
         if verifying():
             raise
@@ -276,9 +272,7 @@ def _traced(captured: Captured, erased: tuple, member: Member,
             program = SymbolicProgram(captured, sizes)
         except Overwritten:
             raise
-        except _SHAPE_ERRORS as error:  # a wrong guess
-            if interrupts(error):
-                raise
+        except of_computing(*_SHAPE_ERRORS) as error:  # a wrong guess
             raise FixedSizes(f"its sizes follow no rule ({type(error).__name__}: {error})") from error
         if not sizes.trace.classes:
             raise FixedSizes(_no_sizes(axes))

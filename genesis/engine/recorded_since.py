@@ -7,7 +7,7 @@ from genesis.engine.cuts import Cuts
 from genesis.engine.state import engine_state
 from genesis.frontend.pending import NEVER
 from genesis.frontend.state import state
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 
 
 def every() -> int:
@@ -26,9 +26,7 @@ def note_end(cuts: Cuts) -> None:
     so that the same loop is cut at the same places when it comes again."""
     try:
         cuts.ran_to = max(cuts.ran_to, next(reversed(state.pending), 0))
-    except RuntimeError as error:  # another thread records
-        if from_handler(error):
-            raise
+    except from_inside(RuntimeError):  # another thread records
         return
     cuts.noted = engine_state.ran
     if state.look_at != NEVER and cuts.ran_to:
@@ -52,9 +50,7 @@ def oldest(number: int) -> int:
                 began = at
                 break
             over.append(at)  # computed, or dropped
-    except RuntimeError as error:  # another thread records
-        if from_handler(error):
-            raise
+    except from_inside(RuntimeError):  # another thread records
         return 0
     for at in over:
         state.pending.pop(at, None)

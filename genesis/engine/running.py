@@ -21,6 +21,7 @@ from genesis.frontend.at_once import Change, Expected, at_once, attributes, chan
 from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, all_overwriting
+from genesis.ir.interrupting import interrupts, of_computing
 from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, unique
 from genesis.ir.numbers import set_numbers_apart
@@ -92,7 +93,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         if flush.committed:  # interrupted while the storages were told
             finish(flush)
             raise
-        if not isinstance(error, Exception) or _interrupts(error):  # all stays pending
+        if not isinstance(error, Exception) or interrupts(error):  # all stays pending
             raise
         if flush.ran != engine_state.ran or flush.waited:  # it was captured while another program ran, or used what
             raise Superseded from None  # that changed; or nobody asked for all of it
@@ -113,11 +114,6 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         if flush.finished or not flush.committed:  # else what interrupted `finish` again left it to who comes next
             engine_state.record = before
     return flush.compiled
-
-
-def _interrupts(error: Exception) -> bool:
-    from genesis.ir.interrupting import interrupts
-    return interrupts(error)
 
 
 def _execute(flush: Flush) -> None:
@@ -180,14 +176,14 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
                 break
         try:
             at_once(loop)
-        except KeyError as error:
-            if replayed.done or _interrupts(error):
+        except of_computing(KeyError):
+            if replayed.done:
                 raise
             raise Superseded from None
     except BaseException as error:
         if collects:  # a change that failed has left the collector out
             gc.enable()
-        if not isinstance(error, Exception) or _interrupts(error):
+        if not isinstance(error, Exception) or interrupts(error):
             raise
         if ran != engine_state.ran and not replayed.done:  # it used what another program has changed
             raise Superseded from None

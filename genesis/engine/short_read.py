@@ -22,6 +22,7 @@ from genesis.engine.state import Record, engine_state
 from genesis.frontend.pending import live_pending
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage
+from genesis.ir.interrupting import of_computing
 from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
@@ -125,11 +126,10 @@ def short_read(storage: Storage, beside: bool = False) -> bool:
     try:
         engine_state.record = _MAKES_MEMORY
         results = compiled.run(reading.memories, reading.numbers + slices if slices else reading.numbers)
-    except Exception as error:
+    except of_computing(Exception) as error:
         if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
             return False
-        from genesis.ir.interrupting import interrupts
-        if isinstance(error, (MemoryError, RecursionError)) or interrupts(error):  # there may be room the next time
+        if isinstance(error, (MemoryError, RecursionError)):  # there may be room the next time
             raise
         _fail(storage, reading.contents[0], error)
         raise

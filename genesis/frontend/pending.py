@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from genesis.frontend.at_once import at_once
 from genesis.frontend.state import state
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.ir.node import next_node_number
 
 if TYPE_CHECKING:
@@ -119,9 +119,8 @@ def _notes(since: int) -> list[tuple[int, weakref.ref[Storage]]]:
                     break
                 found.append(note)
             return found[::-1]
-        except RuntimeError as error:  # another thread, a handler or a finalizer notes one
-            if from_handler(error):
-                raise
+        except from_inside(RuntimeError):  # another thread, a handler or a finalizer notes one
+            pass
     state.unlooked = 0
     return list(notes.items())
 
@@ -135,9 +134,7 @@ def any_differentiable() -> bool:
                 return True
             over.append(number)
         return False
-    except RuntimeError as error:  # as in `_notes`
-        if from_handler(error):
-            raise
+    except from_inside(RuntimeError):  # as in `_notes`
         return True
     finally:
         for number in over:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 
 if TYPE_CHECKING:
     from genesis.frontend.detached import Detached
@@ -128,9 +128,8 @@ class FrontendState:
         try:
             while (first := released[0])() is None:
                 released.remove(first)  # by itself: another thread may have pushed it out
-        except (IndexError, ValueError) as error:  # there are none, or it did
-            if from_handler(error):
-                raise
+        except from_inside(IndexError, ValueError):  # there are none, or it did
+            pass
         return [node for reference in list(released) if (node := reference()) is not None]
 
 

@@ -18,7 +18,7 @@ from genesis.frontend.recording import FREED, TensorBase, misplaced
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage, compute_now
 from genesis.ir.errors import failure
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, movement
 
@@ -97,8 +97,8 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
         try:
             write_at_once(storages, contents, also, expected)
             return
-        except KeyError as error:  # another thread wrote to one meanwhile
-            if not expected or from_handler(error):
+        except from_inside(KeyError):  # another thread wrote to one meanwhile
+            if not expected:
                 raise
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.frontend.writes import assign, update
 from genesis.ir.errors import failure
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
@@ -157,9 +157,7 @@ def value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool
         node = make(movement.reshape, (node,), (node.type.shape[1:],))
     try:
         return expand(node, shape)
-    except RuntimeError as error:
-        if interrupts(error):
-            raise
+    except of_computing(RuntimeError):
         raise failure("assignment", _mismatch(value.spec.shape, shape, indexed),
                       [("tensor", target), ("value", value)]) from None
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from genesis.frontend.recording import TensorBase
 from genesis.frontend.state import state
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, stored, tensor_identity
 from genesis.tracing.written_places import (
@@ -119,9 +119,7 @@ class Compared:
             else:
                 same = self._written() and all(map(is_, chain.from_iterable(self._lists), self._items))
             return (same or self._equal()) and list(map(len, self._sized)) == self._lengths
-        except (KeyError, AttributeError, ValueError, RuntimeError, TypeError) as error:
-            if from_handler(error):
-                raise
+        except from_inside(KeyError, AttributeError, ValueError, RuntimeError, TypeError):
             return False
 
     def write_out(self) -> None:

@@ -16,7 +16,7 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.views import read_as_leaf
 from genesis.ir.graph import Graph
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
@@ -142,9 +142,7 @@ class CallReplay(Replay):
             try:
                 at_once(changes((), told, expected))
                 break
-            except KeyError as error:  # another thread drew, or a handler did
-                if from_handler(error):
-                    raise
+            except from_inside(KeyError):  # another thread drew, or a handler did
                 continue
         del held
         for storage in written:

@@ -16,7 +16,7 @@ from genesis.frontend.pending import live_pending
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others_record
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.runtime.references import HELD_AND_NAMED
 
 
@@ -86,15 +86,11 @@ def compute_before(live: list[Storage]) -> None:
             engine.flush(live)
     except MemoryError:
         raise
-    except Exception as error:  # one of them cannot be computed: the others still have to be
-        if interrupts(error):
-            raise
+    except of_computing(Exception):  # one of them cannot be computed: the others still have to be
         for storage in live:
             try:
                 engine.flush([storage])
             except MemoryError:
                 raise
-            except Exception as error:  # the storage has the error, and tells it when it is read
-                if interrupts(error):
-                    raise
+            except of_computing(Exception):  # the storage has the error, and tells it when it is read
                 continue

@@ -35,7 +35,7 @@ from genesis.frontend.views import View
 from genesis.func.vectorize import on_stand_ins
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.ir.numbers import LEAST_NUMBER, MOST_NUMBER
 from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_ranges import COMPARISONS
@@ -117,9 +117,7 @@ class SymbolicCall:
                         items = None if slots is None else slots.items()
                         result = function(*args, **kwargs)
                         after = None if slots is None else slots.values_now(items)
-                except Exception as error:  # of the user's function, which may raise anything where it expects values
-                    if from_handler(error):
-                        raise
+                except from_inside(Exception) as error:  # of the function, which may raise anything for want of values
                     raise NotReplayable(
                         effects.refusal or f"on stand-ins it raises {type(error).__name__}") from None
                 if effects.refusal is None and trial is not None:

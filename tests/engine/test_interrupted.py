@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import mul
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from genesis.engine import running
 from genesis.engine.state import Record, engine_state
 from genesis.frontend import recording
 from genesis.frontend.at_once import at_once, attributes, changes
-from genesis.ir.interrupting import from_handler, interrupts
+from genesis.ir.interrupting import from_inside, from_outside, interrupts, of_computing
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
 from genesis.runtime.cpu.one_call import OneCall
@@ -149,9 +150,11 @@ def test_a_time_limit_keeps_pending_what_it_interrupts(
     assert optimizer.state[net.weight]["step"] == count + 1 and net.weight.tolist() != weights
 
 
+@pytest.mark.parametrize("saves", [False, True])
 @pytest.mark.parametrize("kind", [TimeoutError, RuntimeError, OutOfTime])
 def test_a_short_read_that_a_time_limit_ends_is_read_again(
-        monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
+        monkeypatch: pytest.MonkeyPatch, kind: type[Exception], saves: bool) -> None:
+    """A handler that computed first, as it saved a model, lost its error."""
     x = genesis.ones(2, 2)
     genesis.eval(x)
     for _ in range(3):
@@ -159,6 +162,8 @@ def test_a_short_read_that_a_time_limit_ends_is_read_again(
     value = x @ x
 
     def limit(number: int, frame: Any) -> None:
+        if saves:
+            assert (x + 1).tolist() == [[2, 2], [2, 2]]
         raise kind("too late")
     before = signal.signal(signal.SIGUSR1, limit)
     try:
@@ -235,24 +240,89 @@ def test_who_asks_where_an_error_came_from_is_not_kept_by_it() -> None:
         try:
             return {}[met]
         except KeyError as error:
-            assert not from_handler(error) and not interrupts(error)
+            assert not from_outside(error) and not interrupts(error)
         return weakref.ref(met)
     with uncollected:
         assert caught()() is None
 
 
-def test_what_another_thread_raises_keeps_all_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such an exception has no handler in its traceback."""
-    def raised() -> None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(OutOfTime))
-        for _ in range(100):
-            pass
+class Worded(Exception):
+    """A time limit that says what it is."""
+
+    def __init__(self) -> None:
+        super().__init__("the time is over")
+
+
+def raised_by_another(kind: type[BaseException]) -> None:
+    """Have it raised in this thread, as another one does: it comes at the next place where Python looks."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(kind))
+
+
+def turning(kind: type[BaseException]) -> None:
+    raised_by_another(kind)
+    for _ in [1, 2, 3]:
+        pass
+
+
+def calling(kind: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(kind))
+
+
+def beginning(kind: type[BaseException]) -> None:
+    def begun() -> None:
+        pass
+    (*map(raised_by_another, [kind]), begun())
+
+
+@pytest.mark.parametrize("where", [turning, calling, beginning])
+@pytest.mark.parametrize("kind", [OutOfTime, Worded, TimeoutError, RuntimeError, KeyError])
+def test_what_another_thread_raises_keeps_all_pending(
+        monkeypatch: pytest.MonkeyPatch, kind: type[Exception], where: Callable[[type], None]) -> None:
+    """Such an exception has no handler in its traceback, and no arguments but those that its class gives it."""
     x = genesis.zeros(2)
     genesis.eval(x)
     x.add_(1)
-    with inside(monkeypatch, CPUExecutor, "start", raised), pytest.raises(OutOfTime):
+    with inside(monkeypatch, CPUExecutor, "start", partial(where, kind)), pytest.raises(kind) as found:
         genesis.eval(x)
-    assert x.tolist() == [1, 1]
+    assert x.tolist() == [1, 1] and interrupts(found.value) and from_outside(found.value) != (kind is Worded)
+
+
+def test_an_error_without_arguments_that_is_raised_here_is_the_computations() -> None:
+    class Chain:
+        def __matmul__(self, other: Any) -> Any:
+            raise RuntimeError
+
+    def without_memory() -> Any:
+        return bytes(1 << 62)  # Python says nothing of it
+
+    def ended() -> Any:
+        return next(iter(()))
+    for does in (without_memory, ended, SimpleQueue().get_nowait, lambda: Chain() @ 1, lambda: exec("assert 0")):
+        with pytest.raises(Exception) as found:
+            does()
+        assert not found.value.args and not from_outside(found.value)
+
+
+@pytest.mark.parametrize("classes", [of_computing, from_inside])
+def test_an_except_lets_through_what_came_from_outside(classes: Callable[..., tuple[type[Exception], ...]]) -> None:
+    def caught(does: Callable[[], Any]) -> str:
+        try:
+            does()
+        except classes(LookupError, TimeoutError) as error:
+            return type(error).__name__
+        except Exception as error:
+            return f"past it: {type(error).__name__}"
+        return ""
+
+    def late(number: int, frame: Any) -> None:
+        raise KeyError("too late")
+    assert caught(lambda: {}[1]) == "KeyError" and caught(lambda: 1 // 0) == "past it: ZeroDivisionError"
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        assert caught(lambda: signal.raise_signal(signal.SIGUSR1)) == "past it: KeyError"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert caught(lambda: turning(TimeoutError)) == "past it: TimeoutError"
 
 
 def test_a_record_that_an_exception_left_behind_is_no_program_that_runs() -> None:

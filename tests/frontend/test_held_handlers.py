@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from genesis.frontend.held_handlers import handlers_left, undisturbed
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_outside
 from tests.faults.events import Depths, Traced, injected
 
 
@@ -65,7 +65,7 @@ def test_all_handlers_come_where_the_function_and_some_of_them_raise() -> None:
         with pytest.raises(TimeoutError) as caught:
             undisturbed(function)
         assert all(signal.getsignal(x) is late for x in (SIGUSR1, SIGUSR2, SIGALRM))
-        assert from_handler(caught.value)
+        assert from_outside(caught.value)
     assert found == [SIGUSR1, SIGUSR2, SIGALRM] and isinstance(caught.value.__context__, TimeoutError)
 
 

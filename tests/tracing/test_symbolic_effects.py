@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -193,6 +195,25 @@ def test_a_signal_handler_finds_no_stand_ins(each: int) -> None:
         assert seen == [state] * (at >= 0) and net.calls == 4 and counts(compiled) == (3, 1)
         return found
     for at in range(0, lines(-1), each):
+        lines(at)
+
+
+def test_what_another_thread_raises_in_a_run_on_stand_ins_ends_the_call() -> None:
+    """Of a function that only computes, beside which other threads may run. It passed for the function's own error."""
+    def raised() -> None:
+        here = ctypes.c_ulong(threading.get_ident())
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(here, ctypes.py_object(TimeoutError))
+
+    def lines(at: int) -> int:
+        compiled = genesis.compile(lambda x: (x * 2).sum() + x.shape[0])
+        compiled(ramp(7, 4))
+        raising = nullcontext() if at < 0 else pytest.raises(TimeoutError)
+        found = 0
+        with raising:
+            found = stopped(lambda: compiled(ramp(9, 4)), symbolic_call.SymbolicCall.__init__.__code__, at, raised)
+        assert float(compiled(ramp(9, 4))) == float((ramp(9, 4) * 2).sum() + 9)
+        return found
+    for at in range(0, lines(-1), 151):
         lines(at)
 
 

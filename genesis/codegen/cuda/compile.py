@@ -16,7 +16,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.worker import ENABLE_FP_FUSION, compile_kernel
 from genesis.codegen.cuda.workers import TRIES, Used, WorkerDied, WorkerPool
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 3
@@ -127,9 +127,7 @@ def _answer_here(request: dict[str, Any]) -> dict[str, Any]:
     """What a worker would answer."""
     try:
         found = compile_kernel(request, request["architecture"])
-    except Exception as error:  # whatever Triton raises is the answer
-        if interrupts(error):
-            raise
+    except of_computing(Exception) as error:  # whatever Triton raises is the answer
         return {"error": f"{type(error).__name__}: {error}"}
     return {**found, "cubin": base64.b64encode(found["cubin"]).decode()}
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 import torch
 
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType, row_major
 from genesis.runtime.contexts import leaving
@@ -113,9 +113,7 @@ def allocate(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtyp
     """
     try:
         return torch.empty_strided(shape, strides, dtype=dtype, device=CPU)
-    except RuntimeError as error:
-        if interrupts(error):
-            raise
+    except of_computing(RuntimeError) as error:
         raise MemoryError(str(error)) from None
 
 
@@ -214,9 +212,7 @@ class CPUExecutor:
             return Started(outputs, without(writes))
         try:
             bound = self._free.pop()
-        except IndexError as error:
-            if interrupts(error):
-                raise
+        except of_computing(IndexError):
             bound = _Bound(self)
         registers = bound.registers
         for index, shape, strides, dtype in self.reserved:
@@ -251,9 +247,7 @@ class CPUExecutor:
         if straight is not None:
             try:
                 return straight.run(registers, [])
-            except (IndexError, RuntimeError) as error:
-                if interrupts(error):
-                    raise
+            except of_computing(IndexError, RuntimeError) as error:
                 _, args, outs, *_ = straight.failed(error.__traceback__)
                 raise told(error, self._call_of(args, outs), [registers[i] for i in args]) from None
         args, outs = (), ()
@@ -278,9 +272,7 @@ class CPUExecutor:
                         registers[i] = owned(part, self.adopted[i][0], operands) if i in self.adopted else part
                 for i in frees:
                     registers[i] = None
-        except (IndexError, RuntimeError) as error:
-            if interrupts(error):
-                raise
+        except of_computing(IndexError, RuntimeError) as error:
             raise told(error, self._call_of(args, outs), operands) from None
         return writes
 

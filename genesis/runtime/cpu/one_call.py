@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from genesis.ir.interrupting import interrupts
+from genesis.ir.interrupting import of_computing
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
 from genesis.runtime.cpu.executor import Started, first_value, owned, tensor_over, torch_dtype
@@ -76,9 +76,7 @@ class OneCall:
             operands[at] = operand_tensor(numbers[index], dtype)
         try:
             made = self._call(*operands, *self._after)
-        except (IndexError, RuntimeError) as error:
-            if interrupts(error):
-                raise
+        except of_computing(IndexError, RuntimeError) as error:
             call, = self.plan.steps
             assert isinstance(call, Call)
             raise told(error, call, operands) from None

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.generator import Generator, default_generator
-from genesis.ir.interrupting import from_handler
+from genesis.ir.interrupting import from_inside
 from genesis.ops.creation import as_tensor
 from genesis.ops.random import multinomial, randint, randperm
 
@@ -54,9 +54,7 @@ def kept_seed(generator: Generator | None, keep: Callable[[int], list[Change]]) 
         seed = int(randint(0, 2 ** 62, (1,), generator=source.clone_state()).item())
         try:
             at_once(changes((), [*moves, *keep(seed)], expected))
-        except KeyError as error:  # another thread drew meanwhile
-            if from_handler(error):
-                raise
+        except from_inside(KeyError):  # another thread drew meanwhile
             continue
         return seed
 
