@@ -109,13 +109,18 @@ class Config:
         return self.keep_shadow_weights
 
     def key(self) -> tuple[Any, ...]:
-        """What plans made now depend on: equal settings give equal keys."""
+        """What plans made now depend on: equal settings give equal keys. `IN_KEY` has their names."""
         return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
                 self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes, self.tune)
 
     def _set(self, key: tuple[Any, ...]) -> None:
         (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
          self.loss_chunk_bytes, self.float32_products, self.streamed_attention, self.prefetch_bytes, self.tune) = key
+
+
+IN_KEY: Final = ("fuse", "recompute", "spare_memory", "keep_shadow_weights", "deterministic", "loss_chunk_bytes",
+                 "float32_products", "streamed_attention", "prefetch_bytes", "tune")
+"""The names of the settings in `Config.key`."""
 
 
 def _renamed() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import copysign
@@ -22,6 +22,7 @@ from genesis.frontend.state import state
 from genesis.ir.interrupting import from_inside
 from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, kept, numbers_of, stored, tensor_identity
+from genesis.tracing.value_texts import Words, value_text
 from genesis.tracing.written_places import (
     ABSENT,
     ATTRIBUTE,
@@ -40,12 +41,6 @@ ANY: Any = type("Any", (), {"__repr__": lambda self: "any"})()
 """The value of a slot, which others check."""
 APPENDED: Any = type("Appended", (), {"__repr__": lambda self: "appended"})()
 """The key of the place behind the end of a list."""
-
-
-class Words(str):
-    """What a reader is told in a value's place."""
-
-    __repr__ = str.__str__
 
 
 _AS_CAPTURED = Words("as captured")
@@ -70,6 +65,17 @@ class Difference:
     before: Any
     now: Any
     slowly: bool = False
+
+    def of_element(self) -> Difference:
+        """The same for a reader, of a place in a list or dictionary, which has its name: `rates[0]`; of a longer list
+        what was in it, and what is."""
+        if self.key is not APPENDED and self.key is not ANY:
+            return replace(self, name=f"{self.name}[{value_text(self.key)}]")
+        kind: Any = deque if isinstance(self.owner, deque) else list
+        now = kind(self.owner)
+        if self.key is APPENDED and kind is list:
+            return replace(self, before=now[:len(now) - len(self.now)], now=now)
+        return replace(self, before=kind(self.before), now=now)
 
 
 class Contents(NamedTuple):
@@ -377,10 +383,26 @@ class Checks:
 
     def differences(self) -> Iterator[Difference]:
         """What is not as it was, as far as that is known place by place."""
+        yield from self._named_differ()
+        yield from self._elements_differ()
+        yield from self._names_added()
+
+    def _names_added(self) -> Iterator[Difference]:
+        """Names that are there and were not."""
+        for slowly in (False, True):
+            for place in (self._slow_places if slowly else self._places).values():
+                for name in sorted(place.key.intersection(place.of)) if place.look is ABSENT else ():
+                    yield Difference(place.of, name, name, MISSING, place.of[name], slowly)
+
+    def _named_differ(self) -> Iterator[Difference]:
+        """Variables and attributes that are not as they were."""
         yield from self._places_differ(ENTRY)
         yield from self._places_differ(ENTRY, slowly=True)
         yield from self._places_differ(CELL)
         yield from self._places_differ(ATTRIBUTE)
+
+    def _elements_differ(self) -> Iterator[Difference]:
+        """What is not as it was in lists and dictionaries, of which it has the name."""
         for each in self._contents:
             if isinstance(each.value, (list, deque)):
                 yield from _items_differ(each.value, each.items, each.name)
@@ -389,14 +411,15 @@ class Checks:
                     before, now = each.before.get(key, MISSING), each.value.get(key, MISSING)
                     if not same(now, before):
                         yield Difference(each.value, key, each.name, before, now)
-        for slowly in (False, True):
-            for place in (self._slow_places if slowly else self._places).values():
-                for name in sorted(place.key.intersection(place.of)) if place.look is ABSENT else ():
-                    yield Difference(place.of, name, name, MISSING, place.of[name], slowly)
 
     def changes(self) -> Iterator[Difference]:
         """What is not as it was, for a reader: `differences`, and what has no place that a call could write to."""
-        yield from self.differences()
+        yield from self._named_differ()
+        yield from (x.of_element() for x in self._elements_differ())
+        yield from self._names_added()
+        for place in (*self._places.values(), *self._slow_places.values()):
+            if place.look is CLASS and type(place.owner) is not place.value:
+                yield Difference(place.of, place.key, "the class of an object", place.value, type(place.owner))
         for (x, known), name in zip(self._tensors, self._names, strict=True):
             yield from _tensor_differs(x, known, name)
         for group, options in self._groups:
@@ -413,7 +436,8 @@ class Checks:
             if isinstance(each.value, (set, frozenset)) or each.before is not None:
                 before, now = each.items, tuple(each.value)
                 if len(before) != len(now) or not all(map(same, before, now)):
-                    yield Difference(each.value, ANY, each.name, before, now)
+                    kind: Any = tuple if each.before is not None else set  # of a dictionary the keys, which have an order
+                    yield Difference(each.value, ANY, each.name, kind(before), kind(now))
 
     def _places_differ(self, look: Look, slowly: bool = False) -> Iterator[Difference]:
         """Those of one kind: an entry, an attribute or a cell."""
@@ -426,7 +450,7 @@ def _tensor_differs(x: Any, known: tuple, name: str) -> Iterator[Difference]:
     """How a tensor is another one than that with this `tensor_identity`."""
     storage, spec, part, *flow = tensor_identity(x)
     if spec is not known[1] and spec != known[1]:
-        yield Difference(x, "spec", f"the type of {name}", str(known[1]), str(spec))
+        yield Difference(x, "spec", f"the type of {name}", Words(known[1]), Words(spec))
     elif storage is not known[0] or part is not known[2]:
         yield Difference(x, "data", f"the memory that {name} shows", _AS_CAPTURED, Words("other memory"))
     elif flow[0] is not known[3] and (flow[0] is None) != (known[3] is None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -120,15 +121,32 @@ def explain(function: Any) -> Explanation:
     <lambda>: 2 captures, 1 replays; other sizes and numbers are replayed in 1 way
       captured again: argument x: tensor f32[2] → tensor f32[3]
     """
-    compiled = getattr(function, "_compiled_call", function)
-    if isinstance(compiled, CompiledFunction):
+    compiled = _compiled_in(function)
+    if compiled is function:
         return compiled.explain()
+    if compiled is not None:
+        return compiled.explain(around=function)
     call: Any = function
     if isinstance(function, Tree):  # the module itself stays as it is
         call = functools.wraps(function.forward)(lambda *args, **kwargs: function(*args, **kwargs))  # type: ignore
     head = f"{getattr(function, '__name__', function)!r} is not compiled"
-    return Explanation(head, 0, 0, (), (), (), lambda *args, **kwargs: CompiledFunction(call)._explained(
-        *args, **kwargs))
+    return Explanation(head, 0, 0, (), (), (), functools.partial(_explain_plain, call))
+
+
+def _explain_plain(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+    """Call a function that is not compiled, compiled, and explain it afterwards."""
+    compiled = CompiledFunction(call)
+    return compiled.explain_call(compiled, *args, **kwargs)
+
+
+def _compiled_in(function: Any) -> Any:
+    """The compiled function that a call of this one calls: as a method, with arguments that are given, or as a module's
+    call or `forward`; None if there is none."""
+    if isinstance(function, Tree):
+        function = vars(function).get("_compiled_call") or getattr(function, "forward", None)
+    while isinstance(function, (functools.partial, types.MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    return function if isinstance(function, CompiledFunction) else None
 
 
 __all__ = ["CompiledFunction", "compile", "explain", "reset"]

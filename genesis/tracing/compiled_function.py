@@ -13,10 +13,10 @@ import functools
 import inspect
 import sys
 import threading
+import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from types import CodeType
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from genesis.frontend import patches, session
@@ -29,10 +29,11 @@ from genesis.tracing import stance
 from genesis.tracing.attempts import Attempts
 from genesis.tracing.call_capture import CallCapture, Kept
 from genesis.tracing.call_templates import CallTemplates
-from genesis.tracing.explanation import CallShape, Explanation, Recapture, value_text
+from genesis.tracing.explanation import CallShape, Explanation, Recapture
 from genesis.tracing.find_slots import changed_numbers
 from genesis.tracing.signature import signature
 from genesis.tracing.snapshot import CompiledBase, NotReplayable, Unsettled
+from genesis.tracing.value_texts import two_texts
 from genesis.tracing.view_copies import Copied, ViewCopies
 
 _VARIANTS, _SIGNATURES = 64, 64
@@ -70,7 +71,7 @@ class CompiledFunction(CompiledBase):
         self._entries: dict[Any, list[Kept]] = {}
         self._attempts, self._views, self._templates = Attempts(), ViewCopies(), CallTemplates()
         self._notes: dict[str, None] = {}
-        self._ran: dict[CodeType, dict[str, Any]] = {}
+        self._ran: dict[types.CodeType, dict[str, Any]] = {}
         self._latest: CallShape | None = None
         self._gradients_move = False  # a call found other gradients than one before
         self._recaptures: deque[Recapture] = deque(maxlen=_RECAPTURES)
@@ -177,10 +178,14 @@ class CompiledFunction(CompiledBase):
         return name if found is self else (CompiledFunction, (self.function, self.fullgraph))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
-    def explain(self) -> Explanation:
-        """A text that says what is replayed, what is captured again or recorded at each call, and why."""
+    def explain(self, around: Callable[..., Any] | None = None) -> Explanation:
+        """A text that says what is replayed, what is captured again or recorded at each call, and why.
+
+        Args:
+            around: what calls it, a module or a method: the explanation, called, calls that.
+        """
         kept = [entry for entries in self._entries.values() for entry in entries]
         head = f"{self.__name__}: {len(kept)} captures, {self.hits} replays"
         if self._templates:
@@ -190,11 +195,12 @@ class CompiledFunction(CompiledBase):
         single = dict.fromkeys(x for entry in kept if entry.slots is not None for x in entry.slots.reasons)
         single.update(dict.fromkeys(f"each size or number that changes, as {x}" for x in self._templates.refusals()))
         return Explanation(head, len(kept), self.hits, self._recaptures, dict.fromkeys(recorded), single,
-                           self._explained)
+                           functools.partial(self.explain_call, around or self))
 
-    def _explained(self, *args: Any, **kwargs: Any) -> Explanation:
-        self(*args, **kwargs)
-        return self.explain()
+    def explain_call(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+        """Call this, which is the function or calls it, and explain it afterwards."""
+        call(*args, **kwargs)
+        return self.explain(None if call is self else call)
 
     def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any],
                  copied: Copied | None = None) -> Any:
@@ -210,18 +216,19 @@ class CompiledFunction(CompiledBase):
         try:
             result = capture.run(self.function)
             self._ran = capture.globals
-            self._keep_capture(key, capture, result, args, kwargs, again)
+            self._keep_capture(key, capture, result, again, () if copied is None else copied.originals)
             return capture.settle(result)
         except BaseException:
             capture.undo()
             raise
 
-    def _keep_capture(self, key: Any, capture: CallCapture, result: Any, args: tuple, kwargs: dict[str, Any],
-                      again: list[Recapture]) -> None:
-        """Keep what can be replayed of a call that gave this result; `again` says why earlier captures did not fit."""
+    def _keep_capture(self, key: Any, capture: CallCapture, result: Any, again: list[Recapture],
+                      views: Sequence[Any]) -> None:
+        """Keep what can be replayed of a call that gave this result; `again` says why earlier captures did not fit, and
+        `views` are those of its arguments of which it was given copies."""
         try:
             kept = capture.kept(result)
-            shape = CallShape(self.function, key, args, kwargs)
+            shape = CallShape(self.function, capture.args, capture.kwargs, views)
             self._recaptures += again or self._other_call(shape)
             self._latest = shape
             self._keep(key, kept)
@@ -239,15 +246,13 @@ class CompiledFunction(CompiledBase):
         entry = next(iter(self._entries.get(key, ())), None)
         if entry is None:
             return []
-        change = None if entry.slots is None else entry.slots.change()
+        slots, checks = entry.slots, entry.guards.checks
+        change = (None if slots is None else slots.change()) or next(checks.changes(), None)
         if change is not None:
-            return [Recapture(change[0], value_text(change[1]), value_text(change[2]))]
-        different = next(entry.guards.checks.changes(), None)
-        if different is not None:
-            return [Recapture(different.name, value_text(different.before), value_text(different.now))]
-        if entry.guards.checks.over:
+            return [Recapture(change.name, *two_texts(change.before, change.now))]
+        if checks.over:
             return [Recapture("memory that it reads a value of", "as captured", "written to")]
-        return [Recapture("a gradient, a class, a cache or a count that it reads", "as captured", "changed")]
+        return [Recapture("a gradient, a cache or a count that it reads", "as captured", "changed")]
 
     def _other_call(self, shape: CallShape) -> list[Recapture]:
         """What the call has otherwise than the last one that was captured."""

@@ -5,18 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from reprlib import Repr
 from typing import Any
 
-from genesis.frontend.recording import FREED, TensorBase
-from genesis.tracing.signature import AROUND, describe
-from genesis.tracing.snapshot import MISSING, SIMPLE
+from genesis.tracing.signature import describe, named_surroundings
+from genesis.tracing.snapshot import MISSING
+from genesis.tracing.value_texts import Words, two_texts, value_text
 
-_short = Repr()
-_short.maxstring = _short.maxother = 60
-_ITEMS = 4
-"""Elements of a container that a text shows."""
 _LINES = 12
 """Recaptures that a text shows, the last ones."""
 
@@ -75,46 +69,43 @@ class Explanation(str):
         return found
 
 
-def value_text(value: Any) -> str:
-    """A value in a few words: of a tensor its type, and how gradients flow."""
-    if isinstance(value, TensorBase):
-        flows = "a leaf that requires grad" if value.leaf not in (None, FREED) else (
-            "of a step" if value.leaf == FREED else "detached" if value.detached is not None else
-            "with a gradient" if value.storage.needs_grad else "")
-        return f"tensor {value.spec}{flows and f' ({flows})'}"
-    if value is MISSING:
-        return "missing"
-    if type(value) in (list, tuple):
-        items = [value_text(x) for x in value[:_ITEMS]] + ["…"] * (len(value) > _ITEMS)
-        return f"[{', '.join(items)}]" if type(value) is list else f"({', '.join(items)})"
-    if type(value) is dict:
-        pairs = [f"{_short.repr(k)}: {value_text(x)}" for k, x in islice(value.items(), _ITEMS)]
-        return "{" + ", ".join(pairs + ["…"] * (len(value) > _ITEMS)) + "}"
-    return _short.repr(value) if isinstance(value, SIMPLE) else f"a {type(value).__name__}"
-
-
 class CallShape:
-    """The parts of a call's signature by name, to tell two apart.
+    """What calls with one signature have in common, by name, to tell two apart.
 
     Args:
         function: the function that is called.
-        key: the signature's key; what it begins with is what is around the call.
+        views: those of the arguments that are views of other memory, of which the call is given copies.
     """
 
-    def __init__(self, function: Callable[..., Any], key: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]):
-        self._parts = dict(zip(AROUND, key, strict=False))
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+                 views: Sequence[Any] = ()):
+        self._around = named_surroundings()
+        self._arguments: dict[str, tuple[Any, str]] = {}
         for name, value in _named(function, args, kwargs):
             part: list[Any] = []
             describe(value, part, [], {})
-            self._parts[f"argument {name}"] = (tuple(part), value_text(value))
+            self._arguments[f"argument {name}"] = (tuple(part), value_text(value))
+        seen = ", ".join([f"{kind} of strides {strides}" for kind, strides in
+                          dict.fromkeys([(f"tensor {x.spec}", x.stride()) for x in views])]) or "none"
+        self._arguments["arguments that are views"] = (seen, seen)
 
     def difference(self, now: CallShape) -> Recapture:
         """The first part in which the call now differs."""
-        for name in {**self._parts, **now._parts}:
-            before, after = self._parts.get(name, MISSING), now._parts.get(name, MISSING)
+        for name in {**self._around, **now._around}:
+            before, after = (x._around.get(name, _AS_MADE) for x in (self, now))
             if before != after:
-                return Recapture(name, *(_part_text(name, x) for x in (before, after)))
+                return Recapture(name, *two_texts(*((Words(", ".join(x) or "off") for x in (before, after))
+                                                    if name == "autocast" else (before, after))))
+        nothing = (MISSING, value_text(MISSING))
+        for name in {**self._arguments, **now._arguments}:
+            (before, text), (after, text_now) = (x._arguments.get(name, nothing) for x in (self, now))
+            if before != after:
+                return Recapture(name, *two_texts(Words(text), Words(text_now)))
         return Recapture("arguments", "others", "the same tensor twice, or another order")
+
+
+_AS_MADE: Any = Words("Genesis' own")
+"""What stands for a function of Genesis' own that is not replaced."""
 
 
 def _named(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -126,7 +117,3 @@ def _named(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, 
     for at, value in enumerate(args):
         yield (names[at] if at < len(names) else str(at)), value
     yield from kwargs.items()
-
-
-def _part_text(name: str, part: Any) -> str:
-    return part[1] if name.startswith("argument ") and part is not MISSING else value_text(part)

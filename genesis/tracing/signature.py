@@ -6,7 +6,7 @@ import enum
 from typing import Any, Final
 
 from genesis.autograd import anomaly
-from genesis.config import config
+from genesis.config import IN_KEY, config
 from genesis.frontend import patches
 from genesis.frontend.autocast_policy import state as autocast_state
 from genesis.frontend.default_dtypes import default_dtype
@@ -25,6 +25,20 @@ from genesis.tracing.tracer import is_library_module
 AROUND = ("grad mode", "inference mode", "default device", "default dtype", "anomaly mode", "config",
           "replaced functions")
 """What a key begins with: the modes and settings around the call."""
+
+
+def named_surroundings() -> dict[str, Any]:
+    """What is around a call now, and is in its key, by the names that a program knows: modes, settings, and functions
+    of Genesis' own that it has replaced."""
+    dtypes = autocast_state.dtypes or {}
+    return {
+        "inference mode": mode.inference, "grad mode": mode.enabled, "anomaly mode": anomaly.enabled,
+        "default device": creation._default_device, "default dtype": default_dtype("float"),
+        "autocast": tuple([f"{dtype.name} on {device}" for device, dtype in sorted(dtypes.items())]),
+        "parts that are drawn": parts() if draw_state.chosen[0] else None,
+        **{f"config.{name}": value for name, value in zip(IN_KEY, config.key(), strict=True)},
+        **{f"{owner.__name__}.{name}": held.value for (owner, name), held in patches.replaced},
+    }
 
 
 def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
@@ -120,4 +134,4 @@ def _describe_class(value: Any, key: list[Any], tensors: list[Any], at: dict[int
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, list, tuple, dict, type(None)})
 
 
-__all__ = ["AROUND", "describe", "signature"]
+__all__ = ["AROUND", "describe", "named_surroundings", "signature"]

@@ -18,6 +18,7 @@ the replay like an argument, what it holds afterwards is made like a result.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,11 +32,11 @@ from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import changed, changing
 from genesis.runtime.contexts import Context, in_order, leaving
 from genesis.tracing.checks import APPENDED, Difference, appended_to, same
-from genesis.tracing.explanation import value_text
 from genesis.tracing.results import Result, reads
 from genesis.tracing.signature import describe
 from genesis.tracing.slot_access import cut_off, is_put_by_c, looking, now_in, putting
 from genesis.tracing.snapshot import SIMPLE, NotReplayable, set_by_the_user
+from genesis.tracing.value_texts import value_text
 
 Place = tuple[int, Any]
 """The id of what a place is in, and which of its places."""
@@ -233,18 +234,18 @@ class Slots:
         """The key of what was in the given places."""
         return self._key
 
-    def change(self) -> tuple[str, Any, Any] | None:
-        """(name, the value that it is captured for, the value now) of a place that keeps it from being replayed."""
+    def change(self) -> Difference | None:
+        """A place that keeps it from being replayed, with the value that it is captured for and the value now."""
         for x in self._fixed:
             if not same(now := now_in(x.owner, x.key), x.before):
-                return x.name, x.before, now
+                return replace(_for_reader(x), before=x.before, now=now)
         if self.read(self.tensors[:self._arguments]) is None:
             for x, get in zip(self._givens, self._given, strict=True):
                 if value_text(x.before) != value_text(now := get()):
-                    return x.name, x.before, now
+                    return replace(_for_reader(x), now=now)
             for x, before in self.gradients:
                 if value_text(before) != value_text(x._grad):
-                    return "a gradient", before, x._grad
+                    return Difference(x, "grad", "a gradient", before, x._grad)
         return None
 
     def state(self) -> Any:
@@ -270,6 +271,12 @@ class _AsBefore(Context):
 
     def _leaving(self) -> Callable[..., object]:
         return leaving((in_order, starmap(call, self._puts)))
+
+
+def _for_reader(x: Difference) -> Difference:
+    """The place with the name that a reader knows: of an element, not that of its list or dictionary alone."""
+    element = isinstance(x.owner, (dict, list, deque)) and not (type(x.key) is str and x.key == x.name)
+    return x.of_element() if element and x.key is not APPENDED else x
 
 
 def is_number(value: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import random
 import threading
 from typing import Any
@@ -172,7 +174,7 @@ def test_an_explanation_names_the_guard_with_both_values() -> None:
     explained = genesis.explain(f)
     assert (explained.captures, explained.hits) == (6, 1)
     assert [(x.guard, x.before, x.now) for x in explained.recaptures] == [
-        ("SCALE", "2.0", "3.0"), ("settings", "1", "5"), ("argument x", "tensor f32[2]", "tensor f32[4]"),
+        ("SCALE", "2.0", "3.0"), ("settings['rate']", "1", "5"), ("argument x", "tensor f32[2]", "tensor f32[4]"),
         ("argument flag", "missing", "False"), ("grad mode", "True", "False")]
     assert "captured again: SCALE: 2.0 → 3.0" in explained
 
@@ -335,3 +337,21 @@ def test_stances_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
         set_stance(**options)
     with pytest.raises(RuntimeError, match="inside a compiled function"):
         genesis.compile(lambda x: set_stance("default") and x)(ramp(1))
+
+
+def test_a_compiled_method_is_a_method() -> None:
+    class Model:
+        scale = 2.0
+
+        @genesis.compile
+        def step(self, x: Any) -> Any:
+            """Scale."""
+            return x * self.scale
+    model = Model()
+    assert inspect.ismethod(model.step) and model.step.__self__ is model and model.step == model.step
+    assert (model.step.__name__, model.step.__doc__) == ("step", "Scale.")
+    assert pickle.loads(pickle.dumps(genesis.compile(double))) is not None
+    outer = genesis.compile(lambda x: model.step(x) + 1)
+    assert [outer(ramp(1)).item() for _ in range(3)] == [3.0] * 3 and outer.hits == 2
+    model.scale = 3.0
+    assert outer(ramp(1)).item() == 4.0
