@@ -150,9 +150,9 @@ NAMES = (
     Absent("the factors that raise are here", r"(lu|ldl)_factor_ex|householder_product|ldl_(factor|solve)", "linalg"),
     Absent("it is not there yet", r"CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*"),
     Absent("it belongs to torch's compiler alone",
-           r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"
-           r"set_enable_guard_collectives|load_compiled_function|(save|load)_cache_artifacts|(skip|keep)_.*_unsafe|"
-           "nested_compile_region", "compiler"),
+           r"config|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"
+           r"set_enable_guard_collectives|load_compiled_function|(save|load)_cache_artifacts|(skip|keep)_.*_unsafe",
+           "compiler"),
     Absent("use nn.BatchNorm2d(..., track_running_stats=False)", "replace_all_batch_norm_modules_", "func"),
     Absent("keep the state_dict, with genesis.save and genesis.load: Python is the format of the program",
            r"annotations|frontend|save|load|set_fusion_strategy|fuser|enable_onednn_fusion|onednn_fusion_enabled|last_executed_.*|"

@@ -81,6 +81,11 @@ class Attempts:
         if key in self._refusals:
             self._refusals[key].unsettled = 0
 
+    def are_refused(self, key: Any) -> bool:
+        """Whether calls that have this key could not be captured."""
+        refusal = self._refusals.get(key)
+        return refusal is not None and refusal.times > 0
+
     def reasons(self) -> list[str]:
         """Why calls are not captured, each once."""
         found = [x.reason for x in self._refusals.values() if x.times]

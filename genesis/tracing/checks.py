@@ -436,7 +436,7 @@ class Checks:
             if isinstance(each.value, (set, frozenset)) or each.before is not None:
                 before, now = each.items, tuple(each.value)
                 if len(before) != len(now) or not all(map(same, before, now)):
-                    kind: Any = tuple if each.before is not None else set  # of a dictionary the keys, which have an order
+                    kind: Any = tuple if each.before is not None else set  # keys of a dictionary have an order
                     yield Difference(each.value, ANY, each.name, kind(before), kind(now))
 
     def _places_differ(self, look: Look, slowly: bool = False) -> Iterator[Difference]:

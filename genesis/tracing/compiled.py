@@ -9,7 +9,7 @@ from typing import Any
 
 from genesis.ir.errors import failure
 from genesis.nn.modules.tree import Tree
-from genesis.tracing.compiled_function import CompiledFunction, reset
+from genesis.tracing.compiled_function import CompiledFunction, EagerFunction, reset
 from genesis.tracing.explanation import Explanation
 from genesis.tracing.options import check_options
 
@@ -27,7 +27,8 @@ def compile(function: Any = None, *, fullgraph: bool = False, dynamic: bool | No
         fullgraph: raise where a call cannot be captured as a whole, rather than record it each time.
         dynamic: as in torch, a wish about sizes. Kernels for several sizes are made by themselves once two were seen,
             and so are replays (docs/compile.md), whatever this is.
-        backend: "inductor" or "genesis": Genesis' own; "eager": the function as it is.
+        backend: "inductor" or "genesis": Genesis' own; "eager": each call is recorded, as an undecorated one is, unless
+            `fullgraph` asks for captures.
         mode: "default", or "reduce-overhead", which changes nothing: replays on a GPU are CUDA graphs anyway. Nor does
             "max-autotune", with a warning: kernels are timed for all programs (`genesis.config.tune`).
         options: torch's options of its backend; there are none here.
@@ -46,22 +47,23 @@ def compile(function: Any = None, *, fullgraph: bool = False, dynamic: bool | No
     if function is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode,
                                  options=options, disable=disable)
-    if disable or backend == "eager":
+    if disable:
         return function
+    kind = EagerFunction if backend == "eager" and not fullgraph else CompiledFunction
     if isinstance(function, Tree):
-        return _compiled_module(function, fullgraph)
+        return _compiled_module(function, fullgraph, kind)
     if not callable(function):
         raise failure("compile", f"a {type(function).__name__} cannot be called", error=TypeError,
                       hint="a function, a method or a module")
-    return CompiledFunction(function, fullgraph)
+    return kind(function, fullgraph)
 
 
-def _compiled_module(module: Any, fullgraph: bool = False) -> Any:
-    """The module itself, whose call is compiled from now on."""
+def _compiled_module(module: Any, fullgraph: bool, made: type[CompiledFunction]) -> Any:
+    """The module itself, whose call is compiled from now on, by a function of this class."""
     if "_compiled_call" in vars(module):
         return module
     kind = type(module)
-    compiled = CompiledFunction(functools.wraps(module.forward)(
+    compiled = made(functools.wraps(module.forward)(
         lambda *args, **kwargs: kind.__call__(module, *args, **kwargs)), fullgraph)
     fast = type(kind.__name__, (kind,), {"__call__": _call_compiled, "__reduce_ex__": _taken_apart,
                                          "_orig_mod": property(_itself), "load_state_dict": _load_compiled,
@@ -95,11 +97,13 @@ def _taken_apart(module: Any, protocol: Any) -> Any:
     given = tuple([plain if x is type(module) else x for x in given])
     if rest and isinstance(rest[0], dict):
         rest[0] = {name: value for name, value in rest[0].items() if name != "_compiled_call"}
-    return _made_again, (make, given, module._compiled_call.fullgraph), *rest
+    compiled = module._compiled_call
+    return _made_again, (make, given, compiled.fullgraph, type(compiled)), *rest
 
 
-def _made_again(make: Callable[..., Any], given: tuple, fullgraph: bool = False) -> Any:
-    return _compiled_module(make(*given), fullgraph)
+def _made_again(make: Callable[..., Any], given: tuple, fullgraph: bool = False,
+                kind: type[CompiledFunction] = CompiledFunction) -> Any:
+    return _compiled_module(make(*given), fullgraph, kind)
 
 
 def explain(function: Any) -> Explanation:

@@ -79,7 +79,8 @@ class CompiledFunction(CompiledBase):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.session is not None and session.active() is not None:  # inside another capture it is part of that one
-            return self.function(*args, **kwargs)
+            with stance.inside():  # a disabled function may lie between them
+                return self.function(*args, **kwargs)
         if state.rewriting.calls:  # the arguments are stand-ins, which have no values
             return self.function(*args, **kwargs)
         if stance.unusual and stance.disabled():
@@ -92,6 +93,8 @@ class CompiledFunction(CompiledBase):
             if copied is None:
                 return self._plainly(str(refusal), args, kwargs)
             if not copied.allowed and not self.fullgraph:  # a capture on copies tells what it refuses at once
+                if stance.unusual and self._stands_back(copied.key, copied.args, copied.kwargs, copied.originals):
+                    return self.function(*args, **kwargs)
                 with stance.inside():
                     return copied.watched(lambda: self.function(*args, **kwargs))
             key, tensors = copied.key, copied.tensors
@@ -102,6 +105,10 @@ class CompiledFunction(CompiledBase):
                 if entry.replay.ready(given) and entry.guards.hold():
                     self.hits += 1
                     return entry.replay.run(given)
+        self._calls += 1
+        if stance.unusual and (self._stands_back(key, args, kwargs) if copied is None else self._stands_back(
+                key, copied.args, copied.kwargs, copied.originals)):
+            return self.function(*args, **kwargs)
         if copied is not None and self._entries.get(key) and not self.fullgraph:
             copied.watch_again()
             with stance.inside():
@@ -151,12 +158,21 @@ class CompiledFunction(CompiledBase):
         with stance.inside():
             return self.function(*args, **kwargs)
 
+    def _stands_back(self, key: Any, args: tuple, kwargs: dict[str, Any], views: Sequence[Any] = ()) -> bool:
+        """Whether the stance has the function run as it is, as nothing is replayed for this call.
+
+        Raises:
+            RuntimeError: the stance is "fail_on_recompile", and the call would be captured.
+        """
+        def difference() -> str:
+            found = self._failed_guard(key) or self._other_call(CallShape(self.function, args, kwargs, views))
+            return str(found[0]) if found else "no call was captured before"
+        stance.check_capture(self.__name__, self._attempts.are_refused(key), difference)
+        return stance.stands_back(self._calls)
+
     def _wanted(self, key: Any) -> bool:
         """Whether a call that nothing is replayed for is captured."""
-        self._calls += 1
         known = self._entries.get(key)
-        if not stance.captures(self.__name__, self._calls, bool(self._entries)):
-            return False
         return self.fullgraph or self._attempts.wanted(
             key, self.hits, lambda: known and known[0].slots and known[0].slots.state())
 
@@ -167,7 +183,7 @@ class CompiledFunction(CompiledBase):
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         """A compiled function of its own, without captures; of a plain function, which copies share, the same one."""
         function = copy.deepcopy(self.function, memo)
-        return self if function is self.function else CompiledFunction(function, self.fullgraph)
+        return self if function is self.function else type(self)(function, self.fullgraph)
 
     def __reduce__(self) -> Any:
         """Pickle the function by its name, as functions are, or as the compiled form of what the name finds."""
@@ -175,7 +191,7 @@ class CompiledFunction(CompiledBase):
         name: str = getattr(self, "__qualname__", self.__name__)
         for part in name.split("."):
             found = getattr(found, part, None)
-        return name if found is self else (CompiledFunction, (self.function, self.fullgraph))
+        return name if found is self else (type(self), (self.function, self.fullgraph))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -271,6 +287,21 @@ class CompiledFunction(CompiledBase):
             del self._entries[next(iter(self._entries))]
 
 
+class EagerFunction(CompiledFunction):
+    """A function of the backend "eager": a call is one of a compiled function, and is recorded."""
+
+    def reset(self) -> None:
+        """Forget what was noted."""
+        super().reset()
+        self._notes["backend='eager' captures no call"] = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if stance.unusual and stance.disabled():
+            return self.function(*args, **kwargs)
+        with stance.inside():
+            return self.function(*args, **kwargs)
+
+
 def reset() -> None:
     """Forget what was captured of all compiled functions: the next call of each is captured anew.
 
@@ -282,4 +313,4 @@ def reset() -> None:
             each.reset()
 
 
-__all__ = ["CompiledFunction", "reset"]
+__all__ = ["CompiledFunction", "EagerFunction", "reset"]

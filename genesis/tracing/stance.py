@@ -13,6 +13,7 @@ from genesis.frontend.state import state
 from genesis.frontend.switching import SPARE, Switch
 from genesis.ir.errors import failure
 from genesis.runtime.contexts import Switched, Temporary
+from genesis.tracing.options import check_backend
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile")
 _NO_STANCES = {"aot_eager_then_compile": "there is no backend between recording and compiling"}
@@ -22,18 +23,17 @@ class _Thread(threading.local):
     """What a thread is in.
 
     Attributes:
-        flags: bytes: whether a call of a compiled function runs, whether functions are not to be compiled, and spare
-            ones (`frontend/switching.py`).
+        flags: bytes: whether a call of a compiled function runs, and spare ones (`frontend/switching.py`).
     """
 
     def __init__(self) -> None:
-        self.flags = bytearray((0, 0, *[0] * SPARE))
+        self.flags = bytearray((0, *[0] * SPARE))
 
 
 _thread = _Thread()
 _stance = "default"
 unusual = False
-"""Whether `disabled` has to be asked at all: a stance was set, or a function disabled."""
+"""Whether the stance has to be asked for at all: one was set."""
 untraced: set[CodeType] = set()
 """Code of functions whose Python is not looked into (`allow_in_graph`)."""
 
@@ -48,25 +48,26 @@ class inside(Switch):
         return (1,)
 
 
-class nothing_compiled(inside):
-    """A context: inside, compiled functions run as they are, if `recursive`; a capture around it records its call
-    instead."""
+class outside(inside):
+    """A context: inside, no call of a compiled function runs; a capture around it records its call instead.
 
-    def __init__(self, recursive: bool = True):
-        global unusual
+    Args:
+        reason: why, for readers.
+    """
+
+    def __init__(self, reason: str | None = None):
         super().__init__()
         if state.session is not None and (running := session.active()) is not None:
-            running.refuse("it calls a function that is not to be compiled")
-        self._recursive = recursive
-        unusual = True
+            why = f" ({reason})" if reason else ""
+            running.refuse(f"it calls a function that is not to be compiled{why}")
 
     def _inside(self, mode: bytearray) -> tuple[int, ...]:
-        return 0, mode[1] or self._recursive
+        return (0,)
 
 
 def disabled() -> bool:
     """Whether compiled functions run as they are."""
-    return _thread.flags[1] == 1 or _stance == "force_eager"
+    return _stance == "force_eager"
 
 
 def set_to(stance: str) -> None:
@@ -75,22 +76,26 @@ def set_to(stance: str) -> None:
     _stance, unusual = stance, True
 
 
-def captures(name: str, calls: int, captured: bool) -> bool:
-    """Whether a call that nothing is replayed for may be captured.
+def stands_back(calls: int) -> bool:
+    """Whether a call that nothing is replayed for runs as if its function were not compiled.
 
     Args:
-        name: of the function.
-        calls: how many such calls there were, with this one.
-        captured: whether it has captures.
-
-    Raises:
-        RuntimeError: the stance is "fail_on_recompile", and it was captured before.
+        calls: how many such calls of the function there were, with this one.
     """
-    now = _stance
-    if now == "fail_on_recompile" and captured:
-        raise failure("compile", f"{name} would be captured again, and the stance is fail_on_recompile",
-                      hint="genesis.explain(function) says which guards failed before")
-    return not (now == "eager_on_recompile" or (now == "eager_then_compile" and calls == 1))
+    return _stance == "eager_on_recompile" or (_stance == "eager_then_compile" and calls == 1)
+
+
+def check_capture(name: str, refused: bool, difference: Callable[[], str]) -> None:
+    """Raise RuntimeError where the stance is "fail_on_recompile".
+
+    Args:
+        name: of the function whose call would be captured.
+        refused: whether such calls are recorded one by one.
+        difference: tells what this one has otherwise than those that were captured.
+    """
+    if _stance == "fail_on_recompile" and not refused:
+        raise failure("compile", f"{name} would be captured, and the stance is fail_on_recompile: {difference()}",
+                      hint="call it once under the stance default")
 
 
 def is_compiling() -> bool:
@@ -109,10 +114,10 @@ class set_stance(Temporary):  # a name of torch's
 
     Args:
         stance: "default"; "force_eager": functions run as they are; "eager_on_recompile": what is captured is replayed,
-            and nothing is captured; "fail_on_recompile": RuntimeError where a function would be captured again;
-            "eager_then_compile": the first call runs as it is.
+            and all else runs as it is; "fail_on_recompile": RuntimeError where a call would be captured, with what has
+            changed; "eager_then_compile": the first call runs as it is.
         skip_guard_eval_unsafe: not here: a replay without guards could give wrong values.
-        force_backend: not here: there is one compiler.
+        force_backend: "inductor" or "genesis" change nothing; "eager": functions run as they are.
 
     Raises:
         RuntimeError: another stance or option, or inside a compiled function.
@@ -135,7 +140,10 @@ class set_stance(Temporary):  # a name of torch's
         if skip_guard_eval_unsafe:
             raise failure("set_stance", "skip_guard_eval_unsafe=True: a replay without guards could give wrong values")
         if force_backend is not None:
-            raise failure("set_stance", f"force_backend={force_backend!r}: there is one compiler")
+            if stance != "default":
+                raise failure("set_stance", f"force_backend={force_backend!r} is taken with the stance default alone")
+            check_backend(force_backend)
+            stance = "force_eager" if force_backend == "eager" else stance
         self._before = before = _stance
         super().__init__(lambda: Switched([_to(stance)], [_to(before)]))
         self._stance = stance

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 import pickle
 import random
@@ -37,7 +39,9 @@ def test_options_that_mean_something_or_wish_nothing_else(options: dict[str, Any
     ({"mode": "fastest"}, "mode='fastest' is unknown"),
     ({"mode": "default", "options": {"epilogue_fusion": True}}, "either mode or options"),
     ({"options": {"epilogue_fusion": True}}, "genesis.config"),
-    ({"backend": "cudagraphs"}, "backend='cudagraphs' is unknown"),
+    ({"backend": "cudagraphs"}, "backend='cudagraphs' is not a backend here: replays on a GPU are CUDA graphs"),
+    ({"backend": "nope"}, "backend='nope' is unknown"),
+    ({"mode": "lite"}, "mode='lite' is not a mode here"),
     ({"backend": lambda graph, inputs: graph}, "no FX graph"),
 ])
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], sentence: str) -> None:
@@ -76,8 +80,29 @@ def test_wrong_options() -> None:
 
 
 def test_the_function_itself() -> None:
-    assert genesis.compile(double, backend="eager") is double
     assert genesis.compile(double, disable=True) is double
+
+
+def test_the_eager_backend_records_each_call() -> None:
+    calls: list[bool] = []
+
+    def counted(x: Any) -> Any:
+        calls.append(is_compiling())
+        return x * 2
+    f = genesis.compile(counted, backend="eager")
+    assert [f(ramp(1)).item() for _ in range(3)] == [2.0] * 3 and calls == [True] * 3 and f.hits == 0
+    assert "backend='eager'" in genesis.explain(f)
+    with set_stance("force_eager"):
+        f(ramp(1))
+    assert calls.pop() is False
+    layer = genesis.compile(nn.Linear(1, 1), backend="eager")
+    assert layer._orig_mod is layer and layer(ramp(1, 1)).shape == (1, 1) and genesis.explain(layer).captures == 0
+    other = copy.deepcopy(layer)
+    assert other is not layer and genesis.explain(other)(ramp(1, 1)).captures == 0
+    with pytest.raises(RuntimeError, match="a value is read"):
+        genesis.compile(lambda x: x * float(x.sum()), backend="eager", fullgraph=True)(ramp(1))
+    whole = genesis.compile(double, backend="eager", fullgraph=True)
+    assert [whole(ramp(1)).item() for _ in range(2)] == [2.0, 2.0]
 
 
 # fullgraph
@@ -243,27 +268,78 @@ def test_is_compiling_in_every_call_of_a_compiled_function() -> None:
     assert others == [False]
 
 
-def test_a_disabled_function_is_recorded_around() -> None:
+def test_a_disabled_function_is_recorded_around_and_what_it_calls_is_compiled() -> None:
     calls: list[bool] = []
 
     @disable
     def log(x: Any) -> Any:
         calls.append(is_compiling())
         return inner(x)
-    inner = genesis.compile(double)
+    inner = genesis.compile(lambda x: x * (2 if is_compiling() else 5))
     outer = genesis.compile(lambda x: log(x) + 1)
+    assert [log(ramp(1)).item() for _ in range(4)] == [2.0] * 4 and inner.hits == 3
     assert [outer(ramp(1)).item() for _ in range(4)] == [3.0] * 4
-    assert calls == [False] * 4 and outer.hits == 0 and inner.hits == 0
+    assert calls == [False] * 8 and outer.hits == 0 and inner.hits > 3
     assert "not to be compiled" in genesis.explain(outer)
-    with pytest.raises(RuntimeError, match="not to be compiled"):
+    with pytest.raises(RuntimeError, match=r"not to be compiled at test_compiler.py:\d+"):
         genesis.compile(lambda x: log(x) + 1, fullgraph=True)(ramp(1))
-    shallow = disable(lambda x: inner(x) + 1, recursive=False)
-    assert [shallow(ramp(1)).item() for _ in range(3)] == [3.0] * 3 and inner.hits == 2
-    net = disable(genesis.compile(nn.Linear(1, 1)))
-    assert net(ramp(1, 1)).shape == (1, 1)
     assert disable(recursive=True)(double)(ramp(1)).item() == 2.0
+    assert disable(double, recursive=False)(ramp(1)).item() == 2.0
     with pytest.raises(TypeError):
         disable(3)
+
+
+def test_the_reason_of_a_disabled_function_is_told() -> None:
+    quiet = disable(double, reason="it prints")
+    with pytest.raises(RuntimeError, match=r"not to be compiled \(it prints\) at"):
+        genesis.compile(lambda x: quiet(x), fullgraph=True)(ramp(1))
+
+
+def test_a_compiled_function_that_is_disabled_is_the_function_itself() -> None:
+    class Model:
+        @genesis.compile
+        def step(self, x: Any) -> Any:
+            return x + (1 if is_compiling() else 2)
+    model, layer = Model(), nn.Linear(1, 1)
+    layer.compile()
+    for disabled in (disable(genesis.compile(lambda x: x + (1 if is_compiling() else 2))), disable(model.step)):
+        assert [disabled(ramp(1)).item() for _ in range(2)] == [3.0, 3.0]
+    assert model.step(ramp(1)).item() == 2.0
+    compiled = layer.forward
+    disable(layer)(ramp(1, 1))
+    assert genesis.explain(compiled).captures == 0
+    net = disable(genesis.compile(nn.Linear(1, 1)))
+    assert net(ramp(1, 1)).shape == (1, 1)
+
+
+def test_a_disabled_class_is_a_class() -> None:
+    @disable
+    class Scale:
+        def __init__(self, by: float):
+            self.by, self.compiling = by, is_compiling()
+
+        def __call__(self, x: Any) -> Any:
+            return x * (self.by if not is_compiling() else 100)
+
+    class Twice(Scale):
+        pass
+
+    @disable
+    class Made:
+        def __new__(cls, by: int) -> Any:
+            return object.__new__(cls)
+
+    @disable
+    class Layer(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * (100 if is_compiling() else 3)
+    scale, layer = Twice(2.0), Layer()
+    assert isinstance(scale, Scale) and isinstance(layer, Layer) and isinstance(Made(1), Made)
+    f = genesis.compile(lambda x: scale(x) + layer(x))
+    assert [f(ramp(1)).item() for _ in range(3)] == [5.0] * 3 and f.hits == 0
+    made: list[Any] = []
+    g = genesis.compile(lambda x: (made.append(Scale(2.0)), x * 2)[1])
+    assert g(ramp(1)).item() == 2.0 and not made[0].compiling
 
 
 def test_an_allowed_function_is_captured_whatever_its_python_does() -> None:
@@ -286,6 +362,49 @@ def test_an_allowed_function_is_captured_whatever_its_python_does() -> None:
         allow_in_graph(3)
 
 
+def test_classes_and_objects_that_are_allowed() -> None:
+    @allow_in_graph
+    class Triple(genesis.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * (3 + 0 * len(str(random.random())))
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * (5 + 0 * len(str(random.random())))
+
+    class Noisy:
+        def __call__(self, x: Any) -> Any:
+            return x * (2 + 0 * len(str(random.random())))
+    noisy = allow_in_graph(Noisy())
+    weight = ramp(2).requires_grad_()
+
+    @genesis.compile
+    def f(x: Any) -> Any:
+        weight.grad = None
+        noisy(Triple.apply(x * weight)).sum().backward()
+        with genesis.no_grad():
+            weight.sub_(weight.grad)
+    for _ in range(5):
+        f(ramp(2))
+    assert weight.tolist() == [-49.0, -98.0] and f.hits > 0
+    for allowed in (functools.partial(double), genesis.compile(double), nn.ReLU()):
+        assert allow_in_graph(allowed) is allowed
+
+
+def test_a_constant_result() -> None:
+    calls: list[int] = []
+
+    @genesis.compiler.assume_constant_result
+    def width() -> int:
+        calls.append(len(str(random.random())))
+        return 5
+    f = genesis.compile(lambda x: x * width(), fullgraph=True)
+    assert [f(ramp(1)).item() for _ in range(3)] == [5.0] * 3 and len(calls) == 1
+    nested = genesis.compiler.nested_compile_region(double)
+    assert genesis.compiler.nested_compile_region()(double)(ramp(1)).item() == nested(ramp(1)).item() == 2.0
+
+
 def test_reset_forgets_captures() -> None:
     f, recorded = genesis.compile(double), genesis.compile(lambda x: x * float(x.sum()))
     for _ in range(2):
@@ -306,11 +425,6 @@ def test_stances() -> None:
         f(ramp(1))
         f(ramp(2))
     assert (f.hits, genesis.explain(f).captures) == (1, 1)
-    with set_stance("fail_on_recompile"):
-        f(ramp(1))
-        with pytest.raises(RuntimeError, match="captured again"):
-            f(ramp(2))
-        assert genesis.compile(double)(ramp(1)).item() == 2.0  # its first capture
 
     @set_stance("force_eager")
     def eagerly(x: Any) -> Any:
@@ -330,8 +444,62 @@ def test_stances() -> None:
         set_stance("default")
 
 
+def test_a_stance_that_fails_on_a_capture_says_what_has_changed() -> None:
+    f, settings = genesis.compile(lambda x: x * (2 if settings["twice"] else 3)), {"twice": True}
+    with set_stance("fail_on_recompile"), pytest.raises(RuntimeError, match="no call was captured before"):
+        f(ramp(2))
+    f(ramp(2))
+    with set_stance("fail_on_recompile"):
+        assert f(ramp(2)).tolist() == [2.0, 4.0]
+        with pytest.raises(RuntimeError, match=r"argument x: tensor f32\[2\] → tensor f32\[3\]"):
+            f(ramp(3))
+        settings["twice"] = False
+        with pytest.raises(RuntimeError, match=r"settings\['twice'\]: True → False"):
+            f(ramp(2))
+        settings["twice"] = True
+        f(ramp(2))
+        data = ramp(3, 2)
+        with pytest.raises(RuntimeError, match=r"arguments that are views: none → tensor f32\[2\]"):
+            f(data[1])
+    assert genesis.explain(f).captures == 1 and f.hits == 2
+    assert f(ramp(3)).tolist() == [2.0, 4.0, 6.0]
+
+
+def test_a_stance_that_fails_on_a_capture_lets_calls_be_recorded_that_were() -> None:
+    recorded = genesis.compile(lambda x: x * float(x.sum()))
+    recorded(ramp(1))
+    with set_stance("fail_on_recompile"):
+        assert [recorded(ramp(1)).item() for _ in range(80)] == [1.0] * 80
+
+
+def test_a_call_that_a_stance_runs_as_it_is_is_not_compiling() -> None:
+    f = genesis.compile(lambda x: x + is_compiling())
+    with set_stance("eager_on_recompile"):
+        assert f(ramp(1)).item() == 1.0
+    assert f(ramp(1)).item() == 2.0
+    with set_stance("eager_on_recompile"):
+        assert [f(ramp(1)).item(), *f(ramp(2)).tolist()] == [2.0, 1.0, 2.0]
+        assert f(ramp(4, 2)[1]).tolist() == [3.0, 4.0]
+    late = genesis.compile(lambda x: x + is_compiling())
+    with set_stance("eager_then_compile"):
+        assert [late(ramp(1)).item() for _ in range(3)] == [1.0, 2.0, 2.0] and late.hits == 1
+
+
+def test_a_stance_with_another_backend() -> None:
+    f = genesis.compile(double)
+    with set_stance(force_backend="inductor"):
+        assert [f(ramp(1)).item() for _ in range(2)] == [2.0, 2.0] and f.hits == 1
+    with set_stance(force_backend="eager"):
+        assert f(ramp(1)).item() == 2.0 and f.hits == 1
+    assert f(ramp(1)).item() == 2.0 and f.hits == 2
+    with pytest.raises(RuntimeError, match="one of genesis, inductor, eager"):
+        set_stance(force_backend="cudagraphs")
+    with pytest.raises(RuntimeError, match="with the stance default alone"):
+        set_stance("eager_on_recompile", force_backend="eager")
+
+
 @pytest.mark.parametrize("options", [{"stance": "aot_eager_then_compile"}, {"stance": "sometimes"},
-                                     {"skip_guard_eval_unsafe": True}, {"force_backend": "eager"}])
+                                     {"skip_guard_eval_unsafe": True}, {"force_backend": "aot_eager"}])
 def test_stances_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError):
         set_stance(**options)
