@@ -364,6 +364,9 @@ class Guards:
         else:
             self._attributes(module, copy, what, skip=(*_REGISTRIES, "_transient", "training", "_compiled_call"))
             self.checks.slowly(vars(module), {k: copy[k] for k in (*_REGISTRIES, "training") if k in copy})
+        if "forward" in copy:  # Genesis calls it, so that no name in the code leads there
+            self.checks.slowly(vars(module), {"forward": copy["forward"]})
+            self._follow(vars(module), {"forward": copy["forward"]})
         self._hooks_of_all()
         for name in _REGISTRIES:
             registry = copy.get(name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import types
 from typing import Any
 
 import pytest
-from calls import ramp, values
+from calls import Pair, ramp, values
 
 import genesis
 from genesis import nn
@@ -330,3 +331,37 @@ def test_the_call_of_all_modules_is_replaced(monkeypatch: pytest.MonkeyPatch) ->
     assert [module(ramp(1, 2)).tolist() for _ in range(3)] == [[[6.0, 12.0]]] * 3
     monkeypatch.undo()
     assert module(ramp(1, 2)).tolist() == expected
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["a layer of Genesis'", "a module of the user's"])
+@pytest.mark.parametrize("kind", ["function", "method", "partial"])
+def test_a_forward_that_stands_on_the_module_itself_is_replayed_and_guarded(own: bool, kind: str) -> None:
+    class Same(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x
+    layer: Any = Same() if own else nn.Linear(2, 2)
+    model, first, scale, sign = nn.Sequential(layer, nn.ReLU()), layer.forward, 2.0, 1
+
+    def scaled(x: Any, by: float = 1.0) -> Any:
+        return first(x) * scale * by
+
+    def of_layer(self: Any, x: Any, by: float = 1.0) -> Any:
+        return first(x) * (2 if self.training else 3) * scale * by
+    layer.forward = scaled if kind == "function" else types.MethodType(of_layer, layer) if kind == "method" else (
+        functools.partial(of_layer, layer, by=2.0))
+    pair = Pair(lambda x: model(x) * sign)
+    pair.settle(ramp(2))
+    assert pair.replays(ramp(2))
+    scale = 3.0
+    assert not pair.replays(ramp(2))
+    pair.settle(ramp(2))
+    layer.eval()
+    pair.same(ramp(2))
+    (scaled if kind == "function" else of_layer).__defaults__ = (5.0,)
+    pair.same(ramp(2))
+    layer.forward = lambda x: -x
+    assert not pair.replays(ramp(2))
+    pair.settle(ramp(2))
+    del layer.forward
+    pair.same(ramp(2))
+    pair.settle(ramp(2))
