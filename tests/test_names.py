@@ -9,6 +9,7 @@ import importlib
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from functools import cache
 
@@ -60,6 +61,36 @@ def test_what_is_left_out_is_no_attribute() -> None:
         _ = genesis.fx
     with pytest.raises(ImportError, match=r"there is no module 'genesis\.onnx': save a state_dict"):
         importlib.import_module("genesis.onnx")
+
+
+@pytest.mark.parametrize("name", ["distributed.fsdp.wrap", "backends.cudnn.rnn", "signal.windows.windows"])
+def test_a_module_below_one_file_says_what_to_use_instead(name: str) -> None:
+    with pytest.raises(ImportError, match=rf"there is no module 'genesis\.{re.escape(name)}': \w+"):
+        importlib.import_module(f"genesis.{name}")
+    with pytest.raises(ImportError, match="No module named"):
+        importlib.import_module(f"genesis.{name.rpartition('.')[0]}.no_such_module")
+
+
+def test_what_torch_is_said_to_have_removed_or_to_warn_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's sentence is about torch: each of its names warns or raises there, and no other is said to."""
+    square = torch.eye(2)
+    asked = {"lstsq": lambda: torch.lstsq(square, square), "symeig": lambda: torch.symeig(square),
+             "solve": lambda: torch.solve(square, square), "matrix_rank": lambda: torch.matrix_rank(square),
+             "resize": lambda: square.resize(4), "resize_as": lambda: square.resize_as(square),
+             "volatile": lambda: square.volatile, "reinforce": lambda: square.reinforce(),
+             "Container": torch.nn.Container, "NLLLoss2d": torch.nn.NLLLoss2d,
+             "nuclear_norm": lambda: torch.nuclear_norm(square), "frobenius_norm": lambda: torch.frobenius_norm(square, 1)}
+    said = {name for row in NAMES if row.sentence.startswith("torch ") for name in row.names.split("|")}
+    assert said == set(asked)
+    monkeypatch.setattr(torch, "_already_warned", {}, raising=False)
+    for name, ask in asked.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                ask()
+            except Exception as error:
+                caught.append(error)
+        assert caught, name
 
 
 @pytest.mark.parametrize("row", [*NAMES, *MODULES], ids=lambda row: f"{row.space} {row.names[:30]}")

@@ -82,7 +82,7 @@ def _walk(path: str, ours: Any, seen: set[str]) -> Iterator[Name]:
             importlib.import_module(f"genesis{path.removeprefix('torch')}.{name}")
         except ImportError as error:
             seen.add(below)
-            explained = ": " in str(error) or (found.kind == "explained" and "is not a package" in str(error))
+            explained = "there is no module" in str(error)
             yield found._replace(kind="explained" if explained else "missing", module=True, sentence=str(error))
             continue
         yield Name(space, name, "there", module=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from genesis.ir.suggest import suggesting
 from genesis.runtime.contexts import Temporary, items
 
+__path__: list[str] = []
+"""No folder: an import of a module below comes to the finder that says what to use instead (`ir/absent.py`)."""
+
 enabled = True
 benchmark = False
 benchmark_limit: int | None = 10

@@ -212,6 +212,10 @@ class Tensor(_Methods, metaclass=WatchedClass):
         state.grad_looks += 1
         self._grad = value
 
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
     @property
     def retains_grad(self) -> bool:
         """True for a computed tensor whose gradient is kept."""

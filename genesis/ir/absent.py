@@ -96,6 +96,8 @@ MODULES = (
            "distributed.algorithms.ddp_comm_hooks"),
     Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
            r"debug|device_mesh|experimental|placement_types", "distributed.tensor"),
+    Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
+           r"api|ddp|fsdp|style|input_reshard|loss", "distributed.tensor.parallel"),
     Absent("genesis.profiler.profile has the events", r"python_tracer", "profiler"),
     Absent("it is a part of torch itself; nothing stands in its place",
            r"_(?!dynamo$|inductor$).*|futures|quasirandom|return_types|storage|torch_version|contrib|nativert|numa|windows|"
@@ -137,13 +139,22 @@ NAMES = (
     Absent("it is a setting of torch's runtime that nothing here asks",
            r"(set_|is_)warn_always.*|(get|set)_deterministic_debug_mode|is_deterministic_.*_warn_only_enabled|"
            r"autocast_.*|set_autocast.*|.*_autocast_(ipu|xla)_.*|.*anomaly.*"),
-    Absent("torch itself warns of the name: use the one it names", r"lstsq|symeig|solve|matrix_rank|resize|"
-           r"resize_as|volatile|reinforce|Container|NLLLoss2d|is_storage|is_distributed|"
-           "legacy_contiguous_format|conv_tbc|nuclear_norm|frobenius_norm|lobpcg|(feature_)?dropout_|feature_dropout|"
-           "(feature_)?alpha_dropout_|constant_pad_nd|to_dlpack|from_file|unsafe_split_with_sizes|split_with_sizes_copy"),
+    Absent("torch has removed it: genesis.linalg has lstsq, eigh, solve and matrix_rank", r"lstsq|symeig|solve|matrix_rank"),
+    Absent("torch itself warns of the name, or raises: use the one it names",
+           r"resize|resize_as|volatile|reinforce|Container|NLLLoss2d|nuclear_norm|frobenius_norm"),
+    Absent("genesis.nn.functional has it by its plain name, with inplace=True where the name ends in _; "
+           "feature_dropout is dropout2d", r"(feature_)?(alpha_)?dropout_|feature_dropout"),
+    Absent("genesis.nn.functional.pad is it", "constant_pad_nd"),
+    Absent("genesis.nn.functional.conv1d is it, of x.permute(1, 2, 0)", "conv_tbc"),
+    Absent("genesis.linalg.eigh finds all eigenvalues", "lobpcg"),
+    Absent("genesis.split is it, and clone() makes copies", "unsafe_split_with_sizes|split_with_sizes_copy"),
+    Absent("genesis.from_dlpack takes any array, and x.__dlpack__() is the capsule", "to_dlpack"),
+    Absent("genesis.from_numpy(numpy.memmap(...)) shares a file", "from_file"),
+    Absent("no tensor here is one, so that the answer is False", "is_storage|is_distributed"),
+    Absent("memory formats are those of `x.to(memory_format=...)`", "legacy_contiguous_format"),
     Absent("write the function with tensors: it is called for each element in Python", "map_|map2_", "Tensor"),
     Absent("it is not there yet",
-           r"geqrf|ormqr|orgqr|narrow_copy|airy_ai|"
+           r"geqrf|ormqr|orgqr|airy_ai|"
            r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy"),
     Absent("genesis.special.gammainc is it", r"igamma_?"),
     Absent("genesis.special.gammaincc is it", r"igammac_?"),
@@ -253,10 +264,8 @@ NAMES = (
     Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
            r"DTensor|distribute_(tensor|module)|ones|empty|full|rand|randn|zeros", "distributed.tensor"),
     Absent("there is no DTensor: a model's tp_plan(ranks, loss_parallel=True), or VocabularyParallel of the head and "
-           "split_cross_entropy, leave logits where they are made", r"loss_parallel|loss",
+           "split_cross_entropy, leave logits where they are made", r"loss_parallel",
            "distributed.tensor.parallel"),
-    Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
-           r"api|ddp|fsdp|style|input_reshard", "distributed.tensor.parallel"),
     Absent("it is a name of an annotation of torch's", r"T_destination|call_super_init|dump_patches", "nn.Module"),
     Absent("it is not there yet", "MixtureSameFamilyConstraint"),
     Absent("it is TorchScript's", r"Error|Future", "jit"),

@@ -14,8 +14,9 @@ from genesis.ir.ops import movement as m
 from genesis.ir.sym_int import as_size
 from genesis.ir.types import TensorType
 from genesis.ops.common import axis_in, cast, result_type
+from genesis.ops.formats import contiguous_format
 from genesis.ops.out import into
-from genesis.ops.shape import shown
+from genesis.ops.shape import clone, shown
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -177,3 +178,7 @@ class PartMethods(TensorBase):
     chunk = chunk
     unsafe_chunk = unsafe_chunk
     unbind = unbind
+
+    def narrow_copy(self, dim: int, start: int | Tensor, length: int) -> Tensor:
+        """`narrow`, with memory of its own."""
+        return clone(narrow(self, dim, start, length), memory_format=contiguous_format)  # type: ignore[arg-type]

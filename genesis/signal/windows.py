@@ -21,6 +21,10 @@ from genesis.ops.ranges import arange
 from genesis.ops.special import i0
 
 
+__path__: list[str] = []
+"""No folder: an import of a module below comes to the finder that says what to use instead (`ir/absent.py`)."""
+
+
 def _window(name: str, M: int, sym: bool, formula: Callable[[Tensor, int], Tensor], dtype: DType | None,
             device: DeviceLike, requires_grad: bool) -> Tensor:
     """formula(points from 0, number of steps from end to end); a single point is 1."""

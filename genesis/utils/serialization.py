@@ -28,6 +28,9 @@ from genesis.utils.saved_values import FORMS, form_of
 from genesis.utils.sources import Sink, Source, opened
 from genesis.utils.torch_file import is_torch_file, read_torch_file
 
+__path__: list[str] = []
+"""No folder: an import of a module below comes to the finder that says what to use instead (`ir/absent.py`)."""
+
 STRUCTURE: Final = "genesis.structure"
 """The metadata's key. A value is a plain JSON one, or an object with one of the keys below."""
 VERSIONS: Final = "genesis.versions"

@@ -128,6 +128,17 @@ def what_may_be_a_gradient(T, nn, optim, np):
                 (lambda: setattr(x, "grad", T.ones(2)), "")), x.grad
 
 
+@program
+def a_gradient_that_is_deleted_is_none(T, nn, optim, np):
+    x = leaves(T)(1.0, 2.0)
+    x.sum().backward()
+    found = [x.grad]
+    del x.grad
+    found.append(x.grad is None)
+    (x * 3).sum().backward()
+    return found, x.grad
+
+
 # grad and its arguments
 
 @program

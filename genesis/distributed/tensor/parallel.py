@@ -18,4 +18,7 @@ if TYPE_CHECKING:
     from genesis.nn.parallel.tensor import parallelize_module as parallelize_module
     from genesis.nn.parallel.tensor import split_cross_entropy as split_cross_entropy
 
+__path__: list[str] = []
+"""No folder: an import of a module below comes to the finder that says what to use instead (`ir/absent.py`)."""
+
 __getattr__, __dir__ = names_later(__name__)
