@@ -139,7 +139,8 @@ NAMES = (
     Absent("it is a setting of torch's runtime that nothing here asks",
            r"(set_|is_)warn_always.*|(get|set)_deterministic_debug_mode|is_deterministic_.*_warn_only_enabled|"
            r"autocast_.*|set_autocast.*|.*_autocast_(ipu|xla)_.*|.*anomaly.*"),
-    Absent("torch has removed it: genesis.linalg has lstsq, eigh, solve and matrix_rank", r"lstsq|symeig|solve|matrix_rank"),
+    Absent("torch has removed it: genesis.linalg has lstsq, eigh, solve and matrix_rank",
+           r"lstsq|symeig|solve|matrix_rank"),
     Absent("torch itself warns of the name, or raises: use the one it names",
            r"resize|resize_as|volatile|reinforce|Container|NLLLoss2d|nuclear_norm|frobenius_norm"),
     Absent("genesis.nn.functional has it by its plain name, with inplace=True where the name ends in _; "

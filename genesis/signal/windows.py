@@ -20,7 +20,6 @@ from genesis.ops.out import made_like
 from genesis.ops.ranges import arange
 from genesis.ops.special import i0
 
-
 __path__: list[str] = []
 """No folder: an import of a module below comes to the finder that says what to use instead (`ir/absent.py`)."""
 
