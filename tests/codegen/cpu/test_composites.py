@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import genesis
 from genesis.codegen.cpu.lowerings import LOWERINGS, lowering_for
 from genesis.ir import OPS, tensor_type
 from genesis.ir.ops.samples import Operand
@@ -42,6 +45,38 @@ def test_attention_refuses_what_torch_has_no_kernel_for():
     assert lowering_for("sdpa_backward", (q, q, q, q, q, mask), {**how, "causal": False}) is None
     assert lowering_for("sdpa_backward", (wide, q, q, wide, wide), how) is None
     assert lowering_for("sdpa_backward", (q, q, q, q, q), how) is not None
+
+
+TURNED = {"turned": lambda x: x.mT.contiguous().mT, "every second": lambda x: genesis.stack([x, x], -1).flatten(-2)[..., ::2]}
+"""Operands whose rows do not lie element by element, which torch's kernel takes for such that do."""
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 5, 8), (4, 5, 8), (2, 1, 5, 8)], ids=["heads", "batches", "shared heads"])
+@pytest.mark.parametrize("turned", TURNED)
+@pytest.mark.parametrize("which", range(4), ids=["q", "k", "v", "gradient"])
+def test_attention_takes_rows_as_they_lie(which: int, turned: str, shape: tuple[int, ...]) -> None:
+    """The value and its gradients, when one program has both and when the backward makes the rows' sums anew."""
+    draws = np.random.default_rng(0)
+    arrays = [draws.standard_normal((2, 4, 5, 8) if at in (0, 3) else shape) for at in range(4)]
+    lie = [TURNED[turned] if at == which else genesis.clone for at in range(4)]
+
+    def attend(attention: Any, read_first: bool) -> list[np.ndarray]:
+        given = [genesis.tensor(x, requires_grad=True) for x in arrays]
+        q, k, v, g = [of(x) for of, x in zip(lie, given, strict=True)]
+        genesis.eval(q, k, v, g)
+        y = attention(q, k, v)
+        if read_first:
+            genesis.eval(y)
+        grads = genesis.autograd.grad((y * g).sum(), given[:3])
+        genesis.eval(y, *grads)
+        return [x.numpy() for x in (y.detach(), *grads)]
+
+    def written_out(q: Any, k: Any, v: Any) -> Any:
+        return (q @ k.mT / 8 ** 0.5).softmax(-1) @ v
+    attention = partial(genesis.nn.functional.scaled_dot_product_attention, enable_gqa=True)
+    for read_first in (False, True):
+        for found, wanted in zip(attend(attention, read_first), attend(written_out, read_first), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor")

@@ -152,6 +152,12 @@ def _four(x: Tensor) -> Tensor:
     return x.flatten(0, -4)
 
 
+def _by_rows(x: Tensor) -> Tensor:
+    """x, its rows element by element: the flash kernel takes all rows for such, and reads elements beside them of a
+    transposed k."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def _one_restriction(types: Types, attributes: Attributes) -> bool:
     """torch takes a mask or causal, not both."""
     return not (attributes["causal"] and len(types) > 3)
@@ -172,7 +178,7 @@ def _flash(types: Types, attributes: Attributes) -> bool:
 def _sdpa_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, causal: bool, scale: float) -> tuple:
     """The rows' log Σ exp is computed again by a forward: the op does not have it as an operand."""
     shapes = q.shape, k.shape, v.shape
-    g, q, k, v = _four(g), _four(q), _four(k), _four(v)
+    g, q, k, v = _four(g), _by_rows(_four(q)), _by_rows(_four(k)), _by_rows(_four(v))
     shared = q.shape[1] // k.shape[1]
     if shared > 1:  # the kernel wants as many heads everywhere
         k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
@@ -191,13 +197,12 @@ def _flash_alone(types: Types, attributes: Attributes) -> bool:
 
 
 def _sdpa_saving(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float) -> tuple:
-    return _flash_attention(q, k, v, 0.0, causal, scale=scale)
+    return _flash_attention(_by_rows(q), _by_rows(k), _by_rows(v), 0.0, causal, scale=scale)
 
 
 def _sdpa_from_saved(g: Tensor, sums: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, causal: bool,
                      scale: float) -> tuple:
-    return _flash_grad(
-        g, q, k, v, y, sums, 0.0, causal, scale=scale)
+    return _flash_grad(g, _by_rows(q), _by_rows(k), _by_rows(v), _by_rows(y), sums, 0.0, causal, scale=scale)
 
 
 def _binary_cross_entropy(x: Tensor, target: Tensor) -> Tensor:
