@@ -26,6 +26,7 @@ from . import (
     searches,
     sequences,
     shared_weights,
+    shortcuts,
     speech,
     structures,
     trainers,
@@ -38,4 +39,4 @@ __all__ = ["FAMILIES", "PROGRAMS"]
 
 FAMILIES = (attending, classical, decisions, densities, designs, directions, energies, estimates, fields, generative,
             graphs, imagination, language, likenesses, mixing, numerics, pretraining, reinforcement, scenes, schemes,
-            searches, sequences, shared_weights, speech, structures, trainers, training, vision)
+            searches, sequences, shared_weights, shortcuts, speech, structures, trainers, training, vision)
