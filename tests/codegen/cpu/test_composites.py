@@ -47,7 +47,8 @@ def test_attention_refuses_what_torch_has_no_kernel_for():
     assert lowering_for("sdpa_backward", (q, q, q, q, q), how) is not None
 
 
-TURNED = {"turned": lambda x: x.mT.contiguous().mT, "every second": lambda x: genesis.stack([x, x], -1).flatten(-2)[..., ::2]}
+TURNED = {"turned": lambda x: x.mT.contiguous().mT,
+          "every second": lambda x: genesis.stack([x, x], -1).flatten(-2)[..., ::2]}
 """Operands whose rows do not lie element by element, which torch's kernel takes for such that do."""
 
 
