@@ -156,7 +156,7 @@ def test_what_c_does_with_a_signal_goes_on() -> None:
         return action.raw[:8] + action.raw[136:140]
     found: list[Any] = []
     with tempfile.TemporaryFile() as file, handled(SIGUSR1=noting(found), SIGUSR2=noting(found)):
-        faulthandler.register(SIGUSR1, file, chain=True)
+        faulthandler.register(SIGUSR1, file, all_threads=False, chain=True)
         try:
             interrupting = flags()
             signal.siginterrupt(SIGUSR2, False)
