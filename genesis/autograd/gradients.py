@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from genesis.autograd import anomaly
 from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside, refuse_python
@@ -146,17 +146,31 @@ def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, sto
     with _accumulating:
         while not _Gradients(reached, create_graph, storages, shared).accumulated():  # another thread wrote meanwhile
             pass
-    for tensor, _ in reached:
+    for tensor, node in reached:
         if tensor._after_hooks:
             refuse_python()
             for hook in list(tensor._after_hooks.values()):
-                if hook(tensor) is not None:
+                if (hook.called(node) if isinstance(hook, EndHook) else hook(tensor)) is not None:
                     raise failure("backward", "post accumulate grad hooks should return None: they write to x.grad",
                                   [("tensor", tensor)])
     for reference in observers:
         observer = reference()
         if observer is not None:
             observer.accumulated([tensor for tensor, _ in reached])
+
+
+class EndHook(NamedTuple):
+    """A hook of the end of a path, `AccumulateGrad.register_hook`'s: it is called as torch calls it.
+
+    Attributes:
+        function: is given no gradients of operands, as the end has none, and the gradient that arrived.
+    """
+
+    function: Callable[[tuple[()], tuple[Any]], None]
+
+    def called(self, arrived: Node) -> Any:
+        """What the function returns."""
+        return self.function((), (wrap(arrived),))
 
 
 class Observer(Protocol):

@@ -9,9 +9,12 @@ from types import MethodType
 from typing import Any, Final
 
 from genesis.autograd.backward_engine import at_end, content
+from genesis.autograd.gradients import EndHook
+from genesis.autograd.hooks import register_post_accumulate_grad_hook
 from genesis.frontend.boundaries import RemovableHandle
 from genesis.frontend.recording import leaf_numbers
 from genesis.frontend.state import state
+from genesis.ir.errors import failure
 from genesis.ir.graph import apply
 from genesis.ir.node import Node, Op
 from genesis.ir.ops import control, movement
@@ -77,6 +80,9 @@ class GradFn:
         return {}
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("register_hook", "register_prehook"):
+            raise AttributeError(f"'{self.name()}' object has no attribute '{name}': hooks are tensors'; register_hook "
+                                 "of the result gets its gradient, that of an operand the operand's")
         ctx = getattr(_boundary(self._node), "ctx", None)
         if ctx is None or name.startswith("__"):
             raise AttributeError(f"'{self.name()}' object has no attribute '{name}'")
@@ -113,6 +119,23 @@ class AccumulateGrad:
     def name(self) -> str:
         """torch's name of it."""
         return "torch::autograd::AccumulateGrad"
+
+    def register_hook(self, fn: Callable[[tuple[()], tuple[Any]], None]) -> RemovableHandle:
+        """Call a function behind each backward that added to the tensor's gradient, with () and the gradient that
+        arrived. The tensor keeps the hook; torch wants this end to be kept.
+
+        >>> import genesis
+        >>> x = genesis.ones(2, requires_grad=True)
+        >>> handle = x.expand_as(x).grad_fn.next_functions[0][0].register_hook(lambda *unused: print(x.grad))
+        >>> (x * 3).sum().backward()
+        tensor([3., 3.])
+        """
+        return register_post_accumulate_grad_hook(self.variable, EndHook(fn))
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Raises: the tensor's own hooks are called before."""
+        raise failure("register_prehook", "there are no hooks before a gradient is added",
+                      [("variable", self.variable)], hint="variable.register_hook(f), which gets the gradient itself")
 
     def __repr__(self) -> str:
         return "<AccumulateGrad>"

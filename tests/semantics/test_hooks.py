@@ -267,6 +267,31 @@ def a_leaf_with_hooks_in_several_backwards(T, nn, optim, np):
     return after, x.grad
 
 
+@program
+def a_hook_of_the_end_of_a_path_as_reducers_of_gradients_register_it(T, nn, optim, np):
+    x = T.tensor([1.0, 2.0], requires_grad=True)
+    end = x.expand_as(x).grad_fn.next_functions[0][0]
+    seen = []
+    handle = end.register_hook(lambda given, arrived: seen.append((len(given), len(arrived), arrived[0].clone(),
+                                                                   arrived[0].requires_grad, x.grad.clone())))
+    (x * 3).sum().backward()
+    x.register_hook(lambda g: g * 2)
+    (x * x).sum().backward()
+    T.autograd.grad(x.sum(), x)
+    handle.remove()
+    x.sum().backward()
+    return seen, x.grad
+
+
+def test_ops_have_no_hooks_and_say_whose_they_are():
+    x = genesis.ones(2, requires_grad=True)
+    assert not hasattr((x * 2).grad_fn, "register_hook")
+    with pytest.raises(AttributeError, match="'MulBackward0' object has no attribute 'register_prehook': hooks are"):
+        (x * 2).grad_fn.register_prehook(print)
+    with pytest.raises(RuntimeError, match=r"variable\.register_hook"):
+        x.view(2).grad_fn.next_functions[0][0].register_prehook(print)
+
+
 @pytest.mark.parametrize("run", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(run):
     check(run)
