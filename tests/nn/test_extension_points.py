@@ -202,6 +202,44 @@ def test_lazy_norms_have_what_torchs_have() -> None:
         assert all(v.tolist() == pytest.approx(theirs.state_dict()[k].tolist()) for k, v in ours.state_dict().items())
 
 
+def lazy_and_whole(T: Any) -> list[tuple[Any, Any, tuple[int, ...]]]:
+    nn = T.nn
+    return [(nn.LazyLinear(2), nn.Linear(4, 2), (3, 4)),
+            (nn.LazyConv2d(4, 2, groups=2), nn.Conv2d(6, 4, 2, groups=2), (1, 6, 3, 3)),
+            (nn.LazyConvTranspose1d(4, 2, groups=2), nn.ConvTranspose1d(6, 4, 2, groups=2), (1, 6, 3)),
+            (nn.LazyBatchNorm1d(), nn.BatchNorm1d(3), (4, 3)),
+            (nn.LazyBatchNorm2d(affine=False), nn.BatchNorm2d(3, affine=False), (4, 3, 2, 2)),
+            (nn.LazyInstanceNorm1d(), nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (4, 3, 2))]
+
+
+LOADING = [pytest.param(T, which, id=f"{T.__name__}-{which}") for T in (genesis, torch) for which in range(6)
+           if (T, which) != (torch, 5)]  # torch's LazyInstanceNorm refuses inputs then: its num_features stays 0
+
+
+@pytest.mark.parametrize(("T", "which"), LOADING)
+def test_a_lazy_layer_loads_what_the_ordinary_one_saved(T: Any, which: int) -> None:
+    """A model that is made to go on from a file: its parameters have shapes then, and stay those of the optimizer."""
+    lazy, whole, shape = lazy_and_whole(T)[which]
+    drawn(T, whole)(data(T, *shape))
+    before, asked = list(lazy.parameters()), data(T, *shape)
+    model = T.nn.Sequential(lazy)
+    assert not any(model.load_state_dict(T.nn.Sequential(whole).state_dict()))
+    assert all(x is y for x, y in zip(before, model.parameters(), strict=True))
+    assert T.equal(model(asked), whole(asked)) and type(lazy) is type(whole)
+    assert all(T.equal(x, whole.state_dict()[name]) for name, x in lazy.state_dict().items())
+
+
+@LIBRARIES
+def test_a_lazy_layer_has_the_attributes_that_are_known(T: Any) -> None:
+    nn = T.nn
+    lazy = nn.LazyConv2d(3, 2, padding=1)
+    assert (lazy.in_channels, lazy.out_channels, lazy.kernel_size, lazy.padding) == (0, 3, (2, 2), (1, 1))
+    assert (nn.LazyLinear(3).in_features, nn.LazyLinear(3).out_features, nn.LazyBatchNorm2d().num_features) == (0, 3, 0)
+    assert nn.LazyLinear(3).reset_parameters() is None and nn.LazyBatchNorm1d().reset_parameters() is None
+    with pytest.raises(TypeError):
+        nn.LazyLinear(3, biass=True)
+
+
 def test_arguments_that_layers_keep() -> None:
     for T in (genesis, torch):
         assert T.nn.MaxUnpool2d(2).kernel_size == T.nn.MaxUnpool2d(2).stride == (2, 2)
