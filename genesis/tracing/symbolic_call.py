@@ -98,8 +98,7 @@ class SymbolicCall:
         stand_ins, slots, step = StandIns(self._symbols), self.kept.slots, _step_of(self.kept)
         trial = _trial_of(self.kept.replay, slots)
         effects, values = trial or Session(), LastValues(_entrance)
-        if trial is not None and step is not None:
-            trial.last_values = values.stand_in
+        effects.last_values = values.stand_in
         contents = capture.entered.contents.union(
             [node for x in capture.entered.world.tensors if (node := x.storage._node) is not None])
         args, kwargs = stand_ins.of(capture.args), stand_ins.of(capture.kwargs)
@@ -257,7 +256,7 @@ def _check(capture: Any, kept: Any, symbols: Symbols) -> None:
         raise NotReplayable("another thread may read what a stand-in takes the place of")
     if slots is not None and handlers_left():
         raise NotReplayable("a signal handler may read what a stand-in takes the place of")
-    if (step is None and kept.replay.reads) or (slots is not None and not slots.can_run_twice):
+    if slots is not None and not slots.can_run_twice:
         raise NotReplayable("it changes what cannot be put back")
 
 
