@@ -41,9 +41,9 @@ def _usual(x: Tensor) -> Tensor:
 def _batch_norm_backward(g: Tensor, x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor | None = None, *,
                          eps: float) -> tuple:
     affine = weight is not None
-    weight = weight.contiguous() if weight is not None else None  # the kernel of rows reads no strides of it
-    found = _batch_norm_grad(_usual(g), _usual(x), weight, None, None, middle,
-                                             (variance + eps).rsqrt_(), True, eps, [True, affine, affine])
+    weight = weight.contiguous() if weight is not None else None  # the kernel of rows reads no strides of it, nor of
+    found = _batch_norm_grad(_usual(g), _usual(x), weight, None, None, middle.contiguous(),  # the mean
+                             (variance + eps).rsqrt_(), True, eps, [True, affine, affine])
     return found if affine else found[:1]
 
 
@@ -70,7 +70,7 @@ def _group_norm_from_saved(g: Tensor, middle: Tensor, inverse: Tensor, x: Tensor
     affine = weight is not None
     weight = weight.contiguous() if weight is not None else None
     found = _group_norm_grad(g.contiguous(), x.contiguous(), middle, inverse, weight, n, channels,
-                                             prod(sizes), groups, [True, affine, affine])
+                             prod(sizes), groups, [True, affine, affine])
     return found if affine else found[:1]
 
 
