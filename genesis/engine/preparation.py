@@ -19,6 +19,7 @@ from genesis.frontend.pending import NEVER, live_differentiable, live_pending
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import interrupts_op, others, others_record
+from genesis.ir.interrupting import of_computing
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.types import Device
@@ -90,7 +91,7 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     ran = engine_state.ran
     try:
         return _prepared(wanted, live, device, ran)
-    except Exception:
+    except of_computing(Exception):
         if ran != engine_state.ran:  # what it looked at has changed under its hands
             raise Superseded from None
         raise

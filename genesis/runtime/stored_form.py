@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, TypeAlias, TypeGuard
 
+from genesis.ir.interrupting import from_inside
 from genesis.ir.place import MOST_EXCHANGED
 from genesis.ir.types import Device, dtype_named
 
@@ -59,7 +60,7 @@ def _device(x: object, tables: _Tables) -> bool:
         return False
     try:
         Device(x[1])
-    except RuntimeError:
+    except from_inside(RuntimeError):
         return False
     return True
 
@@ -205,7 +206,7 @@ def _is_type(entry: object) -> bool:
     try:
         dtype_named(short)
         Device(device)
-    except (TypeError, RuntimeError):
+    except from_inside(TypeError, RuntimeError):
         return False
     return all(type(size) is int and size >= 0 for size in shape)
 

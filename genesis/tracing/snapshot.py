@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from genesis.frontend import session
 from genesis.frontend.recording import TensorBase
+from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
 from genesis.tracing.code_reads import Reads, imported, place_of, reads
@@ -354,7 +355,7 @@ def stored(value: Any, name: str) -> Any:
     """
     try:
         return object.__getattribute__(value, name)
-    except AttributeError:
+    except from_inside(AttributeError):
         return MISSING
 
 

@@ -20,7 +20,7 @@ import pytest
 
 import genesis
 from genesis import nn, optim
-from genesis.engine import running
+from genesis.engine import preparation, running
 from genesis.engine.state import Record, engine_state
 from genesis.frontend import recording
 from genesis.frontend.at_once import at_once, attributes, changes
@@ -172,6 +172,25 @@ def test_a_short_read_that_a_time_limit_ends_is_read_again(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert value.tolist() == [[2, 2], [2, 2]]
+
+
+def test_a_handler_that_computes_before_it_raises_ends_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that saved a model first lost its error: what it interrupted was prepared once more."""
+    x, y = genesis.zeros(2), genesis.zeros(3)
+    genesis.eval(x, y)
+    x.add_(1)
+
+    def limit(number: int, frame: Any) -> None:
+        assert (y + 1).tolist() == [1, 1, 1]
+        raise TimeoutError
+    before = signal.signal(signal.SIGUSR1, limit)
+    try:
+        with inside(monkeypatch, preparation, "_prepared", lambda: signal.raise_signal(signal.SIGUSR1)), pytest.raises(
+                TimeoutError):
+            genesis.eval(x)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert x.tolist() == [1, 1]
 
 
 class Deadline(RuntimeError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from genesis.ir.interrupting import from_inside
 from genesis.ir.types import Device
 from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.cuda_python_driver import driver, forgotten_with_driver
@@ -61,7 +62,7 @@ class CUDAStorage:
         try:
             quick = _lanes[device].quick
             block = (quick[nbytes] if nbytes in quick else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).pop()
-        except (KeyError, IndexError):  # the shelf is empty, or another thread emptied it first
+        except from_inside(KeyError, IndexError):  # the shelf is empty, or another thread emptied it first
             block = None
         self._block: Block | None = block
         if block is None:
