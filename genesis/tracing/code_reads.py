@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import builtins
 import dis
+import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -18,6 +19,12 @@ from genesis.ir.source import Source
 _ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _LINKS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"})
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_ARGUMENTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK",
+                        "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_ATTR"})
+"""Instructions that load an argument, or an attribute of one."""
+_NO_STEPS = ("CACHE", "EXTENDED_ARG")
+_NULL_BEHIND = sys.version_info >= (3, 13)
+"""Whether the place for an object that a function is bound to is left behind the function, no longer before it."""
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 _COMPUTED = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "dir", "__getattribute__"})
 
@@ -29,6 +36,9 @@ class Reads:
     Attributes:
         chains: a global's name, then attributes that are read of it right away: `a.b.c` is ("a", "b", "c").
         only_asked: those of `chains` of which the code asks nothing but whether something is in them.
+        only_called: those of `chains` that the code does nothing with but call them, there and then.
+        owners: (name, method) of attributes that it calls a method of, there and then.
+        otherwise: names of attributes that it reads, writes or may use otherwise.
         imports: (level, name) of modules that the code imports itself.
         names: all attributes that it reads or writes, and its strings, which getattr may use.
         uncertain: those of `names` that may be missing now and there later: written ones, and strings.
@@ -37,6 +47,9 @@ class Reads:
 
     chains: tuple[tuple[str, ...], ...]
     only_asked: frozenset[tuple[str, ...]]
+    only_called: frozenset[tuple[str, ...]]
+    owners: frozenset[tuple[str, str]]
+    otherwise: frozenset[str]
     imports: tuple[tuple[int, str], ...]
     names: frozenset[str]
     uncertain: frozenset[str]
@@ -57,6 +70,9 @@ def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 def reads(code: types.CodeType) -> Reads:
     """The names that the code, and code nested in it, can look up."""
     chains: dict[tuple[str, ...], bool] = {}  # whether all that is done with it is to ask what is in it
+    called: dict[tuple[str, ...], bool] = {}  # whether all that is done with it is to call it
+    owners: set[tuple[str, str]] = set()
+    otherwise: set[str] = set()
     imports: dict[tuple[int, str], None] = {}
     names: set[str] = set()
     uncertain: set[str] = set()
@@ -66,25 +82,59 @@ def reads(code: types.CodeType) -> Reads:
         strings = set(_strings(each.co_consts))
         names |= strings
         uncertain |= strings
+        otherwise |= strings
+        bound = begins = False  # whether what is called ends with the chain's last instruction, begins with its first
+        steps = instructions_of(each)
         constants: list[Any] = [0, 0]  # an import takes two: its level, what it imports from there
-        for instruction in instructions_of(each):
+        for at, instruction in enumerate(steps):
             kind, name = instruction.opname, instruction.argval
             if kind in _CONSTANTS:
                 constants.append(name)
             if chain and kind in _LINKS:
-                chain = (*chain, name)
-            elif kind not in ("CACHE", "EXTENDED_ARG"):
+                chain, bound = (*chain, name), _is_method(instruction)
+            elif kind not in _NO_STEPS:
                 chains[chain] = kind == "CONTAINS_OP" and chains.get(chain, True)
+                called[chain] = called.get(chain, True) and (
+                    bound or (begins and _are_arguments(steps[at:])) or (_NULL_BEHIND and kind == "PUSH_NULL"))
+                bound, begins = False, kind in _ROOTS and _has_null(instruction)
                 chain = (name,) if kind in _ROOTS else ()
+            if kind in _LINKS:
+                method = next((x for x in steps[at + 1:] if x.opname not in _NO_STEPS), instruction)
+                if kind == "LOAD_ATTR" and not _has_null(instruction) and _is_method(method):
+                    owners.add((name, method.argval))
+                else:
+                    otherwise.add(name)
             if kind in _STORES:
                 uncertain.add(name)
             elif kind == "IMPORT_NAME":
                 imports[constants[-2], name] = None
-        chains[chain] = False
+        chains[chain] = called[chain] = False
     chains.pop((), None)
-    asked = frozenset(chain for chain, only in chains.items() if only)
-    return Reads(tuple(chains), asked, tuple(imports), frozenset(names), frozenset(uncertain),
+    asked, only_called = (frozenset(chain for chain, only in each.items() if only) for each in (chains, called))
+    return Reads(tuple(chains), asked, only_called, frozenset(owners), frozenset(otherwise),
+                 tuple(imports), frozenset(names), frozenset(uncertain),
                  not _COMPUTED.isdisjoint(names))
+
+
+def _has_null(instruction: dis.Instruction) -> bool:
+    """Whether the instruction leaves a place beside what it loads, which `dis` writes as NULL: a call begins there."""
+    return instruction.argrepr != instruction.argval and "NULL" in instruction.argrepr
+
+
+def _is_method(instruction: dis.Instruction) -> bool:
+    """Whether the instruction loads a method that is called with the arguments that follow."""
+    return instruction.opname == "LOAD_METHOD" or (instruction.opname == "LOAD_ATTR" and _has_null(instruction))
+
+
+def _are_arguments(steps: Sequence[dis.Instruction]) -> bool:
+    """Whether the instructions load simple arguments, and call what was there before these."""
+    given = 0
+    for step in steps:
+        if step.opname in _ARGUMENTS and not _has_null(step):
+            given += step.opname != "LOAD_ATTR"
+        elif step.opname not in ("KW_NAMES", "PRECALL"):
+            return step.opname == "CALL" and step.arg == given
+    return False
 
 
 def compares_unknown_objects(code: types.CodeType, namespace: Mapping[str, Any]) -> bool:

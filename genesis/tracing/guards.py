@@ -46,7 +46,15 @@ from genesis.tracing.snapshot import (
     own_dictionary,
     why_unknown,
 )
-from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_own_module, is_pure, is_user_code
+from genesis.tracing.tracer import (
+    PURE_MODULES,
+    Tracer,
+    is_library_module,
+    is_own_module,
+    is_pure,
+    is_refused_when_called,
+    is_user_code,
+)
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
 """Names of methods of Genesis' classes that programs replace."""
@@ -106,6 +114,11 @@ class Guards:
         self._names = frozenset().union(*(x.names for x in each))
         self._uncertain = frozenset().union(*(x.uncertain for x in each))
         self._computed = any(x.computed for x in each)
+        otherwise = frozenset().union(*(x.otherwise for x in each))
+        self._owners: dict[str, set[str]] = {}
+        for name, method in frozenset().union(*(x.owners for x in each)):
+            if name not in otherwise and not self._computed:
+                self._owners.setdefault(name, set()).add(method)
         self.follows_names = not (self._computed or tracer.looked) and _COPYING.isdisjoint(self._names)
         self._globals(entered)
         for code, namespace in tracer.globals.items():
@@ -153,7 +166,8 @@ class Guards:
                 if not isinstance(value, types.ModuleType):
                     if value is sys.modules and chain in what.only_asked:
                         self.checks.length(value, len(self._world.of(value)))  # one more is there, or one less
-                    elif (id(space), name) not in self._given:
+                    elif (id(space), name) not in self._given and not (
+                            chain in what.only_called and is_refused_when_called(value, chain[at + 1:])):
                         self._stack.append((value, ".".join(chain[:at + 1])))
                     break
                 space = vars(value)
@@ -292,9 +306,11 @@ class Guards:
             self._follow(owner, found)
 
     def _follow(self, owner: Any, found: Mapping[Any, Any]) -> None:
-        """Go on with the values of these attributes, but for those that are given."""
+        """Go on with the values of these attributes, but for those that are given, and those of which the code does
+        nothing but call what the tracer refuses: `self.log.info(…)` in a branch that the call has not taken."""
         self._stack.extend((x, f"the attribute {name}") for name, x in found.items()
-                           if (id(owner), name) not in self._given)
+                           if (id(owner), name) not in self._given and not (name in self._owners and all(
+                               is_refused_when_called(x, (method,)) for method in self._owners[name])))
 
     def _function(self, function: types.FunctionType, what: str) -> None:
         code = function.__code__

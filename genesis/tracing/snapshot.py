@@ -24,7 +24,13 @@ from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
 from genesis.tracing.code_reads import Reads, imported, place_of, reads
-from genesis.tracing.tracer import PURE_MODULES, is_library_module, is_own_module, is_pure_of_numpy
+from genesis.tracing.tracer import (
+    PURE_MODULES,
+    is_library_module,
+    is_own_module,
+    is_pure_of_numpy,
+    is_refused_when_called,
+)
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
           enum.Enum, DType, Device)
@@ -159,22 +165,24 @@ class Entered:
         self.uncomputed += [x for x in with_gradients(new) if not x.storage.settled]
         self.note_contents(new)
         for chain in reads(code).chains:
-            value = self._end(chain, namespace)
+            value, names = self._end(chain, namespace)
+            if chain in reads(code).only_called and is_refused_when_called(value, names):
+                continue
             for part in (value.__self__, value.__func__) if isinstance(value, types.MethodType) else (value,):
                 if not isinstance(part, (type, types.ModuleType, *NATIVE, *SIMPLE)) and part is not MISSING and (
                         content(part) is MISSING) and (refusal := why_unknown(part)) is not None:
                     return f"{'.'.join(chain)} {refusal}{place_of(chain[-1], (code,))}"
         return None
 
-    def _end(self, chain: Sequence[str], namespace: Mapping[str, Any]) -> Any:
-        """The first value in a chain of attributes that is no module."""
+    def _end(self, chain: Sequence[str], namespace: Mapping[str, Any]) -> tuple[Any, Sequence[str]]:
+        """The first value in a chain of attributes that is no module, and the names behind it."""
         value: Any = MISSING
-        for name in chain:
+        for at, name in enumerate(chain, 1):
             value = self.found.get((id(namespace), name), (namespace, name, MISSING))[2]
             if not isinstance(value, types.ModuleType):
-                return value
+                return value, chain[at:]
             namespace = vars(value)
-        return value
+        return value, ()
 
     def look_up(self, codes: Mapping[types.CodeType, dict[str, Any]]) -> None:
         """Look up the globals of code that ran in an earlier call, so that tensors there can be computed first."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, starmap
 from operator import is_
@@ -193,6 +194,34 @@ def _is_generated(code: types.CodeType) -> bool:
 def is_own_module(name: str) -> bool:
     """True for a module of Genesis's whose code is not taken for the user's."""
     return name.startswith("genesis.") and not name.startswith("genesis.models.")
+
+
+def is_refused_when_called(value: Any, names: Sequence[str]) -> bool:
+    """Whether the tracer sees it, and refuses it, when the user's code calls `value.name(...)`, or the value itself
+    where there are no names: a function of C's that is not pure, or one of a library's in Python.
+
+    >>> import random, time
+    >>> is_refused_when_called(time.time, ()), is_refused_when_called(random, ["randint"])
+    (True, False)
+    >>> is_refused_when_called(random.Random(0), ["random"]), is_refused_when_called([], ["append"])
+    (True, False)
+    """
+    if len(names) > 1 or (names and type(value).__getattribute__ is not object.__getattribute__):
+        return False
+    called: Any = inspect.getattr_static(value, names[0], None) if names else value
+    if isinstance(called, types.MethodDescriptorType) and names:
+        called = called.__get__(value)
+    if isinstance(called, types.MethodType):
+        called = called.__func__
+    if isinstance(called, types.BuiltinFunctionType):
+        return not is_pure(called)
+    if not isinstance(called, types.FunctionType):
+        return False
+    code = called.__code__
+    known = is_user_code(code) or code.co_filename.startswith(PACKAGE) or _is_generated(code)
+    later = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # it runs when somebody goes on
+    return not (known or code.co_flags & later or code in _OF_WEAK_DICTIONARIES or code in untraced
+                or called.__globals__.get("__name__") in PURE_MODULES | _NUMPY)
 
 
 def is_library_module(name: str) -> bool:
