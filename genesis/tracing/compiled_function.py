@@ -151,10 +151,9 @@ class CompiledFunction(CompiledBase):
 
     def _plainly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call the function as it is, and note why."""
-        reason = self._located(reason)
         if self.fullgraph:
-            raise self._unsupported(reason)
-        self._notes[reason] = None
+            raise self._unsupported(self._located(reason))
+        self._notes[reason] = None  # its line is looked for when somebody asks
         with stance.inside():
             return self.function(*args, **kwargs)
 

@@ -66,8 +66,10 @@ class Copied:
         self._containers: list[tuple[Any, Any]] = []
         self.args: tuple = self._replaced(args)
         self.kwargs = {name: self._replaced(value) for name, value in kwargs.items()}
-        key, self.tensors = signature(self.args, self.kwargs)
         self.originals = [view for view, _ in self._made.values()]
+        if not self.originals:  # what kept the call from being compared is another argument
+            raise NotReplayable("no argument is a view of other memory")
+        key, self.tensors = signature(self.args, self.kwargs)
         places = tuple([i for i, x in enumerate(self.tensors) if any(x is copy for _, copy in self._made.values())])
         whole = [x.storage for i, x in enumerate(self.tensors) if i not in places]
         if any(x.storage is storage for x in self.originals for storage in whole):
@@ -234,7 +236,7 @@ class ViewCopies:
             found = Copied(self, args, kwargs)
         except NotReplayable:
             return None
-        return found if found.originals and (always or self.seen.get(found.kind) != REFUSED) else None
+        return found if always or self.seen.get(found.kind) != REFUSED else None
 
 
 def _show_memory(view: Any, strides: Sequence[int], memory: Storage | None) -> bool:
