@@ -7,11 +7,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from genesis.autograd import anomaly
 from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside, refuse_python
 from genesis.autograd.graph_release import release_graph
+from genesis.autograd.hooks import EndHook
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
@@ -157,20 +158,6 @@ def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool, sto
         observer = reference()
         if observer is not None:
             observer.accumulated([tensor for tensor, _ in reached])
-
-
-class EndHook(NamedTuple):
-    """A hook of the end of a path, `AccumulateGrad.register_hook`'s: it is called as torch calls it.
-
-    Attributes:
-        function: is given no gradients of operands, as the end has none, and the gradient that arrived.
-    """
-
-    function: Callable[[tuple[()], tuple[Any]], None]
-
-    def called(self, arrived: Node) -> Any:
-        """What the function returns."""
-        return self.function((), (wrap(arrived),))
 
 
 class Observer(Protocol):

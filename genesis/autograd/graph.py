@@ -9,8 +9,7 @@ from types import MethodType
 from typing import Any, Final
 
 from genesis.autograd.backward_engine import at_end, content
-from genesis.autograd.gradients import EndHook
-from genesis.autograd.hooks import register_post_accumulate_grad_hook
+from genesis.autograd.hooks import EndHook, register_post_accumulate_grad_hook
 from genesis.frontend.boundaries import RemovableHandle
 from genesis.frontend.recording import leaf_numbers
 from genesis.frontend.state import state

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from genesis.autograd.backward_engine import content, retaining
 from genesis.frontend import session
 from genesis.frontend.boundaries import Hooks, RemovableHandle, Renewal, Renewing
-from genesis.frontend.recording import leaf_numbers
+from genesis.frontend.recording import leaf_numbers, wrap
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
+from genesis.ir.node import Node
+
+
+class EndHook(NamedTuple):
+    """A hook of the end of a path, `AccumulateGrad.register_hook`'s: it is called as torch calls it.
+
+    Attributes:
+        function: is given no gradients of operands, as the end has none, and the gradient that arrived.
+    """
+
+    function: Callable[[tuple[()], tuple[Any]], None]
+
+    def called(self, arrived: Node) -> Any:
+        """What the function returns."""
+        return self.function((), (wrap(arrived),))
 
 
 def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
