@@ -12,6 +12,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.frontend.writes import assign_all
 from genesis.ir.errors import failure
 from genesis.nn.utils.parameters import parameters_to_vector
+from genesis.ops.arithmetic import addcmul
 from genesis.ops.creation import zeros
 from genesis.optim.line_search import computed, strong_wolfe
 from genesis.optim.optimizer import Optimizer
@@ -168,15 +169,16 @@ class LBFGS(Optimizer):
             moves.append(pair.moved)
             inverses.append(1.0 / along)
             memory["H_diag"] = along / square
-        q, factors = -gradient, [0.0] * len(changes)
+        q = -gradient
+        factors: list[Tensor] = [gradient] * len(changes)  # until each is found
         for i in reversed(range(len(changes))):
             factors[i] = moves[i].dot(q) * inverses[i]
-            q = q - changes[i] * factors[i]
+            q = addcmul(q, changes[i], factors[i], value=-1)
             if i and i % PIECE == 0:
                 engine.materialize(q, factors[i:i + PIECE])
         r = q * memory["H_diag"]
         for i in range(len(changes)):
-            r = r + moves[i] * (factors[i] - changes[i].dot(r) * inverses[i])
+            r = addcmul(r, moves[i], factors[i] - changes[i].dot(r) * inverses[i])
             if i % PIECE == PIECE - 1:
                 engine.materialize(r)
         return r
