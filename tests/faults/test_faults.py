@@ -84,6 +84,11 @@ def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
     check(count(program, "h200", kind, {"call": 5, "opcode": 1597 * ON_GPU[program]}[kind]), False)
 
 
+def test_a_run_beside_a_second_stream_is_made_or_not() -> None:
+    """Its writes are started where storages are told of them: an update was made twice, as none was told of the first."""
+    check(count("streams", "h200", "line", 97), False)
+
+
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step"])
 def test_a_few_signals(program: str) -> None:
     check(count_signals(program, "cpu", 25), False)

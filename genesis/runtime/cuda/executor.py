@@ -33,7 +33,7 @@ from genesis.runtime.cuda.driver import DriverError, StreamHandle
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
-from genesis.runtime.cuda.stream_order import order, ordered
+from genesis.runtime.cuda.stream_order import order
 from genesis.runtime.host_bytes import address_of, as_bytes
 from genesis.runtime.plan import Collective, Copy, Launch, Memories, Plan, Rewritten, Step
 from genesis.runtime.references import HELD_ONCE
@@ -184,11 +184,11 @@ class _PlanOnStream:
             if shadow_weights.copies and not self._output_ids.isdisjoint(shadow_weights.copies):
                 shadow_weights.overwritten(self._outputs)
             if self._order.noted:
-                reads, writes = [inputs[at] for at in self._read], [inputs[at] for at in self._plan.updates]
-                with ordered(self._stream, reads, [*writes, *self._outputs]):
-                    for launch in self._launches(packed):
-                        launch()
-                return self._outputs.copy(), []
+                uses = ([inputs[at] for at in self._read],
+                        [*(inputs[at] for at in self._plan.updates), *self._outputs])
+                self._order.wait(self._stream, *uses)
+                launches = self._launches(packed)
+                return self._outputs.copy(), [*launches, self._order.note(self._stream, *uses)]
             return self._outputs.copy(), self._launches(packed)
 
     def _launches(self, packed: bytes) -> list[Callable[[], object]]:

@@ -10,9 +10,10 @@ own order. All that was given to the GPUs before that comes before all that come
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -57,7 +58,7 @@ class Order:
     def __init__(self) -> None:
         self.noted = False
         self._users: WeakKeyDictionary[StreamMemory, _Users] = WeakKeyDictionary()
-        self._counts: dict[Stream, int] = {}
+        self._last: dict[Stream, Use] = {}
         self._waited: dict[tuple[Stream, Stream], int] = {}  # (waiting stream, other) → the other's last use waited for
         self._before: list[Use] = []  # work from the time when nothing was noted
         self._joined: set[Stream] = set()
@@ -71,9 +72,9 @@ class Order:
     def wait(self, stream: Stream, reads: Iterable[StreamMemory], writes: Iterable[StreamMemory]) -> None:
         """Make the stream wait for other streams' work on these memories, before it is given work that uses them."""
         if stream not in self._joined:
-            self._joined.add(stream)
             for use in self._before:
                 _wait_for(stream, use)
+            self._joined.add(stream)  # last: an exception before it has the stream wait again
         for memory in reads:
             users = self._users.get(memory)
             if users is not None and users.writer is not None:
@@ -86,10 +87,15 @@ class Order:
                 if users.writer is not None:
                     self._wait_for(stream, users.writer)
 
-    def note(self, stream: Stream, reads: Sequence[StreamMemory], writes: Sequence[StreamMemory]) -> None:
-        """Note that the stream was given work on these memories."""
-        number = self._counts[stream] = self._counts.get(stream, 0) + 1
-        use = Use(stream, number, _mark(stream))
+    def note(self, stream: Stream, reads: Sequence[StreamMemory],
+             writes: Sequence[StreamMemory]) -> Callable[[], None]:
+        """Note that the stream was given work on these memories.
+
+        Returns:
+            A call of the driver for work that is given to it behind this: made after that, it has others wait for it.
+        """
+        before = self._last.get(stream)
+        use = self._last[stream] = Use(stream, 1 if before is None else before.number + 1, _mark(stream))
         for memory in reads:
             self._users_of(memory).readers[stream] = use
             memory.record_stream(stream)
@@ -97,6 +103,7 @@ class Order:
             users = self._users_of(memory)
             users.writer, users.readers = use, {}
             memory.record_stream(stream)
+        return partial(driver().record_event, use.event.handle, stream.handle)
 
     def _users_of(self, memory: StreamMemory) -> _Users:
         found = self._users.get(memory)
@@ -106,8 +113,8 @@ class Order:
 
     def _wait_for(self, stream: Stream, use: Use) -> None:
         if self._waited.get((stream, use.stream), 0) < use.number:
-            self._waited[stream, use.stream] = use.number
             _wait_for(stream, use)
+            self._waited[stream, use.stream] = use.number
 
 
 def _wait_for(stream: Stream, use: Use) -> None:
