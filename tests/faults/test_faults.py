@@ -85,7 +85,7 @@ def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
 
 
 def test_a_run_beside_a_second_stream_is_made_or_not() -> None:
-    """Its writes are started where storages are told of them: an update was made twice, as none was told of the first."""
+    """Its writes are started where storages are told of them: an update was made twice, as nobody was told of one."""
     check(count("streams", "h200", "line", 97), False)
 
 
