@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -101,6 +101,7 @@ class Work:
         schedule: its groups, in order; None before grouping.
         memory: where its values are; None before memory planning.
         code: steps and registers; None before lowering.
+        simple: nodes that `canonicalize` leaves as they are.
     """
 
     graph: Graph
@@ -108,6 +109,7 @@ class Work:
     schedule: Schedule | None = None
     memory: MemoryPlan | None = None
     code: tuple[tuple, tuple] | None = None
+    simple: set[Node] = field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -162,6 +164,10 @@ def on_schedule(transform: Callable[[Schedule, Target], Schedule]) -> Callable[[
         schedule = transform(work.schedule, target)
         return replace(work, graph=schedule.graph, schedule=schedule)
     return run
+
+
+def _canonicalize(work: Work, target: Target) -> Work:
+    return replace(work, graph=canonicalize(work.graph, work.simple))
 
 
 def _chunk_loss(work: Work, target: Target) -> Work:
@@ -252,7 +258,7 @@ PASSES: tuple[Pass, ...] = (
          on_graph(group_messages)),
     Pass("place_collectives", "placed", "with a collective where the layout of a tensor over the ranks changes",
          on_graph(place_collectives)),
-    Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),
+    Pass("canonicalize", "simplified", "simplified, before rows are rolled", _canonicalize),
     Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
     Pass("chunk_loss", "chunked", "with losses of many classes by chunks of rows", _chunk_loss, optional=True,
          wanted=lambda: config.loss_chunk_bytes > 0),
@@ -266,7 +272,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("save_statistics", "statistics_saved", "with norms and attention that keep what their backward needs",
          _save_statistics, optional=True),
     Pass("legalize", "decomposed", "what the backend has no lowering for, written out", _legalize),
-    Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
+    Pass("canonicalize_again", "legal", "in ops that the backend can run", _canonicalize),
     Pass("heads_beside", "heads_beside", "with what products read by tokens laid out by tokens, not by heads",
          on_graph(heads_beside), optional=True, again_from="canonicalize_again"),
     Pass("lay_out_images", "images_laid_out", "with images that are convolved in the order that convolutions work in",

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -280,9 +281,14 @@ class Direct(NamedTuple):
         return [attributes[x] if isinstance(x, str) else x for x in self.after]
 
 
-@dataclass(frozen=True)
-class Call:
+NO_ATTRIBUTES: Final[Mapping[str, object]] = MappingProxyType({})
+"""Those of a call without any."""
+
+
+class Call(NamedTuple):
     """One call of a CPU lowering. Operands and results are indices into the plan's registers.
+
+    A tuple, as long programs have tens of thousands, and share all else that is in one.
 
     `kind` is "out" (writes the results' places), "view" (the result shows the operand's memory),
     "fresh" (the results are in memory that the call allocates, and are adopted), "made" (so are they, by a call
@@ -297,7 +303,7 @@ class Call:
     args: tuple[int, ...]
     outs: tuple[int, ...]
     kind: str
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: Mapping[str, object] = NO_ATTRIBUTES
     label: str = ""
     late: Callable[..., Sequence[Callable[[], object]]] | None = None
     direct: Direct | None = None

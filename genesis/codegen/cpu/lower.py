@@ -16,11 +16,11 @@ from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
 from genesis.ir.source import Source, TextSource
-from genesis.ir.types import float32, float64, int64, tensor_type
+from genesis.ir.types import DType, float32, float64, int64, tensor_type
 from genesis.passes.graph.memory_order import in_order
 from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
-from genesis.runtime.plan import Call, NumberTensor, Register
+from genesis.runtime.plan import Call, Direct, NumberTensor, Register
 
 
 def supports(node: Node) -> bool:
@@ -77,16 +77,19 @@ def _row(node: Node) -> Lowering:
 
 def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     """True if the lowering can write this output over this operand's memory."""
-    node = group.nodes[0]
-    if group.kind == "view" or LOWERINGS[node.op.name].kind == "fresh":
+    if output.type is not operand.type or group.kind == "view":
         return False
-    if output.type is not operand.type:
+    node = group.nodes[0]
+    if LOWERINGS[node.op.name].kind == "fresh":
         return False
     row = _lowering(node)
     if row.writes_over is not None:
         return node.inputs[row.writes_over(node, output["index"])] is operand and _uses_of(node, operand) == 1
     allowed = row.in_place
-    return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
+    for i, x in enumerate(node.inputs) if allowed else ((-1, operand),):
+        if x is operand and i not in allowed:
+            return False
+    return True
 
 
 def overwrites_late(group: Group) -> Late:
@@ -106,12 +109,58 @@ def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple[Call, ...], tup
     return _Lowerer(schedule, memory).run()
 
 
+class _Form:
+    """What calls of one op have in common whose operands have these types: a long program has few of them.
+
+    Attributes:
+        row: the op's lowering.
+        attributes: the node's, by name.
+        adopted: whether its results are in memory that the call allocates.
+        computed_in: the dtype of numbers that the call takes as tensors.
+        as_tensors: positions of such numbers, where they are literals or the plan's.
+    """
+
+    __slots__ = ("_direct", "_result", "_types", "adopted", "as_tensors", "attributes", "computed_in", "row")
+
+    def __init__(self, node: Node, operands: Sequence[Node], row: Lowering):
+        self.row, self.attributes = row, node.attributes
+        self.adopted = row.kind == "fresh" and node.op.kind != "leaf"
+        self._types = tuple([x.type for x in operands])
+        self._result = node.type
+        self._direct: dict[tuple[int, ...], Direct | None] = {}
+        self.computed_in: DType | None = None
+        self.as_tensors: tuple[int, ...] = ()
+        places = [i for i in row.integers_as_tensors or row.as_tensors if self._types[i].weak]
+        if places:
+            self.computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
+                (x.dtype for x in self._types if not x.weak), None)
+            if self.computed_in is int64:  # a comparison's number may be a fraction
+                places = [i for i in places if i in row.integers_as_tensors and self._types[i].dtype is int64]
+            else:
+                allowed = row.as_tensors if self.computed_in in (float32, float64) else ()
+                places = [i for i in places if i in allowed]
+            self.as_tensors = tuple(places)
+
+    def direct(self, as_tensors: tuple[int, ...]) -> Direct | None:
+        """The row's `direct`, if the call is that alone where these numbers come as tensors."""
+        row = self.row
+        if row.direct is None or row.direct_for is None:
+            return row.direct
+        if as_tensors not in self._direct:
+            types = tuple([x if i not in as_tensors else tensor_type((), self._result.dtype)
+                           for i, x in enumerate(self._types)])
+            self._direct[as_tensors] = row.direct if row.direct_for(types, self.attributes) else None
+        return self._direct[as_tensors]
+
+
 class _Lowerer:
     def __init__(self, schedule: Schedule, memory: MemoryPlan):
         self.schedule, self.memory = schedule, memory
         self.registers: list[Register] = []
         self.of: dict[object, int] = {}
         self.calls: list[Call] = []
+        self._forms: dict[tuple, _Form] = {}
+        self._labels: dict[tuple[str, int], str] = {}
         self._lines: dict[Source | TextSource, str] = {}
 
     def run(self) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
@@ -147,9 +196,17 @@ class _Lowerer:
         if found is not None:  # as its writer found it: whether that is adopted is asked once
             return found
         place = self.memory.places.get(node)
-        if place is not None and not (place.where == "arena" and self._adopted(node)):
-            return self._place(place) if place.where != "arena" else self._register(node, place)
-        return self._register(node, None)
+        return self._result(node, place is not None and place.where == "arena" and self._adopted(node))
+
+    def _result(self, node: Node, adopted: bool) -> int:
+        """The register of a value that a call allocates if it is `adopted`."""
+        found = self.of.get(node)
+        if found is None:
+            place = self.memory.places.get(node)
+            if place is None or place.where == "arena":
+                return self._register(node, None if adopted else place)
+            found = self.of[node] = self._place(place)
+        return found
 
     def _adopted(self, node: Node) -> bool:
         maker = node.inputs[0] if node.op.name == "item" else node
@@ -158,9 +215,10 @@ class _Lowerer:
     def _operand(self, node: Node) -> int:
         if not node.type.weak:
             return self._value(node)
-        for number in topological([node]) if node not in self.of else ():  # operands first: a formula may be long
-            if number not in self.of:
-                self._number(number)
+        if node not in self.of:
+            for number in topological([node]) if node.inputs else (node,):  # operands first: a formula may be long
+                if number not in self.of:
+                    self._number(number)
         return self.of[node]
 
     def _number(self, node: Node) -> None:
@@ -175,84 +233,99 @@ class _Lowerer:
                                    node.attributes, node.op.name))
 
     def _group(self, group: Group) -> None:
-        node, operands = group.nodes[0], inputs_read(group.nodes[0])
-        row = _lowering(node)
-        as_tensors = self._numbers_as_tensors(node, operands, row)
-        args = tuple(as_tensors[i] if i in as_tensors else self._operand(x) for i, x in enumerate(operands))
-        outs = tuple(self._value(output) for output in group.outputs)
+        node, of = group.nodes[0], self.of
+        operands = inputs_read(node)
+        form = self._form(node, operands)
+        row = form.row
+        as_tensors = self._numbers_as_tensors(operands, form) if form.as_tensors else {}
+        if as_tensors:
+            args = tuple([as_tensors[i] if i in as_tensors else self._operand(x) for i, x in enumerate(operands)])
+        else:
+            args = tuple([of[x] if x in of else self._operand(x) for x in operands])
+        outs = tuple([self._result(output, form.adopted) for output in group.outputs])
         label, source = self._label(node), node.source
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(
                 x.type.weak or in_order(x) for x in operands) else row.kind
-            direct = row.direct
-            if direct is not None and row.direct_for is not None:
-                types = tuple(x.type if i not in as_tensors else tensor_type((), node.type.dtype)
-                              for i, x in enumerate(operands))
-                direct = direct if row.direct_for(types, node.attributes) else None
-            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late, direct, source))
+            self.calls.append(Call(row.function, args, outs, kind, form.attributes, label, row.late,
+                                   form.direct(tuple(as_tensors)), source))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
                      for output, register in zip(group.outputs, outs, strict=True))
         function = row.function if node.op.kind != "collective" else partial(row.function, line=str(node.source or ""))
-        self.calls.append(Call(function, args, made, "fresh", node.attributes, label, source=source))
+        self.calls.append(Call(function, args, made, "fresh", form.attributes, label, source=source))
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
-                self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy", _copy_late))
+                self.calls.append(Call(_copy, (fresh,), (register,), "out", label="copy", late=_copy_late))
+
+    def _form(self, node: Node, operands: Sequence[Node]) -> _Form:
+        """What the node's call has in common with others. Attributes that are equal are not always the same, as 1 and
+        1.0 are not: they are told apart by their classes."""
+        if type(node.type) is tuple:  # an optimizer's update of thousands: there are few of them
+            return _Form(node, operands, _lowering(node))
+        attrs = node.attrs
+        key = (node.op, node.type, attrs, *map(type, attrs), *[x.type for x in operands])
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = _Form(node, operands, _row(node))
+        return found
 
     def _label(self, node: Node) -> str:
         """The op and the user's line, which is looked for once: going through a function's lines takes microseconds."""
-        source = node.source
+        source, name = node.source, node.op.name
         if source is None:
-            return node.op.name
-        line = self._lines.get(source)
-        if line is None:
-            line = self._lines[source] = str(source)
-        return f"{node.op.name}  # {line}"
+            return name
+        key = name, id(source)  # nodes hold their sources
+        label = self._labels.get(key)
+        if label is None:
+            line = self._lines.get(source)
+            if line is None:
+                line = self._lines[source] = str(source)
+            label = self._labels[key] = f"{name}  # {line}"
+        return label
 
-    def _numbers_as_tensors(self, node: Node, operands: Sequence[Node], row: Lowering) -> dict[int, int]:
+    def _numbers_as_tensors(self, operands: Sequence[Node], form: _Form) -> dict[int, int]:
         """Position → register of the numbers among the operands that the call takes as tensors."""
-        places = [i for i in row.integers_as_tensors or row.as_tensors
-                  if operands[i].type.weak and operands[i].op in (leaves.const, leaves.scalar)]
-        if not places:
-            return {}
-        computed_in = node.type.dtype if node.type.dtype.kind == "float" else next(
-            x.type.dtype for x in operands if not x.type.weak)
-        if computed_in is int64:  # a comparison's number may be a fraction
-            places = [i for i in places if i in row.integers_as_tensors and operands[i].type.dtype is int64]
-        elif computed_in in (float32, float64):
-            places = [i for i in places if i in row.as_tensors]
-        else:
-            return {}
-        found = {}
-        for i in places:
+        found, computed_in = {}, form.computed_in
+        assert computed_in is not None
+        for i in form.as_tensors:
             number = operands[i]
             if number.op is leaves.const:
                 value = number["value"]
                 if value.__class__ not in (bool, int, float):  # a symbolic size's is filled in later
                     continue
-                if row.refuses_far and not is_in_range(value, torch_dtype(computed_in)):
+                if form.row.refuses_far and not is_in_range(value, torch_dtype(computed_in)):
                     continue
-            elif row.refuses_far:
+            elif number.op is not leaves.scalar or form.row.refuses_far:
                 continue
             else:
                 value = self.registers[self._operand(number)]
-            found[i] = self._register((number, computed_in), NumberTensor(value, computed_in))
+            key = number, computed_in
+            register = self.of.get(key)
+            found[i] = self._register(key, NumberTensor(value, computed_in)) if register is None else register
         return found
 
     def _only_returned(self, group: Group) -> bool:
         """May the call allocate its results? They are all outputs, and the program changes no memory that it is given:
         one that does has all the memory that it needs before its first call."""
-        places = [self.memory.places.get(output) for output in group.outputs]
-        return not self.schedule.graph.updates and all(x is not None and x.where == "output" for x in places) and all(
-            self.memory.places.get(x) not in places for x in group.inputs)
+        where = self.memory.places.get
+        places = []
+        if self.schedule.graph.updates:
+            return False
+        for output in group.outputs:
+            place = where(output)
+            if place is None or place.where != "output":
+                return False
+            places.append(place)
+        return all(where(x) not in places for x in group.inputs)
 
     def _updates(self, node: Node) -> bool:
         place = self.memory.places.get(node)
         return place is not None and place.where == "input"
 
     def _copy(self, source: int, target: Place) -> None:
-        self.calls.append(Call(_copy, (source,), (self._place(target),), "out", {}, "copy", _copy_late))
+        self.calls.append(Call(_copy, (source,), (self._place(target),), "out", label="copy", late=_copy_late))
 
 
 def _copy(outs: tuple, source: object) -> None:

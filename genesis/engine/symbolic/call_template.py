@@ -95,7 +95,7 @@ class CallTemplate(Template):
                 x.where, x.index, x.offset if value is None else arena.offsets[value], of(field))
         steps = list(self._plan.steps)
         for i, call, attributes in self._calls:
-            steps[i] = replace(call, attributes={
+            steps[i] = call._replace(attributes={
                 **call.attributes, **{name: of(field) for name, field in attributes.items()}})
         return replace(self._plan, inputs=of(self._inputs), outputs=of(self._outputs), steps=tuple(steps),
                        arena_bytes=arena.size, max_live_bytes=arena.peak, registers=tuple(registers))

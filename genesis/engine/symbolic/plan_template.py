@@ -68,4 +68,4 @@ def _moving(memory: MemoryPlan) -> list[Place]:
     """The places that depend on sizes: those of the arena's values, in an order that does not."""
     ends = (*memory.before, *memory.after)
     places = (*memory.places.values(), *(place for pair in ends for place in pair), *(x for _, _, x in memory.copies))
-    return [place for place in places if id(place) in memory.value_at]
+    return list({id(place): place for place in places if id(place) in memory.value_at}.values())

@@ -6,11 +6,11 @@ numbers has no row: x · 0 is NaN for NaN and -0.0 for negative x, x + 0.0 turns
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from genesis.ir.graph import Graph, rewrite
-from genesis.ir.node import Node, Op
+from genesis.ir.graph import Graph, substitute
+from genesis.ir.node import Node, Op, located, make
 from genesis.ir.ops import control, leaves, recompute
 from genesis.passes.graph import simplify_arithmetic as arithmetic
 from genesis.passes.graph import simplify_movement as movement
@@ -18,25 +18,48 @@ from genesis.passes.graph import simplify_movement as movement
 Rule = Callable[[Node], "Node | None"]
 
 
-def canonicalize(graph: Graph) -> Graph:
+def canonicalize(graph: Graph, simple: set[Node] | None = None) -> Graph:
     """Apply the rules to every node, operands first, until nothing changes.
 
         before: %1: f32[2,3] = reshape(%0, shape=(2,3))    after: %1: f32[6] = reshape(%0, shape=(6,))
                 %2: f32[6] = reshape(%1, shape=(6,))              (or %0 itself, if it has that shape)
+
+    Args:
+        simple: nodes that no rule changes, which are not asked again; it gets all of the graph's. What a rule says of a
+            node follows from the node, which never changes.
     """
-    while True:
-        after = rewrite(graph, _apply)
-        if after.roots == graph.roots:
-            return after
-        graph = after
+    simple = set() if simple is None else simple
+    while not simple.issuperset(graph.nodes):
+        graph = substitute(graph, _simplified(graph.nodes, simple))
+    return graph
 
 
-def _apply(node: Node) -> Node | None:
+def _simplified(nodes: Iterable[Node], simple: set[Node]) -> dict[Node, Node]:
+    """old → new for nodes in topological order; what became of them is `simple`, but for operands that rules made."""
+    replaced: dict[Node, Node] = {}
+    add = simple.add
+    with located(None) as here:
+        for node in nodes:
+            inputs, new = node.inputs, node
+            here.move(node.source)
+            if inputs and (others := tuple([replaced[x] for x in inputs])) != inputs:
+                new = make(node.op, others, node.attrs, node.source)
+            while new not in simple:
+                found = _applied(new)
+                if found is None:
+                    add(new)
+                else:
+                    new = found
+            replaced[node] = new
+    return replaced
+
+
+def _applied(node: Node) -> Node | None:
+    """What the first rule that changes the node makes of it; None if none does."""
     for rule in RULES.get(node.op, ()):
         found = rule(node)
         if found is not None and found is not node:
-            again = _apply(found)
-            return found if again is None else again
+            return found
     return arithmetic.fold(node) if node.op.kind == "pointwise" else None
 
 

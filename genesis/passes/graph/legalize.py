@@ -20,11 +20,13 @@ def legalize(graph: Graph, supports: Supports) -> Graph:
 
     Raises RuntimeError for an op that has neither a lowering nor a decomposition, and for a lost value.
     """
-    while True:
-        after = _decompose_once(graph, supports)
-        if after.roots == graph.roots:
-            return after
-        graph = after
+    while any(_is_decomposed(node, supports) for node in graph.nodes):
+        graph = _decompose_once(graph, supports)
+    return graph
+
+
+def _is_decomposed(node: Node, supports: Supports) -> bool:
+    return node.op is not control.item and node.op.kind != "leaf" and not supports(node)
 
 
 def _decompose_once(graph: Graph, supports: Supports) -> Graph:
@@ -34,7 +36,7 @@ def _decompose_once(graph: Graph, supports: Supports) -> Graph:
         if node.op is control.item:
             several = results.get(node.inputs[0])
             return None if several is None else several[node["index"]]
-        if node.op.kind == "leaf" or supports(node):
+        if not _is_decomposed(node, supports):
             return None
         if node.op is control.lost:
             raise Overwritten("one of the variables needed for gradient computation has been modified by an inplace "

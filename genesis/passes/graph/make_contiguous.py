@@ -27,13 +27,19 @@ FEWEST: Final = 1 << 14
 def make_contiguous(graph: Graph) -> Graph:
     """The graph with contiguous copies of transposed operands of pointwise ops, gradients of activations among them."""
     def rule(node: Node) -> Node | None:
-        if (node.op.kind != "pointwise" and node.op not in SLOPES) or type(node.type) is tuple or node.type.weak:
-            return None
-        if is_copy(node):
+        if not _copies(node):
             return None
         inputs = tuple([copied(x) if is_transposed(x) else x for x in node.inputs])
-        return None if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
-    return rewrite(graph, rule)
+        return make(node.op, inputs, node.attrs, node.source)
+    return rewrite(graph, rule) if any(_copies(node) for node in graph.nodes) else graph
+
+
+def _copies(node: Node) -> bool:
+    """Whether it is to read copies of some of its operands."""
+    if (node.op.kind != "pointwise" and node.op not in SLOPES) or type(node.type) is tuple or node.type.weak:
+        return False
+    moved = [x for x in node.inputs if x.op.kind == "movement"]
+    return bool(moved) and not is_copy(node) and any(map(is_transposed, moved))
 
 
 def is_transposed(x: Node) -> bool:

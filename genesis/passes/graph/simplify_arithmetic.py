@@ -19,7 +19,10 @@ Rule = Callable[[Node], "Node | None"]
 def fold(node: Node) -> Node | None:
     """A pointwise op on literals is a literal; one that raises is left to raise when the plan runs."""
     inputs = node.inputs
-    if not inputs or not all(x.op is leaves.const and x.type.weak for x in inputs) or _open(inputs):
+    for x in inputs:
+        if x.op is not leaves.const or not x.type.weak:
+            return None
+    if not inputs or _open(inputs):
         return None
     if node.op is pointwise.cast:
         return _converted(inputs[0]["value"], node)
@@ -93,9 +96,10 @@ def _of_constants(node: Node) -> Node | None:
 
     Python's float64 result rounded to float32 is the float32 result: 53 bits are more than 2 · 24 + 2 (Figueroa 1995).
     """
-    if node.type.weak or node.type.dtype.kind != "float" or not all(x.op is leaves.const for x in node.inputs):
-        return None
-    if _open(node.inputs):
+    for x in node.inputs:
+        if x.op is not leaves.const:
+            return None
+    if node.type.weak or node.type.dtype.kind != "float" or _open(node.inputs):
         return None
     computed_in = node.type.dtype if node.type.dtype.itemsize == 8 else float32
     stored = [x["value"] if x.type.weak else cast_number(x["value"], node.type.dtype)
@@ -139,9 +143,9 @@ def _number_last(node: Node) -> Node | None:
 
 def _weak_constant(node: Node) -> Node | None:
     """A constant operand of full shape is the same number as a literal, when every dtype holds it exactly."""
-    if node.type.weak or node.type.dtype.kind != "float":
-        return None
     a, b = node.inputs
+    if (a.op is not leaves.const and b.op is not leaves.const) or node.type.weak or node.type.dtype.kind != "float":
+        return None
     if _is_small_integer(a) and not b.type.weak and b.op is not leaves.const:
         return make(node.op, (literal(float(a["value"])), b), node.attrs)
     if _is_small_integer(b) and not a.type.weak and a.op is not leaves.const:

@@ -28,6 +28,7 @@ from genesis.passes.memory.writes_last import LateOf, first_late
 
 if TYPE_CHECKING:
     from genesis.ir.sym_int import Size
+    from genesis.ir.types import TensorType
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""
@@ -50,8 +51,8 @@ class MemoryPlan:
         max_live_bytes: the most bytes of arena values that are alive at one point.
         requests: what the arena was asked for.
         lent: the outputs' memories that values of the arena may be in.
-        value_at: id of a place in the arena, or in lent memory → the number of its value among the requests. Values
-            that are made in place share one.
+        value_at: id of a place in the arena, or in lent memory → the number of its value among the requests. Nodes of
+            one type that are made over each other share a place.
     """
 
     places: dict[Node, Place]
@@ -88,7 +89,8 @@ class _Planner:
         self.slices = {x.part: x.whole for group in schedule.groups for x in group.slices}
         self.made: dict[Node, int] = {}
         self.last: dict[Node, int] = {}
-        self.reads: list[dict[Node, list[Node]]] = []  # for each group: value → the operands that show its memory
+        self.reads: list[dict[Node, list[Node]] | None] = []  # for each group: value → the operands that show its
+        # memory; None where each operand shows its own, and stands there once
         self.returned: set[Node] = set()  # values whose memory an output shows
         self.places: dict[Node, Place] = {}
         self.before: list[tuple[Place, Place]] = []
@@ -98,7 +100,9 @@ class _Planner:
         self.requests: list[Request] = []  # of the arena; what it answers is known when all are there
         self.begun: list[int] = []  # for each group how many requests are made before its own
         self.values = 0  # of the arena
-        self.open: dict[int, tuple[Place, int]] = {}  # id of a place that waits for the arena → itself, its value
+        self.open: dict[int, tuple[Place, int]] = {}  # id of a copy's place in the arena → itself, its value there
+        self.value_of: dict[Node, int] = {}  # node → its value in the arena; its place waits
+        self.waiting: dict[TensorType, Place] = {}  # the places of such nodes, by their types
 
     def run(self) -> MemoryPlan:
         for node in self.graph.inputs:
@@ -115,17 +119,29 @@ class _Planner:
         lent = self._lent() if self.lend else ()
         arena = arranged(self.requests, lent)
         settled: dict[int, Place] = {}
+        shared: dict[tuple[int, TensorType], Place] = {}
         value_at: dict[int, int] = {}
-        for key, (place, value) in self.open.items():
+
+        def settle(value: int, type: TensorType) -> Place:
             output = arena.lent_to[value]
-            settled[key] = found = Place("arena" if output is None else "output", output or 0, arena.offsets[value],
-                                         place.type)
+            found = Place("arena" if output is None else "output", output or 0, arena.offsets[value], type)
             value_at[id(found)] = value
+            return found
+
+        for key, (place, value) in self.open.items():
+            settled[key] = settle(value, place.type)
+        for node, value in self.value_of.items():
+            kind = self.places[node].type
+            if (value, kind) not in shared:
+                shared[value, kind] = settle(value, kind)
+            self.places[node] = shared[value, kind]
+        for index, node in self.late:  # its place stays its own until the end
+            self.places[node] = settle(self.value_of[node], node.type) if node in self.value_of else self.places[node]
+            self.after[index] = self.places[node], self.after[index][1]
 
         def of(place: Place) -> Place:
             return settled.get(id(place), place)
 
-        self.places = {node: of(place) for node, place in self.places.items()}
         before, after = ([(of(source), of(target)) for source, target in pairs] for pairs in (self.before, self.after))
         return MemoryPlan(self.places, tuple(before), tuple(after),
                           tuple([(at, node, of(place)) for at, node, place in self.copies]), arena.size, arena.peak,
@@ -149,10 +165,11 @@ class _Planner:
         self.values += 1
         return self.values - 1
 
-    def _in_arena(self, value: int, node: Node) -> Place:
-        """The node's place, where that value of the arena will be."""
-        place = Place("arena", 0, 0, node.type)
-        self.open[id(place)] = place, value
+    def _waiting(self, type: TensorType) -> Place:
+        """What stands for a place in the arena until that is known."""
+        place = self.waiting.get(type)
+        if place is None:
+            place = self.waiting[type] = Place("arena", 0, 0, type)
         return place
 
     def _starts(self) -> tuple[tuple[int, Place, Place], ...]:
@@ -165,21 +182,30 @@ class _Planner:
         return self.base.get(node, node)
 
     def _lifetimes(self) -> None:
+        base, last, made, slices = self.base, self.last, self.made, self.slices
         for at, group in enumerate(self.groups):
-            shown: dict[Node, list[Node]] = {}
-            for node in group.inputs:
-                self.last[self.root(node)] = at
-                shown.setdefault(self.root(node), []).append(node)
+            inputs = group.inputs
+            if base and not base.keys().isdisjoint(inputs):
+                shown: dict[Node, list[Node]] | None = {}
+            else:
+                shown = None if len(inputs) < 2 or len(inputs) == len(set(inputs)) else {}
+            for node in inputs:
+                root = node if shown is None else base.get(node, node)
+                last[root] = at
+                if shown is not None:
+                    shown.setdefault(root, []).append(node)
             for node in group.keeps:
-                self.last[self.root(node)] = at
+                last[base.get(node, node)] = at
             self.reads.append(shown)
             for node in group.outputs:
-                self.made[node] = at
+                made[node] = at
+                root = node
                 if group.kind == "view":
-                    self.base[node] = self.root(group.inputs[0])
-                elif node in self.slices:
-                    self.base[node] = self.slices[node]
-                self.last.setdefault(self.root(node), at)
+                    root = base[node] = base.get(inputs[0], inputs[0])
+                elif node in slices:
+                    root = base[node] = slices[node]
+                if root not in last:
+                    last[root] = at
         self.returned = {self.root(out) for out in self.graph.outputs if out.op is not leaves.input}
 
     def _place_outputs(self) -> None:
@@ -214,11 +240,19 @@ class _Planner:
         if self.last.get(target, -1) > at or target in self.returned or at < self.first_late:
             return False
         group = self.groups[at]
-        return all(x is target and self.may_overwrite(group, value, x) for x in self.reads[at].get(target, ()))
+        shown = self.reads[at]
+        reading = shown.get(target, ()) if shown is not None else (target,) if target in group.inputs else ()
+        return all(x is target and self.may_overwrite(group, value, x) for x in reading)
+
+    def _alone(self, at: int, x: Node) -> bool:
+        """Whether the group reads the memory of this operand as the operand alone, and through no view."""
+        shown = self.reads[at]
+        return shown is None or shown[x] == [x]
 
     def _copy_at_end(self, value: Node, place: Place) -> None:
         """The value is in memory that may change before the end: keep a copy in the arena first."""
-        staged = self._in_arena(self._take(value.type.nbytes), value)  # and never given back
+        staged = Place("arena", 0, 0, value.type)
+        self.open[id(staged)] = staged, self._take(value.type.nbytes)  # and never given back
         if value.op is leaves.input:
             self.before.append((self.places[value], staged))
         else:
@@ -232,22 +266,30 @@ class _Planner:
         values: dict[Node, int] = {}  # node → its value in the arena
         started = {x: node for group in self.groups for node, x in group.starts_from if (node, x) in group.in_place}
         replaced = self._replaced_by_outputs()
+        places, base, slices, value_of = self.places, self.base, self.slices, self.value_of
+        inside = bool(started or replaced)
         for at, group in enumerate(self.groups):
             self.begun.append(len(self.requests))
             taken: set[Node] = set()
             for output in group.outputs:
-                node = self.slices.get(output, output)  # memory of a whole is there from its first part on
-                if node not in self.places and node not in self.base:
-                    self.places[node] = self._place_inside(node, started, replaced) or self._in_arena_over(
-                        self._dying_operand(group, node, at, values, taken) if node is output else None, node, values,
-                        taken)
+                node = slices.get(output, output)  # memory of a whole is there from its first part on
+                if node not in places and node not in base:
+                    place = self._place_inside(node, started, replaced) if inside else None
+                    if place is None:
+                        over = self._dying_operand(group, node, at, values, taken) if node is output else None
+                        if over is not None:
+                            taken.add(over)
+                        value = values.pop(over) if over is not None else self._take(node.type.nbytes)
+                        values[node] = value_of[node] = value
+                        place = self._waiting(node.type)
+                    places[node] = place
                 if node is not output:
-                    self.places[output] = self.places[node]
+                    places[output] = places[node]
+                    if node in value_of:
+                        value_of[output] = value_of[node]
             for node in dying.get(at, ()):
                 if node in values:
                     self.requests.append((values.pop(node), None))
-        for index, value in self.late:
-            self.after[index] = (self.places[value], self.after[index][1])
 
     def _place_inside(self, node: Node, started: dict[Node, Node], replaced: dict[Node, Node]) -> Place | None:
         """The place of a value that is made in an output's memory; None for others."""
@@ -255,15 +297,6 @@ class _Planner:
         if follower is not None and self._starts_output(node, follower):
             return replace(self.places[follower], type=node.type)
         return self.places[replaced[node]] if node in replaced else None
-
-    def _in_arena_over(self, over: Node | None, node: Node, values: dict[Node, int], taken: set[Node]) -> Place:
-        """A place in the arena, over an operand that dies if there is one."""
-        if over is not None:
-            taken.add(over)
-            values[node] = values.pop(over)
-        else:
-            values[node] = self._take(node.type.nbytes)
-        return self._in_arena(values[node], node)
 
     def _replaced_by_outputs(self) -> dict[Node, Node]:
         """Values that end where an output of their type may be written over them: they are made in the output's memory,
@@ -275,7 +308,7 @@ class _Planner:
                 node for node in group.outputs if node in found or (
                     node in self.places and self.places[node].where == "output")]
             ending = [x for x in group.inputs if x not in self.places and x not in self.base and self.last[x] == at
-                      and self.reads[at][x] == [x] and x not in self.returned] if outputs else []
+                      and self._alone(at, x) and x not in self.returned] if outputs else []
             for node in outputs:
                 x = next((x for x in ending if x.type is node.type and self.may_overwrite(group, node, x)), None)
                 if x is not None:
@@ -296,10 +329,11 @@ class _Planner:
         Two symbolic sizes must be one formula: those that are equal by chance may part at another batch. One that the
         group reads through a view as well (`y + y.T`) is read at other elements than it is written at, so it stays.
         """
+        kind = output.type
         for x in group.inputs:
-            if (x in values and x not in taken and self.last[x] == at and x.type.dtype is output.type.dtype
-                    and _same(x.type.numel, output.type.numel) and self.reads[at][x] == [x]
-                    and self.may_overwrite(group, output, x)):
+            if (x in values and self.last[x] == at and x not in taken and (x.type is kind or (
+                    x.type.dtype is kind.dtype and _same(x.type.numel, kind.numel)))
+                    and self._alone(at, x) and self.may_overwrite(group, output, x)):
                 return x
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 from genesis.ir.node import Node
@@ -17,6 +18,8 @@ from genesis.passes.memory.arena import aligned
 WORTH_REORDERING = 0.98
 """Ratio of the new peak to the old one below which a reordering is taken."""
 
+LONGEST_CHAIN: Final = 8
+"""Groups of a chain that are followed to tell what is alive in any order (`Lives.least`)."""
 
 LOOP_BYTES: Final = 5 << 20
 """Bytes that a loop writes from which on it runs beside the sorts of an index's blocks: a class of sizes is weighed as
@@ -64,11 +67,15 @@ def lower_peak(schedule: Schedule) -> Schedule:
     """
     lives = Lives(schedule)
     given = list(range(len(schedule.groups)))
+    alive = lives.alive(given)
+    peak = max(alive, default=0)
+    if not peak or lives.least(alive.index(peak)) > WORTH_REORDERING * peak:  # no order is worth it
+        return schedule
     candidates = [given, lives.late(given)]
     if (early := lives.early()) != given:
         candidates += [early, lives.late(early)]
-    peaks = list(map(lives.peak, candidates))
-    if min(peaks) > WORTH_REORDERING * peaks[0]:
+    peaks = [peak, *map(lives.peak, candidates[1:])]
+    if min(peaks) > WORTH_REORDERING * peak:
         return schedule
     best = candidates[peaks.index(min(peaks))]
     return replace(schedule, groups=tuple(schedule.groups[i] for i in best))
@@ -131,64 +138,141 @@ class Lives:
         self.made: list[Sequence[int]] = []
         self.read: list[list[int]] = []
         self.readers: list[list[int]] = [[] for _ in self.values]
-        self.over: list[list[tuple[int, int]]] = []
+        self.over: list[Sequence[tuple[int, int]]] = []
         self._grown: list[int] = []
-        self.before: list[set[int]] = []
-        self.after: list[list[int]] = [[] for _ in groups]
-        number = {x: at for at, x in enumerate(self.values)}
+        self._updates = graph.updates
+        self._groups = groups
+        self._given = end = len(graph.inputs)
+        self._number = number = {x: at for at, x in enumerate(self.values)}
+        self._writer = [at for at, group in enumerate(groups) for _ in group.outputs]  # of values behind the inputs
         base = list(range(len(self.values)))  # value → whose memory it shows
-        parts: dict[int, list[int]] = {}
-        writer = [at for at, group in enumerate(groups) for _ in group.outputs]  # of what stands behind the inputs
-        given = end = len(graph.inputs)
+        shown = False  # whether any of these is another one's
+        parts: dict[int, Sequence[int]] = {}
+        sizes, readers = self.size, self.readers
         for i, group in enumerate(groups):
             start, end = end, end + len(group.outputs)  # what is made before this group has smaller numbers
             operands, own = [number[x] for x in group.inputs], range(start, end)
-            if group.kind == "view":
+            kind = group.kind
+            if kind == "view":
+                shown = True
                 for y in own:
-                    self.size[y], base[y] = 0, base[operands[0]]
-            elif group.kind == "joined":
-                for y in own:
-                    self.size[y], parts[y] = 0, operands
-                    for x in operands if self.values[y] in outside else ():
-                        self.size[x] = 0
-            self.made.append(() if group.kind == "view" else own)
-            self._grown.append(sum(self.size[start:end]))
+                    sizes[y], base[y] = 0, base[operands[0]]
+                self.made.append(())
+                self._grown.append(0)
+            else:
+                if kind == "joined":
+                    for y in own:
+                        sizes[y], parts[y] = 0, operands
+                        for x in operands if self.values[y] in outside else ():
+                            sizes[x] = 0
+                self.made.append(own)
+                self._grown.append(sizes[start] if end - start == 1 else sum(sizes[start:end]))
             self.over.append([(number[y], number[x]) for y, x in group.in_place
-                              if self.size[number[x]] == self.size[number[y]] > 0] if group.in_place else [])
-            read = [base[x] for x in operands]
+                              if sizes[number[x]] == sizes[number[y]] > 0] if group.in_place else ())
+            read = [base[x] for x in operands] if shown else operands
             if group.keeps:
-                read += [base[number[x]] for x in group.keeps]
+                read = [*read, *[base[number[x]] for x in group.keeps]]
             if parts:
                 read = [y for x in read for y in parts.get(x, (x,))]
-            read = [x for x in dict.fromkeys(read) if x < start]
+            if len(read) > 1 or (read and read[0] >= start):
+                read = [x for x in dict.fromkeys(read) if x < start]
             self.read.append(read)
             for x in read:
-                self.readers[x].append(i)
+                readers[x].append(i)
+
+    @cached_property
+    def _order(self) -> tuple[list[set[int]], list[list[int]]]:
+        """`before` and `after`."""
+        groups, number, given, writer = self._groups, self._number, self._given, self._writer
+        found: list[set[int]] = []
+        after: list[list[int]] = [[] for _ in groups]
+        end = given
+        for i, group in enumerate(groups):
+            start, end = end, end + len(group.outputs)
+            operands = [number[x] for x in group.inputs]
             if group.after:
                 operands += [number[x] for x in group.after if x in number]
             before = {writer[x - given] for x in operands if given <= x < start}
-            self.before.append(before)
+            found.append(before)
             for first in before:
-                self.after[first].append(i)
-        for target, value in graph.updates:  # what reads the old content stays on its side of the update
+                after[first].append(i)
+        for target, value in self._updates:  # what reads the old content stays on its side of the update
             if (written := number.get(value, -1)) >= given:
                 for i in self.readers[number[target]]:
-                    self._keep(*sorted((i, writer[written - given])))
+                    first, second = sorted((i, writer[written - given]))
+                    if first != second and first not in found[second]:
+                        found[second].add(first)
+                        after[first].append(second)
+        return found, after
 
-    def _keep(self, first: int, second: int) -> None:
-        if first != second and first not in self.before[second]:
-            self.before[second].add(first)
-            self.after[first].append(second)
+    @property
+    def before(self) -> list[set[int]]:
+        """Group → the groups that must run before it."""
+        return self._order[0]
+
+    @property
+    def after(self) -> list[list[int]]:
+        """Group → the groups that must run after it."""
+        return self._order[1]
+
+    def least(self, group: int) -> int:
+        """Bytes that are alive at the group in whatever order.
+
+        Alive is what it makes, and what was made before because it needs that, directly or not, and is read by it or by
+        what needs it. What was made before, and is read by neither, may be read by groups that can run before or after
+        this one, and what they make by others: of such a chain that ends at one that needs this group one value is
+        alive. Chains with a value in common count as one. What the group may make over other values does not count.
+
+            %1 = exp(%0)   %2 = mul(%1, %1)   %3 = sum(%1)   %4 = mul(%2, %3)      at %3: %1, and %1 or %2
+        """
+        size, made, readers = self.size, self.made, self.readers
+        before, behind = self._needed(group), self._needing(group)
+        seen = bytearray(len(size))  # values of chains
+        found = sum([size[x] for x in made[group]])
+        for i in range(group):
+            for x in made[i] if before[i] else ():
+                least, steps = size[x], LONGEST_CHAIN
+                while least and steps and not any(map(behind.__getitem__, readers[x])):
+                    x = next((y for j in readers[x] if j > group or not before[j] for y in made[j]
+                              if size[y] and not seen[y]), -1)
+                    if x < 0:
+                        break
+                    seen[x] = True
+                    least, steps = min(least, size[x]), steps - 1
+                else:
+                    found += least if steps else 0
+        return found - sum({y: size[y] for y, _ in self.over[group]}.values())
+
+    def _needed(self, group: int) -> bytearray:
+        """For each group up to this one whether it is this one, or makes what this one needs."""
+        given, writer = self._given, self._writer
+        found = bytearray(group + 1)
+        found[group] = True
+        for i in range(group, -1, -1):
+            for x in self.read[i] if found[i] else ():
+                if x >= given:
+                    found[writer[x - given]] = True
+        return found
+
+    def _needing(self, group: int) -> bytearray:
+        """For each group whether it is this one, or needs what this one makes."""
+        found = bytearray(len(self.made))
+        found[group] = True
+        for i in range(group, len(found)):
+            for x in self.made[i] if found[i] else ():
+                for j in self.readers[x]:
+                    found[j] = True
+        return found
 
     def late(self, order: Sequence[int]) -> list[int]:
         """The order with groups that make more than they end the life of right before their first reader."""
         place = [0] * len(order)
         for at, i in enumerate(order):
             place[i] = at
-        size = self.size
+        size, followers = self.size, self.after
         last = [-1] * len(size)  # value → the last place of its readers among the groups that were looked at
         for i in reversed(order):
-            after, grown, read = self.after[i], self._grown[i], self.read[i]
+            after, grown, read = followers[i], self._grown[i], self.read[i]
             if after and grown:
                 first = min([place[j] for j in after])
                 if sum([size[x] for x in read if last[x] < first]) < grown:
@@ -211,7 +295,7 @@ class Lives:
         ready = [i + count if grows[i] > 0 else i for i in range(count) if not waiting[i]]
         heapq.heapify(ready)
         order: list[int] = []
-        done = bytearray(count)
+        done, after = bytearray(count), self.after
         while ready:
             i = heapq.heappop(ready) % count
             if done[i]:
@@ -225,7 +309,7 @@ class Lives:
                     grows[j] -= self.size[x]
                     if not waiting[j] and grows[j] <= 0:
                         heapq.heappush(ready, j)
-            for j in self.after[i]:
+            for j in after[i]:
                 waiting[j] -= 1
                 if not waiting[j]:
                     heapq.heappush(ready, j + count if grows[j] > 0 else j)

@@ -40,7 +40,7 @@ Result: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...]"
 Run: TypeAlias = "Callable[[list[object], list[Callable[[], object]]], list[Callable[[], object]]]"
 """(registers, an empty list) → the list, with what the last calls have made ready to be called."""
 
-Step = tuple[Callable, tuple[int, ...], tuple[int, ...], dict[str, object], str, tuple[int, ...]]
+Step = tuple[Callable, tuple[int, ...], tuple[int, ...], Mapping[str, object], str, tuple[int, ...]]
 
 
 class StraightLine:

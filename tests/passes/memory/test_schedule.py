@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from genesis.codegen.cpu import lower
 from genesis.ir import Graph, Node
@@ -162,3 +165,52 @@ def test_a_group_runs_after_what_it_names_without_reading_it() -> None:
     first, second = (Group("loop", (node,), graph.inputs, (node,), "", after=after) for node, after in ((a, (b,)),
                                                                                                      (b, ())))
     assert order_groups([first, second]) == (second, first)
+
+
+def any_order(lives: Lives, random: Random) -> list[int]:
+    """An order in which nothing runs before what it needs."""
+    waiting = [set(before) for before in lives.before]
+    order: list[int] = []
+    while len(order) < len(waiting):
+        order.append(random.choice([i for i, before in enumerate(waiting) if i not in order and not before - {*order}]))
+    return order
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(graphs(), st.randoms(use_true_random=False))
+def test_no_order_has_less_alive_at_a_group_than_the_least(graph: Graph, random: Random) -> None:
+    lives = Lives(group_per_op(graph, lower.is_view))
+    given_order = list(range(len(lives.made)))
+    for order in (given_order, lives.early(), lives.late(given_order), any_order(lives, random)):
+        alive = lives.alive(order)
+        assert all(lives.least(group) <= alive[at] for at, group in enumerate(order))
+
+
+def test_the_least_counts_a_value_of_each_chain() -> None:
+    """At the sum are alive: what it reads, %a, which is read behind it, and either %q or both %b and %c."""
+    schedule = group_per_op(parse("""graph(%x: f32[1024]) {
+        %a: f32[1024] = exp(%x)
+        %b: f32[1024] = sin(%a)
+        %c: f32[1024] = cos(%a)
+        %q: f32[1024] = mul(%b, %c)
+        %u: f32[1024] = sub(%a, %b)
+        %t: f32[1024] = sub(%u, %c)
+        %s: f32[] = sum(%t, axes=(0,))
+        %e: f32[1024] = expand(%s, shape=(1024,))
+        %r: f32[1024] = mul(%q, %e)
+        %l: f32[1024] = mul(%r, %a)
+        return %l
+    }"""), lower.is_view)
+    at = ops(schedule).index("sum")
+    assert Lives(schedule).least(at) == 2 * 4096 + 4096 + 512
+
+
+def test_no_other_order_is_tried_where_none_can_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of a chain that a backward reads are all alive at its turn, in any order."""
+    lines = [f"%f{i}: f32[1024] = sin(%f{i - 1})" for i in range(1, 20)]
+    back = [f"%g{i}: f32[1024] = mul(%g{i + 1}, %f{i})" for i in range(18, -1, -1)]
+    text = "\n".join(["graph(%x: f32[1024]) {", "%f0: f32[1024] = exp(%x)", *lines,
+                      "%g19: f32[1024] = mul(%f19, %f19)", *back, "return %g0 }"])
+    schedule = group_per_op(parse(text), lower.is_view)
+    monkeypatch.setattr(Lives, "late", None)
+    assert lower_peak(schedule) is schedule

@@ -140,3 +140,21 @@ def test_a_plan_that_ran_holds_no_memory_of_its_inputs_and_results(runs: int) ->
         genesis.eval(y, z, w.exp() * 3)  # of w there are no views
         del x, y, z, w
     assert large_tensors() <= before
+
+
+def test_values_that_follow_each_other_at_one_place_share_a_tensor() -> None:
+    """A long program has tens of thousands of values in a few places; a tensor each takes half a kilobyte."""
+    lines = [f"%{i}: f32[2,3] = {'sin' if i % 2 else 'cos'}(%{i - 1})" for i in range(1, 40)]
+    compiled = compile_graph(parse("\n".join(["graph(%0: f32[2,3]) {", *lines, "%s: f32[] = sum(%39, axes=(0,1)) "
+                                              "return %s }"])), cpu)
+    memory = CPUStorage(TYPE.nbytes)
+    memory.copy_from_host(np.arange(6, dtype=np.float32))
+    result, = compiled.run([memory], [])
+    expected = np.arange(6, dtype=np.float64)
+    for i in range(1, 40):
+        expected = np.sin(expected) if i % 2 else np.cos(expected)
+    np.testing.assert_allclose(result.numpy(compiled.plan.outputs[0]), expected.sum(), rtol=1e-5)
+    executor = compiled.executor
+    assert isinstance(executor, CPUExecutor) and len(executor.in_arena) == 39
+    shown = [executor._free[0].registers[i] for i in executor.in_arena]
+    assert len({id(x) for x in shown}) == len({x.data_ptr() for x in shown if isinstance(x, torch.Tensor)}) < 4
