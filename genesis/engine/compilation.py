@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.config import config, settings
 from genesis.engine.backends import backend_of
+from genesis.engine.state import engine_state
 from genesis.frontend.state import lock
 from genesis.ir.flat_graph import FlatGraph
 from genesis.ir.graph import Graph
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from genesis.engine.symbolic.recompilation import Recompilation
     from genesis.passes.groups import Schedule
     from genesis.passes.pipeline import Passed
+
+
+PREPARED: Final = ("prepared",)
+"""The stages that a plan is made of, besides the code (`plan_of`)."""
 
 
 @dataclass
@@ -120,10 +125,11 @@ class Compiled:
 def compile_graph(graph: Graph, device: Device) -> Compiled:
     """Compile a captured program for a device."""
     from genesis.passes.pipeline import run_passes
-    start = perf_counter()
-    passed = run_passes(graph, backend_of(device), last="lower")
+    start, known = perf_counter(), bool(engine_state.observers)
+    passed = run_passes(graph, backend_of(device), last="lower", kept=None if known else PREPARED)
     found = ready(plan_of(graph, device, passed), start, "compiled", FlatGraph.of(graph).graph)
-    found.passed = passed
+    if known:  # else they run again for whoever asks
+        found.passed = passed
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -365,8 +365,14 @@ class Passed(NamedTuple):
     works: dict[str, Work]
 
 
-def run_passes(graph: Graph, target: Target, last: str = LAST_WITHOUT_CODE) -> Passed:
-    """The passes up to and with the one called `last`."""
+def run_passes(graph: Graph, target: Target, last: str = LAST_WITHOUT_CODE,
+               kept: Container[str] | None = None) -> Passed:
+    """The passes up to and with the one called `last`.
+
+    Args:
+        kept: the stages that are to be known afterwards, besides groups, memory and code; None for all of them. Each
+            is a graph, of which a long program has tens of megabytes.
+    """
     verify = _verifier()
     _ = target.supports  # here, so that importing the backend's lowerings (torch) counts as no pass's time
     works: dict[str, Work] = {}
@@ -374,15 +380,17 @@ def run_passes(graph: Graph, target: Target, last: str = LAST_WITHOUT_CODE) -> P
     work, position = Work(graph), {row.name: at for at, row in enumerate(PASSES)}
     at = 0
     while at <= position[last]:
-        row, before = PASSES[at], work
+        row, changed = PASSES[at], False
         if row.runs_for(target):
-            start = perf_counter()
+            start, before = perf_counter(), work
             work = row.run(work, target)
             reports.append(PassReport(row.name, row.stage, perf_counter() - start, before.size, work.size, work.unit))
-            if work.graph is not before.graph:
+            changed = work.graph is not before.graph
+            if changed:
                 verify(work.graph, row.name)
-        works[row.stage] = work
-        at = position[row.again_from] if row.again_from and work.graph is not before.graph else at + 1
+        if kept is None or row.stage in kept:
+            works[row.stage] = work
+        at = position[row.again_from] if row.again_from and changed else at + 1
     assert work.schedule is not None and work.memory is not None
     stages: dict[str, Any] = {"input": graph, **{stage: each.graph for stage, each in works.items()}}
     stages.update(groups=work.schedule, memory=work.memory)

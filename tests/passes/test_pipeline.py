@@ -300,3 +300,14 @@ def test_what_a_plan_says_about_itself() -> None:
     assert [str(t) for t in plan.numbers] == ["f64~[]", "i64~[]"]
     assert plan.max_live_bytes <= plan.arena_bytes
     assert isinstance(compiled.executor, CPUExecutor) and plan.device is Device("cpu")
+
+
+def test_only_the_stages_that_are_wanted_are_kept() -> None:
+    """Each is a graph: a program that was compiled to be run keeps none of those on the way."""
+    graph = parse("graph(%x: f32[4]) { %a: f32[4] = silu(%x) %b: f32[4] = mul(%a, 1.0) return %b }")
+    every, few = (run_passes(graph, backend_named("cpu"), "lower", kept) for kept in (None, ("prepared",)))
+    assert set(few.stages) == {"input", "prepared", "groups", "memory", "code"} < set(every.stages)
+    assert few.stages["prepared"] == every.stages["prepared"] and len(few.reports) == len(every.reports)
+    found = compile_graph(graph, cpu)
+    assert "passed" not in vars(found)
+    assert set(found.stages) == set(every.stages), "they run again for whoever asks"

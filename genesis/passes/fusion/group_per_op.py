@@ -18,17 +18,17 @@ def group_per_op(graph: Graph, is_view: IsView, place: str = "the CPU") -> Sched
 
     Numbers (weakly typed values) are operands of groups, not values in memory, so they make none.
     """
-    groups = []
+    groups, reason = [], f"on {place} every op is a call of its own"
     for node in graph.nodes:
         if node.op is leaves.input or node.op is control.item or _is_number(node):
             continue
-        inputs = tuple(dict.fromkeys(x for x in inputs_read(node) if not _is_number(x)))
-        outputs = (node,) if type(node.type) is not tuple else tuple(
-            make(control.item, (node,), (i,), node.source) for i in range(len(node.types)))
+        inputs = tuple(dict.fromkeys([x for x in inputs_read(node) if type(x.type) is tuple or not x.type.weak]))
+        nodes = outputs = (node,)
+        if type(node.type) is tuple:
+            outputs = tuple([make(control.item, (node,), (i,), node.source) for i in range(len(node.types))])
+            nodes = (node, *outputs)
         view = node.op.kind == "movement" and is_view(node)
-        nodes = (node, *outputs) if outputs != (node,) else (node,)
-        groups.append(Group("view" if view else "call", nodes, inputs, outputs,
-                            f"on {place} every op is a call of its own"))
+        groups.append(Group("view" if view else "call", nodes, inputs, outputs, reason))
     return Schedule(graph, tuple(groups))
 
 

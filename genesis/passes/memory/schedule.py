@@ -74,7 +74,7 @@ def lower_peak(schedule: Schedule) -> Schedule:
     candidates = [given, lives.late(given)]
     if (early := lives.early()) != given:
         candidates += [early, lives.late(early)]
-    peaks = [peak, *map(lives.peak, candidates[1:])]
+    peaks = [peak, *[peak if order == given else lives.peak(order) for order in candidates[1:]]]
     if min(peaks) > WORTH_REORDERING * peak:
         return schedule
     best = candidates[peaks.index(min(peaks))]
@@ -104,6 +104,8 @@ def words_first(schedule: Schedule) -> Schedule:
 
     before: %1 = take(%0, %i), %2 = words_by_block(%i)    after: %2 = words_by_block(%i), %1 = take(%0, %i)
     """
+    if words_by_block not in {node.op for group in schedule.groups for node in group.nodes}:
+        return schedule
     groups, written = list(schedule.groups), {value for _, value in schedule.graph.updates}
     for at in range(1, len(groups)):
         loop, words = groups[at - 1], groups[at]
@@ -274,7 +276,7 @@ class Lives:
         for i in reversed(order):
             after, grown, read = followers[i], self._grown[i], self.read[i]
             if after and grown:
-                first = min([place[j] for j in after])
+                first = place[after[0]] if len(after) == 1 else min([place[j] for j in after])
                 if sum([size[x] for x in read if last[x] < first]) < grown:
                     place[i] = first
             at = place[i]

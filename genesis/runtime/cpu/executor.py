@@ -435,7 +435,9 @@ class _Bound:
         given = {index for index, _, _ in self.executor.inputs}
         late, self.steps, self._direct = False, [], []
         for number, call in enumerate(calls):
-            frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == number)
+            used = (*call.args, *call.outs)
+            frees = () if made.isdisjoint(used) else tuple(
+                [i for i in dict.fromkeys(used) if i in made and last[i] == number])
             late = late or (call.kind == "out" and not given.isdisjoint(call.outs))
             function, kind = call.function, call.kind
             if late and kind == "out":
