@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genesis.config import config, settings
 from genesis.engine.backends import backend_of
-from genesis.engine.state import engine_state
 from genesis.frontend.state import lock
 from genesis.ir.flat_graph import FlatGraph
 from genesis.ir.graph import Graph
@@ -122,13 +121,17 @@ class Compiled:
         return self.passed.schedule
 
 
-def compile_graph(graph: Graph, device: Device) -> Compiled:
-    """Compile a captured program for a device."""
+def compile_graph(graph: Graph, device: Device, known: bool = True) -> Compiled:
+    """Compile a captured program for a device.
+
+    Args:
+        known: whether what came out of each pass is kept; else the passes run again for whoever asks.
+    """
     from genesis.passes.pipeline import run_passes
-    start, known = perf_counter(), bool(engine_state.observers)
+    start = perf_counter()
     passed = run_passes(graph, backend_of(device), last="lower", kept=None if known else PREPARED)
     found = ready(plan_of(graph, device, passed), start, "compiled", FlatGraph.of(graph).graph)
-    if known:  # else they run again for whoever asks
+    if known:
         found.passed = passed
     return found
 

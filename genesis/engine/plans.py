@@ -77,7 +77,7 @@ def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEr
     start = perf_counter()
     key = _shape_erased(captured, device)
     if key is None:
-        return compile_graph(build_graph(captured), device)
+        return compile_graph(build_graph(captured), device, known=bool(engine_state.observers))
     erased, numbers = key
     exact = backend_of(device).any_size
     name = (device, backend_of(device).gpu, config.key(), erased)
@@ -149,7 +149,7 @@ def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> 
         found = ready(plan, start, "compiled", template.program_of(numbers))
     except FixedSizes as refusal:
         logging.getLogger("genesis").debug("sizes stay numbers: %s", refusal)
-        found = compile_graph(build_graph(captured), device)
+        found = compile_graph(build_graph(captured), device, known=bool(engine_state.observers))
         found.fixed_sizes = str(refusal)
     if before or member.stored:
         from genesis.engine.symbolic.recompilation import Recompilation
@@ -217,7 +217,7 @@ def _made_exactly(captured: Captured, device: Device, erased: tuple, member: Mem
                 raise
             programs.refused += 1
             logging.getLogger("genesis").debug("sizes stay numbers: %s", refusal)
-    found = compile_graph(build_graph(captured), device)
+    found = compile_graph(build_graph(captured), device, known=bool(engine_state.observers))
     member.compiled()
     return found
 
