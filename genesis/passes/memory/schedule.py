@@ -246,7 +246,7 @@ class Lives:
         return found - sum({y: size[y] for y, _ in self.over[group]}.values())
 
     def _needed(self, group: int) -> bytearray:
-        """For each group up to this one whether it is this one, or makes what this one needs."""
+        """Which groups up to this one are this one, or make what it needs."""
         given, writer = self._given, self._writer
         found = bytearray(group + 1)
         found[group] = True
@@ -257,7 +257,7 @@ class Lives:
         return found
 
     def _needing(self, group: int) -> bytearray:
-        """For each group whether it is this one, or needs what this one makes."""
+        """Which groups are this one, or need what it makes."""
         found = bytearray(len(self.made))
         found[group] = True
         for i in range(group, len(found)):
