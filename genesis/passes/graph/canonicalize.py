@@ -7,6 +7,7 @@ numbers has no row: x · 0 is NaN for NaN and -0.0 for negative x, x + 0.0 turns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final
 
 from genesis.ir.graph import Graph, substitute
@@ -56,11 +57,17 @@ def _simplified(nodes: Iterable[Node], simple: set[Node]) -> dict[Node, Node]:
 
 def _applied(node: Node) -> Node | None:
     """What the first rule that changes the node makes of it; None if none does."""
-    for rule in RULES.get(node.op, ()):
+    for rule in _rules_of(node.op):
         found = rule(node)
-        if found is not None and found is not node:
+        if found is not None and found is not node:  # -0.0 is written as neg(0.0), and folded into that
             return found
-    return arithmetic.fold(node) if node.op.kind == "pointwise" else None
+    return None
+
+
+@cache
+def _rules_of(op: Op) -> tuple[Rule, ...]:
+    rules = RULES.get(op, ())
+    return (*rules, arithmetic.fold) if op.kind == "pointwise" else rules
 
 
 def _first(node: Node) -> Node:
