@@ -91,6 +91,7 @@ class _Planner:
         self.last: dict[Node, int] = {}
         self.reads: list[dict[Node, list[Node]] | None] = []  # for each group: value → the operands that show its
         # memory; None where each operand shows its own, and stands there once
+        self.operands: dict[int, frozenset[Node]] = {}  # of groups that were asked for theirs
         self.returned: set[Node] = set()  # values whose memory an output shows
         self.places: dict[Node, Place] = {}
         self.before: list[tuple[Place, Place]] = []
@@ -241,8 +242,15 @@ class _Planner:
             return False
         group = self.groups[at]
         shown = self.reads[at]
-        reading = shown.get(target, ()) if shown is not None else (target,) if target in group.inputs else ()
+        reading = shown.get(target, ()) if shown is not None else (target,) if self._is_read(at, target) else ()
         return all(x is target and self.may_overwrite(group, value, x) for x in reading)
+
+    def _is_read(self, at: int, target: Node) -> bool:
+        """Whether it is among the group's operands: an optimizer's group has thousands, and asks for each."""
+        found = self.operands.get(at)
+        if found is None:
+            found = self.operands[at] = frozenset(self.groups[at].inputs)
+        return target in found
 
     def _alone(self, at: int, x: Node) -> bool:
         """Whether the group reads the memory of this operand as the operand alone, and through no view."""
