@@ -64,6 +64,10 @@ class LaterNumber:
     def __copy__(self) -> Number:
         return self.number()
 
+    def __array_ufunc__(self, function: Any, method: str, *given: Any, **options: Any) -> Any:
+        """A number of numpy's beside this one has the dtype that it has beside the number itself."""
+        return getattr(function, method)(*[x.number() if type(x) is LaterNumber else x for x in given], **options)
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         import numpy
         return numpy.asarray(self.number(), dtype)

@@ -39,6 +39,7 @@ class Reads:
         only_called: those of `chains` that the code does nothing with but call them, there and then.
         owners: (name, method) of attributes that it calls a method of, there and then.
         otherwise: names of attributes that it reads, writes or may use otherwise.
+        matched: chains of classes whose positions a pattern names (`case Point(x, y)`); () of one that no chain shows.
         imports: (level, name) of modules that the code imports itself.
         names: all attributes that it reads or writes, and its strings, which getattr may use.
         uncertain: those of `names` that may be missing now and there later: written ones, and strings.
@@ -50,6 +51,7 @@ class Reads:
     only_called: frozenset[tuple[str, ...]]
     owners: frozenset[tuple[str, str]]
     otherwise: frozenset[str]
+    matched: frozenset[tuple[str, ...]]
     imports: tuple[tuple[int, str], ...]
     names: frozenset[str]
     uncertain: frozenset[str]
@@ -73,11 +75,13 @@ def reads(code: types.CodeType) -> Reads:
     called: dict[tuple[str, ...], bool] = {}  # whether all that is done with it is to call it
     owners: set[tuple[str, str]] = set()
     otherwise: set[str] = set()
+    matched: set[tuple[str, ...]] = set()
     imports: dict[tuple[int, str], None] = {}
     names: set[str] = set()
     uncertain: set[str] = set()
     for each in _nested(code):
         chain: tuple[str, ...] = ()
+        before: tuple[str, ...] = ()  # the chain that ended last
         names.update(each.co_names)
         strings = set(_strings(each.co_consts))
         names |= strings
@@ -96,6 +100,9 @@ def reads(code: types.CodeType) -> Reads:
                 chains[chain] = kind == "CONTAINS_OP" and chains.get(chain, True)
                 called[chain] = called.get(chain, True) and (
                     bound or (begins and _are_arguments(steps[at:])) or (_NULL_BEHIND and kind == "PUSH_NULL"))
+                if kind == "MATCH_CLASS" and instruction.arg:  # how many of its patterns have a position
+                    matched.add(before)
+                before = chain
                 bound, begins = False, kind in _ROOTS and _has_null(instruction)
                 chain = (name,) if kind in _ROOTS else ()
             if kind in _LINKS:
@@ -112,7 +119,7 @@ def reads(code: types.CodeType) -> Reads:
     chains.pop((), None)
     asked, only_called = (frozenset(chain for chain, only in each.items() if only) for each in (chains, called))
     return Reads(tuple(chains), asked, only_called, frozenset(owners), frozenset(otherwise),
-                 tuple(imports), frozenset(names), frozenset(uncertain),
+                 frozenset(matched), tuple(imports), frozenset(names), frozenset(uncertain),
                  not _COMPUTED.isdisjoint(names))
 
 
@@ -161,6 +168,29 @@ def compares_unknown_objects(code: types.CodeType, namespace: Mapping[str, Any])
         elif step.opname not in ("CACHE", "EXTENDED_ARG"):
             number = 0
     return False
+
+
+def matched_names(what: Reads, namespace: Mapping[str, Any]) -> frozenset[str] | None:
+    """The attributes that patterns with positions ask for, which a class names (`case Point(x, y)`: `__match_args__`);
+    None where the code does not show the class.
+
+    >>> def turned(point):
+    ...     match point:
+    ...         case range(start) | slice(start):
+    ...             return start
+    >>> matched_names(reads(turned.__code__), {})
+    frozenset({'__match_args__'})
+    """
+    found: set[str] = set()
+    for chain in what.matched:
+        value: Any = namespace.get(chain[0], getattr(builtins, chain[0], None)) if chain else None
+        for name in chain[1:]:
+            value = vars(value).get(name) if isinstance(value, types.ModuleType) else None
+        if not isinstance(value, type):
+            return None
+        given = next((vars(x)["__match_args__"] for x in value.__mro__ if "__match_args__" in vars(x)), ())
+        found |= {"__match_args__", *(given if type(given) is tuple else ())}
+    return frozenset(found)
 
 
 def imported(what: Reads, namespace: Mapping[str, Any]) -> Iterator[str]:

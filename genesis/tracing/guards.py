@@ -30,7 +30,7 @@ from genesis.optim.hooks import everywhere as step_hooks
 from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import APPENDED, Checks
-from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
+from genesis.tracing.code_reads import Reads, imported, inner, matched_names, place_of, reads
 from genesis.tracing.snapshot import (
     MISSING,
     NATIVE,
@@ -111,10 +111,12 @@ class Guards:
         self._seen: set[int] = set()
         self._stack: list[tuple[Any, str]] = [(root, "the function") for root in roots]
         each = [reads(code) for code in tracer.globals]
-        self._names = frozenset().union(*(x.names for x in each))
+        matched = [matched_names(reads(code), space) for code, space in tracer.globals.items()]
+        by_position = frozenset().union(*filter(None, matched))
+        self._names = frozenset().union(by_position, *(x.names for x in each))
         self._uncertain = frozenset().union(*(x.uncertain for x in each))
-        self._computed = any(x.computed for x in each)
-        otherwise = frozenset().union(*(x.otherwise for x in each))
+        self._computed = any(x.computed for x in each) or None in matched
+        otherwise = by_position.union(*(x.otherwise for x in each))
         self._owners: dict[str, set[str]] = {}
         for name, method in frozenset().union(*(x.owners for x in each)):
             if name not in otherwise and not self._computed:

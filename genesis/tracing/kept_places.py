@@ -60,6 +60,7 @@ class KeptPlaces:
             return False
         return (depth > 0 and all(_is_plain(found_at(frame, path)) for path in way.plain)
                 and all(self._is_quiet(frame, callee, depth) for callee in way.called)
+                and all(self._looks_no_further(frame, *given) for given in way.arguments)
                 and all(self._takes(frame, callee, position, depth) for callee, position in way.given))
 
     def _puts(self, items: Any, key: str | None) -> bool:
@@ -122,6 +123,13 @@ class KeptPlaces:
         function, bound = (None, ()) if self.hidden else function_of(frame, callee)
         way = None if function is None else way_through(function.__code__)
         return way is not None and self.admit(frame_of(function, bound), way, depth - 1)
+
+    def _looks_no_further(self, frame: Any, method: Method, argument: Path | None) -> bool:
+        """Whether a method of a number, a text or a tensor asks its argument for nothing that shows the places:
+        `text.format(meter)` does. What stands for the value tells where it is looked at, if it is not hidden."""
+        owner = found_at(frame, method.owner)
+        looks = self.hidden and (isinstance(owner, TensorBase) or type(owner) in _PLAIN)
+        return not looks or (argument is not None and _is_plain(found_at(frame, argument)))
 
     def _takes(self, frame: Any, callee: Any, position: int, depth: int) -> bool:
         """Whether a function of the user's that gets the value puts it into such places, and returns something else."""

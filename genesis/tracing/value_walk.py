@@ -334,10 +334,15 @@ class _Walk:
         """Something is called while the value is where it may be looked at."""
         if type(callee) is not Method and type(callee) is not tuple:
             raise Lost
+        if type(callee) is Method and (type(callee.owner) is Own or callee.owner is HOLDER):
+            return  # the end of a list that the code has made
         self._found.called[callee] = None
         if callee in _FUNCTIONS:
             for x in arguments:
                 self._needs_plain(x)
+        elif type(callee) is Method and type(callee.owner) is tuple:
+            self._found.arguments.update({(callee, x if type(x) is tuple else None): None for x in arguments
+                                          if type(x) is not Constant and x is not PLAIN})
 
     def _hold(self, state: State, owner: Any, key: str | None) -> None:
         """The value is put into a container."""

@@ -24,6 +24,7 @@ class WayOut:
         looked_up: attributes and items that are looked up while it is in such places.
         given: (callee, position of the argument) of functions that it is given to.
         called: what is called while it is in such places. It must not look there.
+        arguments: (method, path) of what methods among these are given, None for a path that the code does not show.
         plain: what has to be a plain number, a text or a tensor: methods of these look nowhere.
         fixed: which of them may be no tensor, as an operator would write to that.
     """
@@ -35,6 +36,7 @@ class WayOut:
     looked_up: tuple[Path, ...]
     given: tuple[tuple[Any, int], ...]
     called: tuple[Any, ...]
+    arguments: tuple[tuple[Method, Path | None], ...]
     plain: tuple[Path, ...]
     fixed: tuple[Path, ...]
 
@@ -62,6 +64,7 @@ class Found:
     keys: set[str] = field(default_factory=set)
     given: dict[tuple[Any, int], None] = field(default_factory=dict)
     called: dict[Any, None] = field(default_factory=dict)
+    arguments: dict[tuple[Method, Path | None], None] = field(default_factory=dict)
     plain: dict[Path, None] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
 
@@ -79,7 +82,7 @@ class Found:
         if not {path[0] for path in self._paths() if path}.isdisjoint(self.assigned):
             return None  # what is called then is not what is there now
         return WayOut(self.callee, self.returned, tuple(self.put), stored, tuple(self.looked_up), tuple(self.given),
-                      tuple(self.called), tuple(self.plain), tuple(self.fixed))
+                      tuple(self.called), tuple(self.arguments), tuple(self.plain), tuple(self.fixed))
 
     def _meets_an_end(self) -> bool:
         """Whether a list whose end gets something is written to both before the value is kept and then."""
@@ -91,6 +94,7 @@ class Found:
         """The paths of all that is asked or written to once the value is kept."""
         yield from self.plain
         yield from self.looked_up
+        yield from (path for _, path in self.arguments if path is not None)
         for callee in self.called:
             yield callee.owner or () if type(callee) is Method else callee
         for path, _ in (*self.put, *self.stored, *self.also_stored):

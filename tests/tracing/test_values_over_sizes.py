@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from calls import counts, ramp, values
 
@@ -88,6 +89,36 @@ def test_a_value_of_a_layer_that_keeps_means() -> None:
         assert compiled(x) == plain(x).square().sum().item()
         assert values([*ours.buffers()]) == values([*plain.buffers()])
     assert counts(compiled)[0] <= 6
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int32, np.longdouble])
+def test_a_value_beside_a_number_of_numpy_s(kind: Any) -> None:
+    class Total(Meter):
+        def add(self, x: Any) -> None:
+            self.total += x.sum().item()
+    plain, ours = Total(), Total()
+    compiled = genesis.compile(ours.add)
+    for call in range(8):
+        if call == 3:
+            plain.total = ours.total = kind(call)
+        compiled(ramp(3) / 7)
+        plain.add(ramp(3) / 7)
+        assert repr(ours.total) == repr(plain.total)
+
+
+def test_a_list_that_is_made_behind_a_kept_value() -> None:
+    def add(meter: Meter, x: Any, call: int) -> Any:
+        meter.total = x.sum().item()
+        made, held = [], [meter.total]
+        made.append(call)
+        held.append(call)
+        return made, held
+    plain, ours, compiled = Meter(), Meter(), genesis.compile(add)
+    for call in range(CALLS):
+        x = ramp(2 + call)
+        assert values(compiled(ours, x, call)) == values(add(plain, x, call))
+        assert repr(vars(ours)) == repr(vars(plain))
+    assert counts(compiled)[1] >= CALLS - 8, genesis.explain(compiled)
 
 
 @pytest.mark.parametrize("at", ["slots.Slots.values_now", "slots.Slots.put", "results.Result._describe"])
