@@ -71,7 +71,9 @@ def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.
 
 class _Views:
     """Tensors over a storage's memory, one for each type and offset, and all of a dtype views of one: that takes two
-    thirds of the time of `torch_view`, and no second object each, which Python's collector would go through."""
+    thirds of the time of `torch_view`, and no second object each, which Python's collector would go through. Each value
+    without elements has a tensor of its own: all of them may be at one offset at one time, and torch refuses to write
+    to the very tensor that it reads."""
 
     def __init__(self, storage: CPUStorage):
         self._storage = storage
@@ -80,19 +82,19 @@ class _Views:
 
     def at(self, type: TensorType, offset: int) -> torch.Tensor:
         """The row-major tensor of this type from byte `offset` on, a multiple of its elements' size."""
+        if not type.numel:
+            return torch.empty(type.shape, dtype=torch_dtype(type), device=CPU)
         views = self._of.get(type)
         if views is None:
             views = self._of[type] = self._views_of(type)
         found = views.made.get(offset)
         if found is None:
-            found = views.made[offset] = views.whole if not type.numel else views.whole.as_strided(
+            found = views.made[offset] = views.whole.as_strided(
                 type.shape, views.strides, offset // type.dtype.itemsize)
         return found
 
     def _views_of(self, type: TensorType) -> _ViewsOfType:
         dtype = torch_dtype(type)
-        if not type.numel:
-            return _ViewsOfType(torch.empty(type.shape, dtype=dtype, device=CPU), row_major(type.shape), {})
         whole = self._whole.get(dtype)
         if whole is None:
             count = self._storage.nbytes // type.dtype.itemsize

@@ -158,3 +158,20 @@ def test_values_that_follow_each_other_at_one_place_share_a_tensor() -> None:
     assert isinstance(executor, CPUExecutor) and len(executor.in_arena) == 39
     shown = [executor._free[0].registers[i] for i in executor.in_arena]
     assert len({id(x) for x in shown}) == len({x.data_ptr() for x in shown if isinstance(x, torch.Tensor)}) < 4
+
+
+def test_values_without_elements_share_no_tensor() -> None:
+    """torch refuses to write a result to the tensor that it reads, also one without elements: nothing was overwritten,
+    so such values may be anywhere."""
+    graph = parse("""graph(%x: f32[0,3], %i: i64[0]) {
+        %a: f32[0,3] = sin(%x)
+        %b: f32[0,3] = take(%a, %i, axis=0)
+        %r: f32[0,3] = cos(%b)
+        return %r
+    }""")
+    compiled = compile_graph(graph, cpu)
+    for _ in range(RUNS_BEFORE + 2):
+        result, = compiled.run([CPUStorage(0), CPUStorage(0)], [])
+        assert result.nbytes == 0
+    rows, no_rows = genesis.empty(0, 3), genesis.empty(0, dtype=genesis.int64)
+    assert rows.sin().index_select(0, no_rows).cos().shape == (0, 3)
