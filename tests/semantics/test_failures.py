@@ -242,7 +242,7 @@ def test_an_error_while_compiling_is_no_different(monkeypatch):
     expected = Task(OPTIMIZERS["adam"])
     expected.step()
 
-    def broken(graph, device):
+    def broken(graph, device, known):
         raise RuntimeError("no compiler")
 
     with monkeypatch.context() as patch:

@@ -149,7 +149,11 @@ def _extreme_gradient(g: Node, base: Node, index: Node, source: Node, y: Node, a
 
 def _product_gradient(g: Node, base: Node, index: Node, source: Node, y: Node, axis: int,
                       include_self: bool) -> tuple[Node, Node]:
-    """The product of the others: of all over this one, or where one is 0 of all that are not."""
+    """The product of the others: of all over this one, or where one is 0 of all that are not.
+
+    Where one of the others is 0 so is that, but not its derivative by that one: it is written as that one's value times
+    the product of the rest.
+    """
     dtype = base.type.dtype
     untouched = eq(_reached(base, index, axis), 0.0)
     start = base if include_self else where_(untouched, base, 1.0)
@@ -157,11 +161,14 @@ def _product_gradient(g: Node, base: Node, index: Node, source: Node, y: Node, a
     filled, own_filled = where_(eq(source, 0.0), 1.0, source), where_(eq(start, 0.0), 1.0, start)
     whole = scatter_reduce(own_filled, index, filled, axis=axis, reduce="prod", include_self=True)
     zeros = _counts(base, index, axis, zero, own_zero)
+    null, own_null = where_(eq(source, 0.0), source, 0.0), where_(eq(start, 0.0), start, 0.0)  # 0, each with its own
+    nulls = _counts(base, index, axis, null, own_null)  # derivative
 
-    def of_others(x: Node, is_zero: Node, total: Node, count: Node) -> Node:
-        return where_(eq(count, is_zero), total / x, 0.0)
-    to_source = of_others(filled, zero, gather(whole, index, axis=axis), gather(zeros, index, axis=axis))
-    to_base = g * of_others(own_filled, own_zero, whole, zeros)
+    def of_others(x: Node, is_zero: Node, own: Node, total: Node, count: Node, all_nulls: Node) -> Node:
+        rest, others = total / x, count - is_zero
+        return where_(eq(others, 0.0), rest, where_(eq(others, 1.0), (all_nulls - own) * rest, 0.0))
+    to_source = of_others(filled, zero, null, *[gather(x, index, axis=axis) for x in (whole, zeros, nulls)])
+    to_base = g * of_others(own_filled, own_zero, own_null, whole, zeros, nulls)
     if not include_self:
         to_base = where_(untouched, g, 0.0)
     return to_base, mul(gather(g, index, axis=axis), to_source)

@@ -41,8 +41,8 @@ def _usual(x: Tensor) -> Tensor:
 def _batch_norm_backward(g: Tensor, x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor | None = None, *,
                          eps: float) -> tuple:
     affine = weight is not None
-    weight = weight.contiguous() if weight is not None else None  # the kernel of rows reads no strides of it, nor of
-    found = _batch_norm_grad(_usual(g), _usual(x), weight, None, None, middle.contiguous(),  # the mean
+    weight = weight.contiguous() if weight is not None else None  # the kernel of rows reads its strides as 1
+    found = _batch_norm_grad(_usual(g), _usual(x), weight, None, None, middle.contiguous(),
                              (variance + eps).rsqrt_(), True, eps, [True, affine, affine])
     return found if affine else found[:1]
 
