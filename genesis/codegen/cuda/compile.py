@@ -19,7 +19,7 @@ from genesis.codegen.cuda.workers import TRIES, Used, WorkerDied, WorkerPool
 from genesis.ir.interrupting import of_computing
 from genesis.runtime.plan import KernelImage
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Part of every key; raised when the same source would compile to something else."""
 
 MOST_WORKERS: Final = 16

@@ -14,9 +14,12 @@ import re
 import shutil
 import tempfile
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import astuple
 from typing import Any, Final, TextIO
 
+from genesis.codegen.cuda.packed_words import before_assembling
 from genesis.codegen.cuda.workers import FOLDER, used_here
 
 ENABLE_FP_FUSION: Final = False
@@ -69,7 +72,7 @@ def compiled_by_triton(parts: dict[str, Any], architecture: int) -> Any:
         from triton.experimental.gluon._runtime import GluonASTSource
         kind, signature = GluonASTSource, {name: _laid_out(x) for name, x in signature.items()}
     source = kind(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
-    with tempfile.TemporaryDirectory(prefix="kernel-") as folder, _cache_in(folder):
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder, _settings(folder):
         return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
 
 
@@ -94,19 +97,15 @@ def options_of(parts: dict[str, Any]) -> dict[str, Any]:
             **({"maxnreg": parts["registers"]} if "registers" in parts else {})}
 
 
-def _cache_in(folder: str) -> Any:
-    """Triton's own cache, kept out of the user's home: Genesis caches what it compiles itself."""
+@contextmanager
+def _settings(folder: str) -> Iterator[None]:
+    """Triton's own cache, kept out of the user's home, as Genesis caches what it compiles itself; and what is done to
+    a kernel before it is assembled."""
     from triton import knobs
-    scope = knobs.cache.scope()
-    scope.__enter__()
-    knobs.cache.dir = folder
-
-    class _Leave:
-        def __enter__(self) -> None: ...
-
-        def __exit__(self, *error: Any) -> None:
-            scope.__exit__(*error)
-    return _Leave()
+    with knobs.cache.scope(), knobs.runtime.scope():
+        knobs.cache.dir = folder
+        knobs.runtime.add_stages_inspection_hook = before_assembling
+        yield
 
 
 def serve() -> None:
