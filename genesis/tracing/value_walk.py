@@ -51,7 +51,8 @@ _POPS = {"POP_TOP": 1, "UNPACK_SEQUENCE": 1, "GET_ITER": 1, "STORE_GLOBAL": 1, "
          "LOAD_CLOSURE": 0, "PUSH_NULL": 0, "DELETE_FAST": 0, "LIST_EXTEND": 1, "DICT_UPDATE": 1, "SET_UPDATE": 1,
          "DICT_MERGE": 1, "BEFORE_WITH": 1, "IMPORT_FROM": 0, "PUSH_EXC_INFO": 1, "POP_EXCEPT": 1, "DELETE_ATTR": 1,
          "BINARY_SLICE": 3, "STORE_SLICE": 4, "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1,
-         "LOAD_ASSERTION_ERROR": 0, "DELETE_SUBSCR": 2}
+         "LOAD_ASSERTION_ERROR": 0, "DELETE_SUBSCR": 2,
+         **{name: -dis.stack_effect(dis.opmap[name]) for name in ("END_FOR", "POP_ITER") if name in dis.opmap}}
 """Values that an instruction takes off the stack."""
 _POPPING_ALL = frozenset({"BUILD_SET", "BUILD_STRING", "BUILD_SLICE"})
 """Instructions that take as many as they are told."""
@@ -377,7 +378,7 @@ class _Walk:
     def _put(self, step: Step, state: State) -> None:
         """Follow a write to an item."""
         value, owner, key = state.take(3)
-        if is_value(key) or owner == NUMBER:
+        if is_value(key) or owner == NUMBER or (type(key) is Constant and type(key.value) is slice):  # since 3.14
             raise Lost
         if is_value(value):
             if type(key) is not Constant or type(key.value) is not str:

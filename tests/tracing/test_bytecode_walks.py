@@ -50,7 +50,7 @@ def test_a_value_that_only_leaves(body: str) -> None:
 
 @pytest.mark.parametrize("body", [
     "return f'{x.item():.3f}'", "return f'{x.item()}'", "if x.item() > 3: return x",
-    "y.l.append(x.item())\n return y.l[-1]", "v = x.item()\n return [v for _ in x]",
+    "y.l.append(x.item())\n return y.l[-1]", "v = x.item()\n return (v for _ in x)",
     "yield x.item()", "v = x.item()\n return lambda: v",
     "y.last = x.item()\n z = y\n return z.last", "l = y.l = []\n l.append(x.item())\n return l[0]",
     "for r in x:\n  y.l.append(r.item())\n  g(r)",
