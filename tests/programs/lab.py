@@ -85,23 +85,25 @@ class Program(NamedTuple):
         chaotic: steps amplify rounding (an adversary, a momentum near a kink): compared in float64, at 1e-9.
         quick: part of the default tests.
         tolerance_on_a_gpu: of a program that computes in bfloat16 there, as mixed precision does.
+        cpus_numbers: a GPU's results are compared with torch's on the CPU, for torch's own on a GPU are not exact.
     """
 
     run: Callable[[Lab], Any]
     chaotic: bool
     quick: bool
     tolerance_on_a_gpu: float | None
+    cpus_numbers: bool
 
 
 PROGRAMS: dict[str, Program] = {}
 
 
 def program(run: Callable[[Lab], Any] | None = None, *, chaotic: bool = False, quick: bool = False,
-            tolerance_on_a_gpu: float | None = None) -> Any:
+            tolerance_on_a_gpu: float | None = None, cpus_numbers: bool = False) -> Any:
     """Enter a function into `PROGRAMS`."""
     def enter(run: Callable[[Lab], Any]) -> Callable[[Lab], Any]:
         assert run.__name__ not in PROGRAMS
-        PROGRAMS[run.__name__] = Program(run, chaotic, quick, tolerance_on_a_gpu)
+        PROGRAMS[run.__name__] = Program(run, chaotic, quick, tolerance_on_a_gpu, cpus_numbers)
         return run
     return enter if run is None else enter(run)
 
