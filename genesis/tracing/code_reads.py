@@ -6,8 +6,8 @@ import builtins
 import dis
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -70,57 +70,128 @@ def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 
 @lru_cache(maxsize=4096)
 def reads(code: types.CodeType) -> Reads:
-    """The names that the code, and code nested in it, can look up."""
-    chains: dict[tuple[str, ...], bool] = {}  # whether all that is done with it is to ask what is in it
-    called: dict[tuple[str, ...], bool] = {}  # whether all that is done with it is to call it
-    owners: set[tuple[str, str]] = set()
-    otherwise: set[str] = set()
-    matched: set[tuple[str, ...]] = set()
-    imports: dict[tuple[int, str], None] = {}
-    names: set[str] = set()
-    uncertain: set[str] = set()
+    """The names that the code, and code nested in it, can look up.
+
+    >>> reads((lambda x: math.pi * x.real).__code__).chains
+    (('math', 'pi'),)
+    """
+    found = _Found()
     for each in _nested(code):
-        chain: tuple[str, ...] = ()
-        before: tuple[str, ...] = ()  # the chain that ended last
-        names.update(each.co_names)
-        strings = set(_strings(each.co_consts))
-        names |= strings
-        uncertain |= strings
-        otherwise |= strings
-        bound = begins = False  # whether what is called ends with the chain's last instruction, begins with its first
-        steps = instructions_of(each)
-        constants: list[Any] = [0, 0]  # an import takes two: its level, what it imports from there
-        for at, instruction in enumerate(steps):
-            kind, name = instruction.opname, instruction.argval
-            if kind in _CONSTANTS:
-                constants.append(name)
-            if chain and kind in _LINKS:
-                chain, bound = (*chain, name), _is_method(instruction)
-            elif kind not in _NO_STEPS:
-                chains[chain] = kind == "CONTAINS_OP" and chains.get(chain, True)
-                called[chain] = called.get(chain, True) and (
-                    bound or (begins and _are_arguments(steps[at:])) or (_NULL_BEHIND and kind == "PUSH_NULL"))
-                if kind == "MATCH_CLASS" and instruction.arg:  # how many of its patterns have a position
-                    matched.add(before)
-                before = chain
-                bound, begins = False, kind in _ROOTS and _has_null(instruction)
-                chain = (name,) if kind in _ROOTS else ()
-            if kind in _LINKS:
-                method = next((x for x in steps[at + 1:] if x.opname not in _NO_STEPS), instruction)
-                if kind == "LOAD_ATTR" and not _has_null(instruction) and _is_method(method):
-                    owners.add((name, method.argval))
-                else:
-                    otherwise.add(name)
-            if kind in _STORES:
-                uncertain.add(name)
-            elif kind == "IMPORT_NAME":
-                imports[constants[-2], name] = None
-        chains[chain] = called[chain] = False
-    chains.pop((), None)
-    asked, only_called = (frozenset(chain for chain, only in each.items() if only) for each in (chains, called))
-    return Reads(tuple(chains), asked, only_called, frozenset(owners), frozenset(otherwise),
-                 frozenset(matched), tuple(imports), frozenset(names), frozenset(uncertain),
-                 not _COMPUTED.isdisjoint(names))
+        found.of_names(each)
+        _Walk(found, instructions_of(each)).run()
+    return found.reads()
+
+
+@dataclass
+class _Found:
+    """What walks along a code object, and the code nested in it, have found so far: see `Reads`.
+
+    Attributes:
+        asked: chain → whether all that is done with it is to ask what is in it.
+        called: chain → whether all that is done with it is to call it.
+    """
+
+    asked: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    called: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    owners: set[tuple[str, str]] = field(default_factory=set)
+    otherwise: set[str] = field(default_factory=set)
+    matched: set[tuple[str, ...]] = field(default_factory=set)
+    imports: dict[tuple[int, str], None] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    uncertain: set[str] = field(default_factory=set)
+
+    def of_names(self, code: types.CodeType) -> None:
+        """Add the names of a code object, and its strings."""
+        strings = set(_strings(code.co_consts))
+        self.names.update(code.co_names, strings)
+        self.uncertain |= strings
+        self.otherwise |= strings
+
+    def reads(self) -> Reads:
+        """All of it."""
+        only_asked, only_called = (frozenset(chain for chain, only in each.items() if only)
+                                   for each in (self.asked, self.called))
+        return Reads(tuple(self.asked), only_asked, only_called, frozenset(self.owners), frozenset(self.otherwise),
+                     frozenset(self.matched), tuple(self.imports), frozenset(self.names), frozenset(self.uncertain),
+                     not _COMPUTED.isdisjoint(self.names))
+
+
+class _Walk:
+    """A walk along the instructions of one code object: what each tells is in `_RULES`.
+
+    The chain that is being read off is () where the last instruction was no part of one; `_ended` is the chain that
+    the last instruction ended.
+    """
+
+    def __init__(self, found: _Found, steps: Sequence[dis.Instruction]):
+        self._found, self._steps = found, steps
+        self._chain: tuple[str, ...] = ()
+        self._ended: tuple[str, ...] = ()
+        self._bound = self._begins = False  # a call's function: ends with the chain's last step, begins with its first
+        self._constants: list[Any] = [0, 0]  # an import takes two: its level, what it imports from there
+
+    def run(self) -> None:
+        """Walk to the end."""
+        of, other = _RULES.get, (_Walk._end,)
+        for at, step in enumerate(self._steps):
+            for rule in of(step.opname, other):
+                rule(self, step, at)
+        if self._chain:
+            self._found.asked[self._chain] = self._found.called[self._chain] = False
+
+    def _begin(self, step: dis.Instruction, at: int) -> None:
+        """A global begins a chain."""
+        self._chain, self._begins = (step.argval,), _has_null(step)
+
+    def _link(self, step: dis.Instruction, at: int) -> None:
+        """An attribute goes on with a chain; that of something else ends none."""
+        if self._chain:
+            self._chain, self._bound = (*self._chain, step.argval), _is_method(step)
+        else:
+            self._end(step, at)
+
+    def _end(self, step: dis.Instruction, at: int) -> None:
+        """Any other instruction ends a chain: it may do anything with its value."""
+        if chain := self._chain:
+            asked, called = self._found.asked, self._found.called
+            asked[chain] = step.opname == "CONTAINS_OP" and asked.get(chain, True)
+            called[chain] = called.get(chain, True) and (self._bound or (
+                self._begins and _are_arguments(self._steps[at:])) or (_NULL_BEHIND and step.opname == "PUSH_NULL"))
+        self._ended, self._chain, self._bound, self._begins = chain, (), False, False
+
+    def _attribute(self, step: dis.Instruction, at: int) -> None:
+        """An attribute is the owner of a method that is called there and then, or used otherwise."""
+        behind = next((x for x in self._steps[at + 1:] if x.opname not in _NO_STEPS), step)
+        if step.opname == "LOAD_ATTR" and not _has_null(step) and _is_method(behind):
+            self._found.owners.add((step.argval, behind.argval))
+        else:
+            self._found.otherwise.add(step.argval)
+
+    def _write(self, step: dis.Instruction, at: int) -> None:
+        self._found.uncertain.add(step.argval)
+
+    def _match(self, step: dis.Instruction, at: int) -> None:
+        """A pattern of a class, which the chain before its keywords led to; the argument counts its positions."""
+        if step.arg:
+            self._found.matched.add(self._ended)
+
+    def _constant(self, step: dis.Instruction, at: int) -> None:
+        self._constants.append(step.argval)
+
+    def _import(self, step: dis.Instruction, at: int) -> None:
+        self._found.imports[self._constants[-2], step.argval] = None
+
+
+_RULES: dict[str, tuple[Callable[[_Walk, dis.Instruction, int], None], ...]] = {
+    **dict.fromkeys(_NO_STEPS, ()),
+    **dict.fromkeys(_CONSTANTS, (_Walk._constant, _Walk._end)),
+    **dict.fromkeys(_ROOTS, (_Walk._end, _Walk._begin)),
+    **dict.fromkeys(_LINKS, (_Walk._link, _Walk._attribute)),
+    **dict.fromkeys(_STORES, (_Walk._link, _Walk._attribute, _Walk._write)),
+    "MATCH_CLASS": (_Walk._match, _Walk._end),
+    "IMPORT_NAME": (_Walk._import, _Walk._end),
+}
+"""What an instruction of this name tells, one after the other; any other one ends a chain."""
 
 
 def _has_null(instruction: dis.Instruction) -> bool:
@@ -165,7 +236,7 @@ def compares_unknown_objects(code: types.CodeType, namespace: Mapping[str, Any])
             number = None
         elif step.opname in _LINKS and isinstance(number, (types.ModuleType, type)):
             number = getattr(number, step.argval, 0)
-        elif step.opname not in ("CACHE", "EXTENDED_ARG"):
+        elif step.opname not in _NO_STEPS:
             number = 0
     return False
 
