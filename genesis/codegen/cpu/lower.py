@@ -85,11 +85,8 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     row = _lowering(node)
     if row.writes_over is not None:
         return node.inputs[row.writes_over(node, output["index"])] is operand and _uses_of(node, operand) == 1
-    allowed = row.in_place
-    for i, x in enumerate(node.inputs) if allowed else ((-1, operand),):
-        if x is operand and i not in allowed:
-            return False
-    return True
+    places = [i for i, x in enumerate(node.inputs) if x is operand]
+    return bool(row.in_place) and set(places).issubset(row.in_place)
 
 
 def overwrites_late(group: Group) -> Late:
