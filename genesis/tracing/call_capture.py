@@ -14,10 +14,11 @@ from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
 from genesis.ir.interrupting import told_later
 from genesis.runtime.contexts import uncollected
-from genesis.tracing.checks import Difference, same
+from genesis.tracing.differences import Difference
 from genesis.tracing.find_slots import find_slots, results_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
+from genesis.tracing.plain_values import same
 from genesis.tracing.reached import is_always_reached
 from genesis.tracing.records import record_fields, written_to
 from genesis.tracing.replay import make_replay

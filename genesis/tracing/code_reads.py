@@ -13,14 +13,13 @@ from itertools import accumulate
 from typing import Any
 
 from genesis.ir.source import Source
+from genesis.tracing.instructions import CONSTANTS, instructions_of
 
 # Names of all supported versions: `LOAD_METHOD` until 3.11, `LOAD_FROM_DICT_OR_GLOBALS` since 3.12 (in annotations and
-# type parameters of a class), `LOAD_SMALL_INT` since 3.14.
+# type parameters of a class).
 _ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _LINKS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"})
-_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
-_ARGUMENTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK",
-                        "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_ATTR"})
+_ARGUMENTS = CONSTANTS | {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_ATTR"}
 """Instructions that load an argument, or an attribute of one."""
 _NO_STEPS = ("CACHE", "EXTENDED_ARG")
 _NULL_BEHIND = sys.version_info >= (3, 13)
@@ -56,16 +55,6 @@ class Reads:
     names: frozenset[str]
     uncertain: frozenset[str]
     computed: bool
-
-
-@lru_cache(maxsize=512)
-def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions of a code object: `dis` takes longer than the capture that asks for them several times.
-
-    >>> instructions_of((lambda x: x).__code__)[-1].opname
-    'RETURN_VALUE'
-    """
-    return tuple(dis.get_instructions(code))
 
 
 @lru_cache(maxsize=4096)
@@ -184,7 +173,7 @@ class _Walk:
 
 _RULES: dict[str, tuple[Callable[[_Walk, dis.Instruction, int], None], ...]] = {
     **dict.fromkeys(_NO_STEPS, ()),
-    **dict.fromkeys(_CONSTANTS, (_Walk._constant, _Walk._end)),
+    **dict.fromkeys(CONSTANTS, (_Walk._constant, _Walk._end)),
     **dict.fromkeys(_ROOTS, (_Walk._end, _Walk._begin)),
     **dict.fromkeys(_LINKS, (_Walk._link, _Walk._attribute)),
     **dict.fromkeys(_STORES, (_Walk._link, _Walk._attribute, _Walk._write)),
@@ -228,7 +217,7 @@ def compares_unknown_objects(code: types.CodeType, namespace: Mapping[str, Any])
     for step in dis.get_instructions(code):
         if step.opname == "IS_OP" and isinstance(number, (int, float)) and not isinstance(number, bool):
             return True
-        if step.opname in _CONSTANTS:
+        if step.opname in CONSTANTS:
             number = step.argval
         elif step.opname in _ROOTS:
             number = namespace.get(step.argval, getattr(builtins, step.argval, 0))

@@ -14,13 +14,14 @@ from genesis.frontend.recording import TensorBase
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
-from genesis.tracing.checks import ANY, APPENDED, Difference
 from genesis.tracing.code_reads import place_of
+from genesis.tracing.differences import ANY, APPENDED, Difference
 from genesis.tracing.guards import Guards
+from genesis.tracing.plain_values import SIMPLE
 from genesis.tracing.results import Known
 from genesis.tracing.slot_access import is_plain_class, now_in
 from genesis.tracing.slots import Slots, describe_all, is_number
-from genesis.tracing.snapshot import MISSING, SIMPLE, Entered, NotReplayable, Unsettled, content
+from genesis.tracing.snapshot import MISSING, Entered, NotReplayable, Unsettled, content
 from genesis.tracing.tracer import is_library_module, is_own_module
 from genesis.tracing.updates import (
     only_appended,

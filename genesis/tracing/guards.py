@@ -29,12 +29,13 @@ from genesis.nn.modules.tree import Tree
 from genesis.optim.hooks import everywhere as step_hooks
 from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
-from genesis.tracing.checks import APPENDED, Checks
+from genesis.tracing.checks import Checks
 from genesis.tracing.code_reads import Reads, imported, inner, matched_names, place_of, reads
+from genesis.tracing.differences import APPENDED
+from genesis.tracing.plain_values import SIMPLE
 from genesis.tracing.snapshot import (
     MISSING,
     NATIVE,
-    SIMPLE,
     CompiledBase,
     Entered,
     Kept,

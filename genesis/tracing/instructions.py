@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from genesis.tracing.code_reads import instructions_of
-
-_NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN", "KW_NAMES", "MAKE_CELL",
-                      "COPY_FREE_VARS"})
+NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN"})
+"""Instructions that do nothing."""
+_NO_STEPS = NOTHING | {"KW_NAMES", "MAKE_CELL", "COPY_FREE_VARS"}
+"""Those, and what leaves the stack and all variables as they were."""
+CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+"""Instructions that load a constant; that of small integers is there since 3.14."""
 ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"})
 _LOOKING = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -36,6 +38,16 @@ class Step(NamedTuple):
 
 
 @lru_cache(maxsize=512)
+def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code object: `dis` takes longer than the capture that asks for them several times.
+
+    >>> instructions_of((lambda x: x).__code__)[-1].opname
+    'RETURN_VALUE'
+    """
+    return tuple(dis.get_instructions(code))
+
+
+@lru_cache(maxsize=512)
 def steps_of(code: types.CodeType) -> tuple[Step, ...] | None:
     """The instructions that do something; None for code that may look at all its variables at once, or be left and
     entered again in its middle.
@@ -53,7 +65,7 @@ def _steps(code: types.CodeType) -> Iterator[Step]:
     named = False
     for x in instructions_of(code):
         named = named or x.opname in ("KW_NAMES", "CALL_KW")
-        if x.opname in _NOTHING:
+        if x.opname in _NO_STEPS:
             continue
         if isinstance(x.argval, tuple) and x.opname.count("_FAST") == 2:
             for kind, name in zip(re.findall("(LOAD|STORE)_FAST", x.opname), x.argval, strict=True):

@@ -10,6 +10,7 @@ from genesis.frontend.later_number import LaterNumber
 from genesis.frontend.recording import TensorBase
 from genesis.nn.modules.tree import Tree
 from genesis.tracing.frame_paths import attributes_of, builtin_of, found_at, frame_of, function_of
+from genesis.tracing.plain_values import PLAIN
 from genesis.tracing.snapshot import MISSING
 from genesis.tracing.value_walk import way_of_argument, way_through
 from genesis.tracing.walk_state import ANYWHERE, Item, Method, Path
@@ -17,7 +18,6 @@ from genesis.tracing.way_out import WayOut
 
 CONTAINERS: Final = (list, deque, dict, defaultdict)
 """Classes whose objects a value may be put into, but for those of a class that derives from one of these."""
-_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _PURE: Final = (len, float, int, round, min, max, abs, str)
 """Functions that look at nothing but what they are given."""
 _TENSORS: Final = frozenset({
@@ -68,7 +68,7 @@ class KeptPlaces:
         if type(items) not in CONTAINERS:
             return False
         if isinstance(items, dict):
-            if key is ANYWHERE and not all(map(_PLAIN.__contains__, map(type, items))):
+            if key is ANYWHERE and not all(map(PLAIN.__contains__, map(type, items))):
                 return False  # it may call their methods to find them
             if key is not ANYWHERE:
                 self.spaces.append((items, key))
@@ -96,7 +96,7 @@ class KeptPlaces:
                 self.spaces.append((owner, last.key))
                 return owner.default_factory in (list, int, float, dict)
             return type(owner) in (dict, defaultdict)
-        if isinstance(owner, TensorBase) or type(owner) in _PLAIN:
+        if isinstance(owner, TensorBase) or type(owner) in PLAIN:
             return True
         return found_at(frame, path) is not MISSING and not hasattr(
             inspect.getattr_static(type(owner), last, None), "__get__")
@@ -109,7 +109,7 @@ class KeptPlaces:
             owner = found_at(frame, callee.owner)
             if isinstance(owner, TensorBase):
                 return callee.name in _TENSORS
-            if type(owner) in _PLAIN:
+            if type(owner) in PLAIN:
                 return True
             if owner is MISSING and _is_made_a_list(frame, callee.owner):
                 return callee.name == "append"
@@ -128,7 +128,7 @@ class KeptPlaces:
         """Whether a method of a number, a text or a tensor asks its argument for nothing that shows the places:
         `text.format(meter)` does. What stands for the value tells where it is looked at, if it is not hidden."""
         owner = found_at(frame, method.owner)
-        looks = self.hidden and (isinstance(owner, TensorBase) or type(owner) in _PLAIN)
+        looks = self.hidden and (isinstance(owner, TensorBase) or type(owner) in PLAIN)
         return not looks or (argument is not None and _is_plain(found_at(frame, argument)))
 
     def _takes(self, frame: Any, callee: Any, position: int, depth: int) -> bool:
@@ -141,7 +141,7 @@ class KeptPlaces:
 
 
 def _is_plain(value: Any) -> bool:
-    return value is not MISSING and (type(value) is LaterNumber or value.__class__ in _PLAIN or isinstance(
+    return value is not MISSING and (type(value) is LaterNumber or value.__class__ in PLAIN or isinstance(
         value, TensorBase))
 
 

@@ -31,9 +31,10 @@ from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control
 from genesis.nn.modules.tree import changing
-from genesis.tracing.checks import APPENDED, Difference, same
+from genesis.tracing.differences import APPENDED, Difference
 from genesis.tracing.frame_paths import calls_below, passes_on, reads_below
 from genesis.tracing.kept_places import CONTAINERS, KeptPlaces
+from genesis.tracing.plain_values import same
 from genesis.tracing.slots import Place
 from genesis.tracing.snapshot import MISSING, NotReplayable
 from genesis.tracing.tracer import is_user_code

@@ -11,7 +11,8 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from genesis.frontend.recording import TensorBase
-from genesis.tracing.snapshot import MISSING, SIMPLE, attributes, content
+from genesis.tracing.plain_values import SIMPLE
+from genesis.tracing.snapshot import MISSING, attributes, content
 
 _DEPTH: Final = 8
 """Records and containers inside of each other that are looked into: an object may hold itself."""

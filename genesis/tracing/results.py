@@ -17,9 +17,9 @@ from genesis.frontend.tensor import Size, Tensor
 from genesis.frontend.views import View
 from genesis.ir.node import Node
 from genesis.ir.sequences import is_named, sequence_of
-from genesis.tracing.checks import same
+from genesis.tracing.plain_values import SIMPLE, same
 from genesis.tracing.records import record_fields, with_fields
-from genesis.tracing.snapshot import MISSING, SIMPLE, NotReplayable, attributes, set_by_the_user
+from genesis.tracing.snapshot import MISSING, NotReplayable, attributes, set_by_the_user
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from genesis.frontend.at_once import Change
 from genesis.nn.modules.tree import Registry
-from genesis.tracing.checks import APPENDED, Difference, contents_of
+from genesis.tracing.differences import APPENDED, Difference, contents_of
 from genesis.tracing.snapshot import MISSING
 
 

@@ -31,11 +31,12 @@ from genesis.frontend.recording import TensorBase
 from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import changed, changing
 from genesis.runtime.contexts import Context, in_order, leaving
-from genesis.tracing.checks import APPENDED, Difference, appended_to, same
+from genesis.tracing.differences import APPENDED, Difference, appended_to
+from genesis.tracing.plain_values import SIMPLE, same
 from genesis.tracing.results import Result, reads
 from genesis.tracing.signature import describe
 from genesis.tracing.slot_access import cut_off, is_put_by_c, looking, now_in, putting
-from genesis.tracing.snapshot import SIMPLE, NotReplayable, set_by_the_user
+from genesis.tracing.snapshot import NotReplayable, set_by_the_user
 from genesis.tracing.value_texts import value_text
 
 Place = tuple[int, Any]

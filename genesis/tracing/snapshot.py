@@ -7,7 +7,6 @@ can be reached from the roots; which of it matters is known only afterwards (`ge
 
 from __future__ import annotations
 
-import enum
 import functools
 import gc
 import sys
@@ -22,8 +21,8 @@ from genesis.frontend import session
 from genesis.frontend.recording import TensorBase
 from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node
-from genesis.ir.types import Device, DType
 from genesis.tracing.code_reads import Reads, imported, place_of, reads
+from genesis.tracing.plain_values import SIMPLE
 from genesis.tracing.tracer import (
     PURE_MODULES,
     is_library_module,
@@ -32,8 +31,6 @@ from genesis.tracing.tracer import (
     is_refused_when_called,
 )
 
-SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
-          enum.Enum, DType, Device)
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)

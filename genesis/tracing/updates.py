@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
-from genesis.tracing.code_reads import inner, instructions_of
+from genesis.tracing.code_reads import inner
+from genesis.tracing.instructions import CONSTANTS, NOTHING, instructions_of
 
-_NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "RESUME", "NOT_TAKEN"})
 _NO_LOOKUP = frozenset({"LOAD_CONST", "LOAD_CLOSURE", "MAKE_CELL", "COPY_FREE_VARS", "KW_NAMES"})
-_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _ADDING = frozenset({"+", "-", "+=", "-="})
 _VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL"})
 _APPENDING = frozenset({"append", "extend"})
@@ -53,7 +52,7 @@ def only_appended(name: str, codes: Iterable[types.CodeType]) -> bool:
 def only_appended_in(name: str, codes: Iterable[types.CodeType]) -> bool:
     """Whether all that the code does with a dictionary or list of lists is to append to those under constant keys."""
     return _all(name, codes, lambda code, at: code[at].opname.startswith("LOAD_") and (
-        _name(code, at + 1) in _CONSTANTS and _name(code, at + 2) in _GET_ITEM
+        _name(code, at + 1) in CONSTANTS and _name(code, at + 2) in _GET_ITEM
         and _name(code, at + 3) in ("LOAD_ATTR", "LOAD_METHOD") and code[at + 3].argval in _APPENDING))
 
 
@@ -79,7 +78,7 @@ def _mentions(name: str, codes: Iterable[types.CodeType]) -> Iterator[tuple[Code
 @lru_cache(maxsize=256)
 def _without_nothing(code: types.CodeType) -> Code:
     """The code's instructions, but those that do nothing."""
-    return tuple(x for x in instructions_of(code) if x.opname not in _NOTHING)
+    return tuple(x for x in instructions_of(code) if x.opname not in NOTHING)
 
 
 def _counted(code: Code, at: int) -> bool:
@@ -115,12 +114,12 @@ def _item_counted(code: Code, at: int, key: Any) -> bool:
 
 def _is_key(code: Code, at: int, key: Any) -> bool:
     """Whether the place loads a constant that is this key."""
-    return _name(code, at) in _CONSTANTS and type(code[at].argval) is type(key) and bool(code[at].argval == key)
+    return _name(code, at) in CONSTANTS and type(code[at].argval) is type(key) and bool(code[at].argval == key)
 
 
 def _added(code: Code, at: int) -> int | None:
     """Where the code goes on after a whole number is added; None if it does something else."""
-    if _name(code, at) in _CONSTANTS and type(code[at].argval) is int and (
+    if _name(code, at) in CONSTANTS and type(code[at].argval) is int and (
             _name(code, at + 1) == "BINARY_OP" and code[at + 1].argrepr in _ADDING):
         return at + 2
     return None

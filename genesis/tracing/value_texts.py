@@ -12,8 +12,9 @@ from typing import Any, Final
 from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.tensor import Tensor
 from genesis.ir.source import Source
+from genesis.tracing.plain_values import SIMPLE
 from genesis.tracing.records import record_fields
-from genesis.tracing.snapshot import MISSING, SIMPLE, set_by_the_user
+from genesis.tracing.snapshot import MISSING, set_by_the_user
 
 _short = Repr()
 _short.maxstring = _short.maxother = 60

@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from genesis.frontend.caught import regions_of
-from genesis.tracing.instructions import ROOTS, Step, popped, steps_of
+from genesis.tracing.instructions import CONSTANTS, ROOTS, Step, steps_of
+from genesis.tracing.walk_calls import PUTTING, follow_call, give_value
 from genesis.tracing.walk_state import (
     ANYWHERE,
     HOLDER,
@@ -39,7 +40,6 @@ from genesis.tracing.way_out import Found, WayOut
 
 _ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"})
 _ALWAYS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "**", "+=", "-=", "*=", "/=", "//=", "**="})
 _UNARY = frozenset({"UNARY_NOT", "UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "TO_BOOL"})
 _ASKING = _UNARY | {"COMPARE_OP", "CONTAINS_OP"}
@@ -56,11 +56,6 @@ _POPS = {"POP_TOP": 1, "UNPACK_SEQUENCE": 1, "GET_ITER": 1, "STORE_GLOBAL": 1, "
 """Values that an instruction takes off the stack."""
 _POPPING_ALL = frozenset({"BUILD_SET", "BUILD_STRING", "BUILD_SLICE"})
 """Instructions that take as many as they are told."""
-_PUTTING: Final = frozenset({"append"})
-_NUMBERS: Final = frozenset({("round",), ("abs",)})
-"""Functions that compute with numbers, as operators do."""
-_FUNCTIONS: Final = frozenset({(name,) for name in ("len", "float", "int", "round", "min", "max", "abs", "str")})
-"""Functions that look at what they are given, and no further."""
 _MOST_STEPS: Final = 20_000
 """Instructions that a walk follows, each as often as it learns something new; a longer one is given up."""
 
@@ -158,7 +153,7 @@ class _Walk:
             self._jump(step, state, False)
             return [*found, (target, jumped), (at + 1, state)]
         if at == self._call:
-            self._gives(step, state)
+            give_value(self._found, step, state, self._kind, self._gives_there)
         else:
             self._follow(step, state)
         return [*found, (at + 1, state)]
@@ -173,21 +168,11 @@ class _Walk:
         if is_value(top):
             raise Lost
         if state.there and not step.opname.endswith("NONE"):
-            self._needs_plain(top)
+            self._found.needs_plain(top)
         change = dis.stack_effect(step.opcode, step.arg, jump=jump)
         if change < 0:
             del state.stack[change:]
         state.stack += [None] * change
-
-    def _gives(self, step: Step, state: State) -> None:
-        """Follow the call that gives the value."""
-        taken = state.take(popped(step))
-        self._found.callee = next((x for x in taken[:2] if type(x) in (tuple, Method, Made)), None)
-        if any_value(taken):
-            raise Lost
-        self._use(state, taken)
-        state.there = state.there or self._gives_there
-        state.stack.append(self._kind)
 
     def _follow(self, step: Step, state: State) -> None:
         """Follow one instruction."""
@@ -235,8 +220,8 @@ class _Walk:
             raise Lost
         if state.there and step.opname != "IS_OP":
             for operand in taken:
-                self._needs_plain(operand)
-        self._use(state, taken)
+                self._found.needs_plain(operand)
+        state.use(taken)
         state.stack.append(PLAIN if state.there or step.opname == "IS_OP" else None)
 
     def _other(self, step: Step, state: State) -> None:
@@ -249,12 +234,12 @@ class _Walk:
             if step.opname != "POP_TOP":
                 if any_value(taken):
                     raise Lost
-                self._use(state, taken)
+                state.use(taken)
             state.stack += [None] * (count + dis.stack_effect(step.opcode, step.arg, jump=False))
             return
         if any_value(state.stack):
             raise Lost
-        self._use(state, state.stack)
+        state.use(state.stack)
         state.stack[:] = [None] * (len(state.stack) + dis.stack_effect(step.opcode, step.arg, jump=False))
 
     def _set(self, step: Step, state: State) -> None:
@@ -277,7 +262,7 @@ class _Walk:
         taken = state.take(2 * count if of_map else count + (step.opname == "BUILD_CONST_KEY_MAP"))
         if of_map and any_value(taken[::2]):
             raise Lost
-        self._use(state, taken)
+        state.use(taken)
         state.stack.append(HOLDER if any_value(taken) else None if step.opname == "BUILD_TUPLE" else Own(""))
 
     def _add(self, step: Step, state: State) -> None:
@@ -285,76 +270,14 @@ class _Walk:
         taken, depth = state.take(1 + (step.opname == "MAP_ADD")), step.arg or 0
         if len(taken) == 2 and is_value(taken[0]):
             raise Lost
-        self._use(state, taken)
+        state.use(taken)
         if is_value(taken[-1]):
             if state.stack[-depth] not in (Own(""), HOLDER):
                 raise Lost
             state.stack[-depth] = HOLDER
 
     def _calls(self, step: Step, state: State) -> None:
-        """Follow a call of something else."""
-        taken = state.take(popped(step))
-        callee: Any = next((x for x in taken[:2] if type(x) in (tuple, Method, Made)), None)
-        end = len(taken) - (step.opname == "CALL_KW")
-        before, arguments = taken[:end - (step.arg or 0)], taken[end - (step.arg or 0):end]
-        if any_value(before):
-            raise Lost
-        putting = type(callee) is Method and callee.name in _PUTTING and step.arg == 1
-        if type(callee) is Method and callee.owner == HOLDER and not putting:
-            raise Lost
-        if any_value(arguments):
-            result = self._gets(step, state, callee, arguments, putting)
-        else:
-            result = Own("") if type(callee) is Made and callee.code.co_name in ("<listcomp>", "<dictcomp>") else None
-            if state.there:
-                self._is_called(callee, arguments)
-            elif putting and type(callee.owner) is tuple:
-                self._found.before.add((callee.owner, ANYWHERE))
-        self._use(state, [x for x in taken if x is not callee] if putting else taken)
-        state.stack.append(result)
-
-    def _gets(self, step: Step, state: State, callee: Any, arguments: list[Any], putting: bool) -> Any:
-        """Follow a call that the value is given to; what the call gives."""
-        values = [i for i, x in enumerate(arguments) if is_value(x)]
-        if putting and callee.owner is not None:
-            self._hold(state, callee.owner, ANYWHERE)
-            return None
-        if step.named or values != values[:1] or arguments[values[0]] != NUMBER:
-            raise Lost
-        if callee in _NUMBERS and values == [0]:
-            self._found.called[callee] = None
-            return NUMBER
-        known = type(callee) is tuple or (type(callee) is Method and type(callee.owner) is tuple)
-        if not known or state.there:
-            raise Lost
-        self._found.given[callee, values[0]] = None
-        state.there = True
-        return None
-
-    def _is_called(self, callee: Any, arguments: list[Any]) -> None:
-        """Something is called while the value is where it may be looked at."""
-        if type(callee) is not Method and type(callee) is not tuple:
-            raise Lost
-        if type(callee) is Method and (type(callee.owner) is Own or callee.owner is HOLDER):
-            return  # the end of a list that the code has made
-        self._found.called[callee] = None
-        if callee in _FUNCTIONS:
-            for x in arguments:
-                self._needs_plain(x)
-        elif type(callee) is Method and type(callee.owner) is tuple:
-            self._found.arguments.update({(callee, x if type(x) is tuple else None): None for x in arguments
-                                          if type(x) is not Constant and x is not PLAIN})
-
-    def _hold(self, state: State, owner: Any, key: str | None) -> None:
-        """The value is put into a container."""
-        if type(owner) is Own:
-            if owner.variable:
-                state.variables[owner.variable] = HOLDER
-        elif owner != HOLDER:
-            if type(owner) is not tuple:
-                raise Lost
-            self._found.put[owner, key] = None
-            state.there = True
+        follow_call(self._found, step, state)
 
     def _store(self, step: Step, state: State) -> None:
         value, owner = state.take(2)
@@ -373,7 +296,7 @@ class _Walk:
             self._found.also_stored[owner, step.argval] = None
         elif type(owner) is tuple:
             self._found.before.add((owner, step.argval))
-        self._use(state, (value, owner))
+        state.use((value, owner))
 
     def _put(self, step: Step, state: State) -> None:
         """Follow a write to an item."""
@@ -384,8 +307,8 @@ class _Walk:
             if type(key) is not Constant or type(key.value) is not str:
                 raise Lost
             self._found.keys.add(key.value)
-            self._hold(state, owner, key.value)
-            self._use(state, (value, key))
+            self._found.hold(state, owner, key.value)
+            state.use((value, key))
         else:
             place = key.value if type(key) is Constant and type(key.value) is str else ANYWHERE
             if state.there and type(owner) is not Own:
@@ -393,15 +316,15 @@ class _Walk:
                     raise Lost
                 self._found.put[owner, place] = None
                 if place is ANYWHERE:
-                    self._needs_plain(key)
+                    self._found.needs_plain(key)
             elif type(owner) is tuple:
                 self._found.before.add((owner, place))
-            self._use(state, (value, key) if type(owner) is Own else (value, owner, key))
+            state.use((value, key) if type(owner) is Own else (value, owner, key))
 
     def _attribute(self, step: Step, state: State) -> None:
         owner = state.stack.pop()
         pushes = 1 + dis.stack_effect(step.opcode, step.arg)
-        if owner == NUMBER or (owner == HOLDER and step.argval not in _PUTTING):
+        if owner == NUMBER or (owner == HOLDER and step.argval not in PUTTING):
             raise Lost
         if state.there and self._hidden is not None and step.argval in self._hidden:
             raise Lost
@@ -409,8 +332,8 @@ class _Walk:
         if kept is None and any(step.argval == name for _, name in self._found.stored):
             raise Lost
         if owner == HOLDER or type(owner) is Own:
-            if step.argval not in _PUTTING:
-                self._use(state, (owner,))
+            if step.argval not in PUTTING:
+                state.use((owner,))
                 owner = None
             found: Any = Method(owner, step.argval)
         elif kept is not None:
@@ -429,7 +352,7 @@ class _Walk:
         owner, key = state.take(2)
         if is_value(owner) or is_value(key):
             raise Lost
-        self._use(state, (owner, key))
+        state.use((owner, key))
         named = type(key) is Constant and type(key.value) is str
         if state.there and (not named or key.value in self._found.keys or type(owner) is not tuple
                             or self._hidden is not None):
@@ -452,43 +375,23 @@ class _Walk:
         if NUMBER in pair:
             if step.argrepr not in _ARITHMETIC:
                 raise Lost
-            for x in pair:
-                if x != NUMBER:
-                    self._needs_number(x)
+            if Own in map(type, pair):
+                raise Lost  # any other operand is asked at run time, as `LaterNumber` asks again
             state.stack.append(NUMBER)
             return
         if state.there:
             for x in pair:
-                self._needs_plain(x)
+                self._found.needs_plain(x)
             if step.argrepr.endswith("=") and type(pair[0]) is tuple:
                 self._found.fixed[pair[0]] = None
-        self._use(state, pair)
+        state.use(pair)
         state.stack.append(PLAIN if all(type(x) is Constant or x == PLAIN for x in pair) or state.there else None)
-
-    def _needs_number(self, x: Any) -> None:
-        """The other operand beside the value: asked at run time, as `LaterNumber` asks again."""
-        if type(x) is Own:
-            raise Lost
-
-    def _needs_plain(self, x: Any) -> None:
-        """What this is must look nowhere when it is asked for something."""
-        if type(x) is tuple:
-            self._found.plain[x] = None
-        elif type(x) is not Constant and x not in (PLAIN, NUMBER):
-            raise Lost
-
-    def _use(self, state: State, taken: Sequence[Any]) -> None:
-        """Somebody else gets these: containers of this function's own are not its own any more."""
-        for x in taken:
-            owner = x.owner if type(x) is Method else x
-            if type(owner) is Own and owner.variable:
-                state.variables.pop(owner.variable, None)
 
 
 _RULES: Final[dict[str, Callable[[_Walk, Step, State], None]]] = {
     **dict.fromkeys(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"), _Walk._load),
     **dict.fromkeys(ROOTS, _Walk._load_root),
-    **dict.fromkeys(_CONSTANTS, _Walk._constant),
+    **dict.fromkeys(CONSTANTS, _Walk._constant),
     "STORE_FAST": _Walk._set,
     "SWAP": _Walk._swap,
     "COPY": _Walk._copy,

@@ -100,6 +100,13 @@ class State:
         del self.stack[len(self.stack) - count:]
         return taken
 
+    def use(self, taken: Iterable[Any]) -> None:
+        """Somebody else gets these: containers of this function's own are not its own any more."""
+        for x in taken:
+            owner = x.owner if type(x) is Method else x
+            if type(owner) is Own and owner.variable:
+                self.variables.pop(owner.variable, None)
+
     def joined(self, other: State) -> State | None:
         """The state that holds after either; None if this one does."""
         if len(self.stack) != len(other.stack):

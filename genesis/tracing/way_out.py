@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from genesis.tracing.walk_state import ANYWHERE, HOLDER, Kind, Method, Path
+from genesis.tracing.walk_state import (
+    ANYWHERE,
+    HOLDER,
+    NUMBER,
+    PLAIN,
+    Constant,
+    Kind,
+    Lost,
+    Method,
+    Own,
+    Path,
+    State,
+)
 
 Place = tuple[Path, str | None]
 """(container, key) of an item, ANYWHERE for the end of a list; (object, attribute)."""
@@ -71,6 +83,32 @@ class Found:
     def returns(self, kind: Kind) -> None:
         """The value is in the result."""
         self.returned = kind if self.returned in (None, kind) else HOLDER
+
+    def hold(self, state: State, owner: Any, key: str | None) -> None:
+        """The value is put into a container.
+
+        Raises:
+            Lost: the code does not show which one.
+        """
+        if type(owner) is Own:
+            if owner.variable:
+                state.variables[owner.variable] = HOLDER
+        elif owner != HOLDER:
+            if type(owner) is not tuple:
+                raise Lost
+            self.put[owner, key] = None
+            state.there = True
+
+    def needs_plain(self, x: Any) -> None:
+        """What this is must look nowhere when it is asked for something.
+
+        Raises:
+            Lost: it is something that the code does not show.
+        """
+        if type(x) is tuple:
+            self.plain[x] = None
+        elif type(x) is not Constant and x not in (PLAIN, NUMBER):
+            raise Lost
 
     def way(self) -> WayOut | None:
         """The way out, if there is one moment at which all is kept, in places that are the same then as at the end."""
