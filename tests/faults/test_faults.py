@@ -2,7 +2,7 @@
 
     pytest tests/faults                      # a sample
     pytest tests/faults -m sweep             # each line, opcode, allocation and call of each program, in parts; of the
-                                             # many that differ by their optimizer, some lines and opcodes
+                                             # many whose lines others have, some lines and opcodes
     python -m tests.faults --kinds line      # the table of docs/reliability.md
 """
 
@@ -17,8 +17,8 @@ import pytest
 
 import genesis
 from tests.faults import signals
-from tests.faults.combined_programs import COMBINED_PROGRAMS
-from tests.faults.events import Traced, chosen, injected, turns_of
+from tests.faults.combined_programs import COMBINED, COMBINED_PROGRAMS
+from tests.faults.events import Place, Traced, chosen, injected, turns_of
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS, Case, Statement
 from tests.faults.signals import count_signals
@@ -31,7 +31,29 @@ PARTS = {"line": 2, "opcode": 12, "allocation": 1, "call": 1, "depth": 1, "limit
 """The parts that the faults of a kind are counted in, each about 15 s of a processor."""
 
 COMBINED_STEPS = {"line": 16, "opcode": 144, "allocation": 1, "call": 1, "depth": 1, "limit": 144}
-"""Of the faults of a kind, each how manieth is tried in `COMBINED_PROGRAMS`, which differ by their optimizers."""
+"""Of the faults of a kind, each how manieth is tried in `COMBINED_PROGRAMS`, which differ by their optimizers, and in
+`REPRESENTED`."""
+
+REPRESENTED = (
+    *(f"compiled listed twice in {name}" for name in COMBINED if name not in ("SGD", "NAdam", "Muon")),
+    *(f"listed twice in {name}" for name in ("SGD", "SGD momentum", "Adam", "Adadelta", "Adagrad", "Adamax", "NAdam",
+                                             "RAdam", "RMSprop", "Rprop", "amsgrad")),
+    "step of LBFGS",  # the search has its steps, too
+    "capture",  # of state
+    "grad scaler",  # scaled and listed twice
+    "autocast",  # low precision
+    "clipped buckets", "buckets of Adagrad", "buckets of SGD momentum",  # clip norm, and buckets of AdamW
+    "second length",  # the third has the same lines
+    "third size",  # the second
+)
+"""Programs whose lines others have, by a few of each (`test_what_is_represented_has_hardly_a_line_of_its_own`): of
+their faults a sample is tried, of those of the others each."""
+
+PATHS = {"flush of a known plan": "reads", "compile": "compile", "backward": "own derivative",
+         "optimizer's step": "step of AdamW", "load": "loading", "capture": "capture of state",
+         "replay": "compiled step", "run on stand-ins": "third length", "plan of other sizes": "second size",
+         "replay of another length": "third length in training"}
+"""The engine's ways → a program that takes it, each of whose faults the sweep tries."""
 
 OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed dtypes", "compiled step",
          "compiled SGD momentum", "loading", "buckets of AdamW", "sharded loading", "carried state", "per sample",
@@ -113,9 +135,14 @@ def errors_of(kind: str) -> tuple[type[BaseException], ...]:
     return (MemoryError,) if kind == "line" else ERRORS[kind]
 
 
+def _whole() -> list[str]:
+    """The programs each of whose faults is tried."""
+    return [x for x in PROGRAMS if x not in (*COMBINED_PROGRAMS, *WRITTEN_PROGRAMS, *REPRESENTED)]
+
+
 def _parts() -> list[Any]:
-    return [(program, kind, part) for program in PROGRAMS if program not in (*COMBINED_PROGRAMS, *WRITTEN_PROGRAMS)
-            for kind in KINDS for part in range(parts_of(program, kind))]
+    return [(program, kind, part) for program in _whole() for kind in KINDS
+            for part in range(parts_of(program, kind))]
 
 
 @pytest.mark.sweep
@@ -129,6 +156,32 @@ def test_each_fault(program: str, kind: str, part: int) -> None:
 @pytest.mark.parametrize("program", COMBINED_PROGRAMS)
 def test_some_faults_of_each_optimizer(program: str, kind: str) -> None:
     check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("program", REPRESENTED)
+def test_some_faults_of_programs_whose_lines_others_have(program: str, kind: str) -> None:
+    check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
+
+
+@pytest.mark.sweep
+def test_what_is_represented_has_hardly_a_line_of_its_own() -> None:
+    """A line that is reached only there, under whichever statement, is tried by chance."""
+    elsewhere = set[Place]().union(*map(_lines, _whole()))
+    own = {program: _lines(program) - elsewhere for program in REPRESENTED}
+    assert not {program: lines for program, lines in own.items() if len(lines) > 8}
+
+
+def _lines(program: str) -> set[Place]:
+    with Bench("cpu"), quiet_collector():
+        running = Program(program)
+        return {place for unit in running.units for place in running.places(unit, "line")}
+
+
+def test_each_way_of_the_engine_has_a_program_whose_faults_are_all_tried() -> None:
+    assert {*PATHS.values()} <= {*_whole()} and {*REPRESENTED} < {*PROGRAMS}
+    assert {(program, kind) for program, kind, _ in _parts()} >= {(x, kind) for x in PATHS.values() for kind in KINDS}
 
 
 @pytest.mark.sweep
