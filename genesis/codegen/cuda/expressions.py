@@ -86,8 +86,7 @@ def _by_multiplying(atom: Atom, inside: str) -> str | None:
     """A quotient or a remainder of a sum of such, as windows have them, as a product and a shift; None for others, in
     which Triton sees neighbours.
 
-    LLVM makes divisions of pairs of 16-bit numbers of several such quotients, and of these ptxas 12.8 made a program
-    that was wrong on an H200: a gradient of `conv2d` with stride (3, 2) was 0 in its first column.
+    LLVM makes divisions of 16 bits of several such quotients, and packs their sums (`packed_words.py`).
     """
     inner = atom.inner
     assert inner is not None
