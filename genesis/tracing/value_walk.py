@@ -47,12 +47,13 @@ _ASKING = _UNARY | {"COMPARE_OP", "CONTAINS_OP"}
 _QUIET = frozenset({"POP_TOP", "PUSH_NULL", "LOAD_CLOSURE", "POP_EXCEPT", "PUSH_EXC_INFO", "DELETE_FAST", "END_FOR",
                     "POP_ITER", "BUILD_STRING"})
 """Instructions that call nobody, and keep nothing where others find it."""
-_POPS: Final[dict[str, int]] = {"POP_TOP": 1, "UNPACK_SEQUENCE": 1, "GET_ITER": 1, "STORE_GLOBAL": 1, "STORE_DEREF": 1, "STORE_NAME": 1,
-         "LOAD_CLOSURE": 0, "PUSH_NULL": 0, "DELETE_FAST": 0, "LIST_EXTEND": 1, "DICT_UPDATE": 1, "SET_UPDATE": 1,
-         "DICT_MERGE": 1, "BEFORE_WITH": 1, "IMPORT_FROM": 0, "PUSH_EXC_INFO": 1, "POP_EXCEPT": 1, "DELETE_ATTR": 1,
-         "BINARY_SLICE": 3, "STORE_SLICE": 4, "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1,
-         "LOAD_ASSERTION_ERROR": 0, "DELETE_SUBSCR": 2,
-         **{name: -dis.stack_effect(dis.opmap[name]) for name in ("END_FOR", "POP_ITER") if name in dis.opmap}}
+_POPS: Final[dict[str, int]] = {
+    "POP_TOP": 1, "UNPACK_SEQUENCE": 1, "GET_ITER": 1, "STORE_GLOBAL": 1, "STORE_DEREF": 1, "STORE_NAME": 1,
+    "LOAD_CLOSURE": 0, "PUSH_NULL": 0, "DELETE_FAST": 0, "LIST_EXTEND": 1, "DICT_UPDATE": 1, "SET_UPDATE": 1,
+    "DICT_MERGE": 1, "BEFORE_WITH": 1, "IMPORT_FROM": 0, "PUSH_EXC_INFO": 1, "POP_EXCEPT": 1, "DELETE_ATTR": 1,
+    "BINARY_SLICE": 3, "STORE_SLICE": 4, "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1,
+    "LOAD_ASSERTION_ERROR": 0, "DELETE_SUBSCR": 2,
+    **{name: -dis.stack_effect(dis.opmap[name]) for name in ("END_FOR", "POP_ITER") if name in dis.opmap}}
 """Values that an instruction takes off the stack."""
 _POPPING_ALL = frozenset({"BUILD_SET", "BUILD_STRING", "BUILD_SLICE"})
 """Instructions that take as many as they are told."""
