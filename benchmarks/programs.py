@@ -1,7 +1,7 @@
 """The programs of tests/programs beside eager torch, libraries in turn: on the CPU by one thread's processor time, on a
 GPU by the clock, a step until the next one is asked for.
 
-    python benchmarks/programs.py [--only ppo,unet] [--rounds 4] [--device cuda] [--out]
+    python benchmarks/programs.py [--only ppo,unet] [--rounds 4] [--device cuda] [--out [--more]]
 
 Each program runs whole: it makes its model and takes ten steps or so. Columns are ratios of times, above 1 faster than
 torch, and seconds beyond torch's:
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import re
 import sys
@@ -179,27 +180,34 @@ def main() -> None:
     parser.add_argument("--only", default="", help="programs whose name contains one of these words")
     parser.add_argument("--rounds", type=int, default=4)
     record.add_out(parser)
+    parser.add_argument("--more", action="store_true", help="only what the file in --out has no row of")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     args = parser.parse_args()
     torch.set_num_threads(1)
     record.on_device(args.device)
     warnings.simplefilter("ignore")
     words = [word for word in args.only.split(",") if word]
-    rows: list[dict[str, Any]] = []
-    loads: list[float] = []
+    out = "programs" if args.device == "cpu" else f"programs_{args.device}"
+    rows, loads = rows_before(args.out / f"{out}.json") if args.more else ([], [])
+    known = {row["program"] for row in rows}
     pairs = "".join(f"{key + ' u':>8}{key + ' c':>8}" for key in ("step", "run", "first", "total"))
     print(f"{'':28}{'torch ms':>8}{pairs}{'capt':>6}{'hits':>6}")
     for name in PROGRAMS:
-        if words and not any(word in name for word in words):
+        if name in known or (words and not any(word in name for word in words)):
             continue
         loads.append(os.getloadavg()[0])
         rows.append(row_of(name, measure(name, max(2, args.rounds), args.device)))
         print(line_of(rows[-1]), flush=True)
         if args.out:
             config = {"rounds": args.rounds, "threads": 1, "device": args.device, "load": [min(loads), max(loads)]}
-            name = "programs" if args.device == "cpu" else f"programs_{args.device}"
-            record.write(args.out, name, config=config, medians=medians(rows), rows=rows)
+            record.write(args.out, out, config=config, medians=medians(rows), rows=rows)
     print("medians: " + ", ".join(f"{key} {value:.2f}" for key, value in medians(rows).items()))
+
+
+def rows_before(file: Path) -> tuple[list[dict[str, Any]], list[float]]:
+    """Rows and loads of a file that an earlier run has written, of programs that there are."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return [row for row in found["rows"] if row["program"] in PROGRAMS], found["config"]["load"]
 
 
 def medians(rows: list[dict[str, Any]]) -> dict[str, float]:
