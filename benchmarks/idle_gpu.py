@@ -21,11 +21,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis import engine
 from genesis.engine.backends import FakeCUDABackend
+from genesis.runtime.cuda.c_functions import address_of_function
 from genesis.runtime.cuda.cuda_python_driver import CudaDriver
 from genesis.runtime.fake_cuda.driver import SAID_BY_AN_H200
 from genesis.runtime.plan import KernelImage
@@ -78,10 +80,18 @@ class PacedDriver(IdleDriver):
     def _given(self, stream: int, seconds: float) -> None:
         self._busy_until[stream] = max(time.perf_counter(), self._busy_until.get(stream, 0.0)) + seconds
 
+    def graph_call(self, graph: Any, stream: Any) -> Callable[[], None]:
+        """A call of `launch_graph`."""
+        return partial(self.launch_graph, graph, stream)
+
     def launch_graph(self, graph: Any, stream: Any) -> None:
         """The stream is busy for as long as a graph takes."""
         self.calls["graph"] += 1
         self._given(stream, self._graph_seconds if len(graph.nodes) >= STEP_NODES else 0.0)
+
+    def launch_call(self, prepared: Any, stream: Any) -> Callable[[], None]:
+        """A call of `launch`."""
+        return partial(self.launch, prepared, stream)
 
     def launch(self, prepared: Any, stream: Any) -> None:
         """No time, behind what was given before."""
@@ -114,6 +124,10 @@ class PacedDriver(IdleDriver):
         if not locked:
             self.synchronize_stream(stream)
         super().copy_to_host(host, address, nbytes, stream)
+
+    def record_call(self, event: Any, stream: Any) -> Callable[[], None]:
+        """A call of `record_event`."""
+        return partial(self.record_event, event, stream)
 
     def record_event(self, event: Any, stream: Any) -> None:
         """The event happens when the stream is done with what it has."""
@@ -169,9 +183,7 @@ class _IdleBindings:
     CUgraphDependencyType = SimpleNamespace(CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC=1)
     CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600, CUDA_ERROR_OUT_OF_MEMORY=2)
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1, 2, 1
-    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
     CUDA_KERNEL_NODE_PARAMS = CUDA_MEMCPY3D = CUgraphEdgeData = SimpleNamespace
-    CUlaunchAttribute = CUlaunchAttributeValue = CUlaunchConfig = SimpleNamespace
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -194,6 +206,11 @@ class _IdleBindings:
         return SimpleNamespace(location=SimpleNamespace())
 
     CUmemAccessDesc = CUmemAllocationProp
+
+    @staticmethod
+    def cuGetProcAddress(name: bytes, version: int, flags: int) -> tuple[int, int, int]:
+        """A function of C that gives 0 for any arguments: dlerror, as there is no error."""
+        return 0, address_of_function(ctypes.CDLL(None).dlerror), 0
 
     def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:
         """Addresses that nothing is at."""

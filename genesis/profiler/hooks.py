@@ -207,7 +207,7 @@ class Hooks:
                 hold_back(gpu, stream, len(steps.steps) - steps.first_overwriting, steps.device)
             if steps.first_overwriting:
                 hold_back(gpu, stream, steps.first_overwriting, steps.device)
-            told = original(bound, stream, [partial(gpu.record_event, event, stream) for event in events], paused)
+            told = original(bound, stream, [gpu.record_call(event, stream) for event in events], paused)
             self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events, pause))
             return told
         return launched_last

@@ -19,6 +19,7 @@ from genesis.runtime.cuda.collective_work import CollectiveWork
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_tables import DeviceTables
 from genesis.runtime.cuda.driver import (
+    Call,
     DeviceCopy,
     Driver,
     DriverError,
@@ -214,8 +215,8 @@ class BoundPlan:
     def launched_last(self, stream: StreamHandle,
                       marks: Sequence[Callable[[], object]] = (),
                       pause: Callable[[], object] | None = None) -> list[Callable[[], object]]:
-        """Start the steps before the first that overwrites an input. Returns the starts of the others, which are calls
-        of the driver: who makes them may ask `explained` for the step that failed.
+        """Start the steps before the first that overwrites an input. Returns the starts of the others, `Call`s of the
+        driver: who makes them may ask `explained` for the step that failed.
 
         Args:
             marks: what to call before each step, and after the last, where a profile wants to know when they start.
@@ -235,7 +236,7 @@ class BoundPlan:
             work = self._work(number)
             found += marks[number:number + 1]
             found.append(partial(started.append, number))
-            found.append(partial(self._start(work), stream))
+            found.append(self._call(work, stream))
         found += marks[len(self._works):]
         return found
 
@@ -251,17 +252,21 @@ class BoundPlan:
                 marks[number]()
             work = self._work(number)  # packed only now: meanwhile the GPU runs the steps before it
             try:
-                self._start(work)(stream)
+                self._start(work, stream)
                 if blocking:
                     gpu.synchronize()
             except DriverError as error:
                 raise self._of_step(number, error) from error
 
-    def _start(self, work: Work) -> Callable[[StreamHandle], object]:
-        """The function that starts a step on a stream."""
+    def _start(self, work: Work, stream: StreamHandle) -> None:
+        self._call(work, stream)()
+
+    def _call(self, work: Work, stream: StreamHandle) -> Call:
+        """The call that starts a step on a stream. A collective's runs lines of Python."""
         if isinstance(work, CollectiveWork):
-            return work.start
-        return partial(self._gpu.copy, *work) if isinstance(work, DeviceCopy) else partial(self._gpu.launch, work)
+            return partial(work.start, stream)
+        return (self._gpu.copy_call(*work, stream) if isinstance(work, DeviceCopy)
+                else self._gpu.launch_call(work, stream))
 
     @property
     def capturable(self) -> bool:
@@ -281,7 +286,7 @@ class BoundPlan:
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """Each step's label, and a function that starts it alone on a stream."""
-        starts = [self._start(work) for work in self._bound()]
+        starts = [partial(self._start, work) for work in self._bound()]
         return list(zip(self.steps.labels, starts, strict=True))
 
     def graph_launch(self, stream: StreamHandle) -> list[Callable[[], object]]:
@@ -295,7 +300,7 @@ class BoundPlan:
                 _with_collectives().add(self)
             works = [work for work in self._works if isinstance(work, CollectiveWork)]
             self._begins = [partial(ledger.note_together, CollectiveWork.together(works))] if works else []
-        return [*self._begins, partial(self._gpu.launch_graph, self.graph, stream)]
+        return [*self._begins, self._gpu.graph_call(self.graph, stream)]
 
     def _bound(self) -> list[Work]:
         """All steps as the driver takes them."""

@@ -6,9 +6,11 @@ This is the only module that imports `cuda.bindings`, and it does so when a driv
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID
 
+from genesis.runtime.cuda.c_functions import CFunction, c_function
 from genesis.runtime.cuda.driver import DeviceProperties, DriverError, DriverOutOfMemory, require_capability
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ _DEVICE_ATTRIBUTES: Final = {
     "pci_domain_id": "PCI_DOMAIN_ID",
 }
 """Fields of `DeviceProperties` → CUDA's attributes."""
+
+FUNCTIONS_OF: Final = 11060
+"""The version of CUDA, 11.6, whose functions are called through ctypes: the first with cuLaunchKernelEx."""
 
 _SICK: Final = ("CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_ASSERT",
                 "CUDA_ERROR_MISALIGNED_ADDRESS", "CUDA_ERROR_ILLEGAL_INSTRUCTION")
@@ -121,6 +126,14 @@ class CudaCalls:
 
     def _context(self) -> bindings.CUcontext:
         return self._contexts[self._thread.device]
+
+    def _c_function(self, name: str) -> CFunction:
+        """CUDA's function of this name, which raises `DriverError` by itself and runs no line of Python before that."""
+        address, _ = self._check("cuGetProcAddress", self._cuda.cuGetProcAddress(name.encode(), FUNCTIONS_OF, 0))
+        return c_function(int(address), partial(self._fail_by_number, name))
+
+    def _fail_by_number(self, call: str, status: int) -> NoReturn:
+        self._fail(call, self._cuda.CUresult(status))
 
     def _check(self, call: str, answer: tuple) -> Any:
         """The values that a call returned after its status: None, one value, or a tuple of several."""

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar, cast
 
 from genesis.ir.types import DType
+from genesis.runtime.cuda.c_functions import CFunction
 from genesis.runtime.cuda.cuda_python_graphs import GraphCalls
 from genesis.runtime.cuda.cuda_python_launches import LaunchCalls
-from genesis.runtime.cuda.driver import MAP_BYTES, Driver, StreamHandle
+from genesis.runtime.cuda.driver import MAP_BYTES, Call, Driver, StreamHandle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +88,15 @@ class CudaDriver(LaunchCalls, GraphCalls):
     def copy(self, destination: int, source: int, nbytes: int, stream: StreamHandle) -> None:
         """Copy device to device."""
         self._check("cuMemcpyDtoDAsync", self._cuda.cuMemcpyDtoDAsync(destination, source, nbytes, stream))
+
+    def copy_call(self, destination: int, source: int, nbytes: int, stream: StreamHandle) -> Call:
+        """A call that copies device to device."""
+        return functools.partial(self._copy, ctypes.c_uint64(destination), ctypes.c_uint64(source),
+                                 ctypes.c_size_t(nbytes), ctypes.c_void_p(int(stream)))
+
+    @functools.cached_property
+    def _copy(self) -> CFunction:
+        return self._c_function("cuMemcpyDtoDAsync")
 
     def fill(self, address: int, byte: int, nbytes: int, stream: StreamHandle) -> None:
         """Set every byte of a range of memory."""

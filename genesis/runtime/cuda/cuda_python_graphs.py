@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import functools
+import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
+from genesis.runtime.cuda.c_functions import CFunction
 from genesis.runtime.cuda.cuda_python_launches import PackedLaunch
 from genesis.runtime.cuda.cuda_python_streams import StreamCalls
-from genesis.runtime.cuda.driver import CapturedWork, DeviceCopy, GraphNode, StreamHandle
+from genesis.runtime.cuda.driver import Call, CapturedWork, DeviceCopy, GraphNode, StreamHandle
 
 if TYPE_CHECKING:
     from cuda.bindings import driver as bindings
 
-class CudaGraph(NamedTuple):
-    """An executable graph, the graph that it was made from, the nodes of that, by which it is updated, and the graphs
-    of other libraries' work that are part of it."""
+
+@dataclass(slots=True, eq=False)
+class CudaGraph:
+    """An executable graph.
+
+    Attributes:
+        template: the graph that it was made from.
+        nodes: the nodes of that, by which it is updated.
+        captured: graphs of other libraries' work that are part of it.
+        ready: the stream that it was last launched on, and the call that does.
+    """
 
     executable: bindings.CUgraphExec
     template: bindings.CUgraph
     nodes: list[bindings.CUgraphNode]
     captured: list[bindings.CUgraph]
+    ready: tuple[StreamHandle, Call] | None = None
 
 
 class GraphCalls(StreamCalls):
@@ -101,7 +113,7 @@ class GraphCalls(StreamCalls):
         found.Height = found.Depth = 1
         return found
 
-    @functools.cached_property
+    @cached_property
     def _early_edge(self) -> bindings.CUgraphEdgeData:
         """An edge from a kernel to one that waits for it itself (programmatic dependent launch)."""
         edge = self._cuda.CUgraphEdgeData()
@@ -109,11 +121,17 @@ class GraphCalls(StreamCalls):
         edge.from_port = self._cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
         return edge
 
-    def launch_graph(self, graph: CudaGraph, stream: StreamHandle) -> None:
-        """Start the graph; does not wait for it."""
-        status, = self._cuda.cuGraphLaunch(graph.executable, stream)
-        if status:
-            self._fail("cuGraphLaunch", status)
+    def graph_call(self, graph: CudaGraph, stream: StreamHandle) -> Call:
+        """A call that starts the graph, and does not wait for it."""
+        ready = graph.ready
+        if ready is None or ready[0] is not stream:
+            ready = graph.ready = stream, partial(
+                self._launch_graph, ctypes.c_void_p(int(graph.executable)), ctypes.c_void_p(int(stream)))
+        return ready[1]
+
+    @cached_property
+    def _launch_graph(self) -> CFunction:
+        return self._c_function("cuGraphLaunch")
 
     def destroy_graph(self, graph: CudaGraph) -> None:
         """Destroy a graph of which no launch is in flight."""

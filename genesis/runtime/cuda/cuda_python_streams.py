@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+from functools import cached_property, partial
+
+from genesis.runtime.cuda.c_functions import CFunction
 from genesis.runtime.cuda.cuda_python_calls import CudaCalls
-from genesis.runtime.cuda.driver import EventHandle, StreamHandle
+from genesis.runtime.cuda.driver import Call, EventHandle, StreamHandle
 
 
 class StreamCalls(CudaCalls):
@@ -51,6 +55,14 @@ class StreamCalls(CudaCalls):
     def record_event(self, event: EventHandle, stream: StreamHandle) -> None:
         """Record the event: it happens when the stream's work so far is done."""
         self._check("cuEventRecord", self._cuda.cuEventRecord(event, stream))
+
+    def record_call(self, event: EventHandle, stream: StreamHandle) -> Call:
+        """A call that records the event."""
+        return partial(self._record_event, ctypes.c_void_p(int(event)), ctypes.c_void_p(int(stream)))
+
+    @cached_property
+    def _record_event(self) -> CFunction:
+        return self._c_function("cuEventRecord")
 
     def synchronize_event(self, event: EventHandle) -> None:
         """Wait for the event's last record."""

@@ -10,16 +10,15 @@ own order. All that was given to the GPUs before that comes before all that come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
-from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.cuda.driver import Call, StreamHandle
 from genesis.runtime.cuda.stream import Event, Stream, current_streams, when_switching
 
 
@@ -88,7 +87,7 @@ class Order:
                     self._wait_for(stream, users.writer)
 
     def note(self, stream: Stream, reads: Sequence[StreamMemory],
-             writes: Sequence[StreamMemory]) -> Callable[[], None]:
+             writes: Sequence[StreamMemory]) -> Call:
         """Note that the stream was given work on these memories.
 
         Returns:
@@ -103,7 +102,7 @@ class Order:
             users = self._users_of(memory)
             users.writer, users.readers = use, {}
             memory.record_stream(stream)
-        return partial(driver().record_event, use.event.handle, stream.handle)
+        return driver().record_call(use.event.handle, stream.handle)
 
     def _users_of(self, memory: StreamMemory) -> _Users:
         found = self._users.get(memory)

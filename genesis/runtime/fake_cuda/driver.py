@@ -22,6 +22,7 @@ import numpy as np
 from genesis.ir.types import DType
 from genesis.runtime.cuda.driver import (
     MAP_GRANULARITY,
+    Call,
     CapturedWork,
     DeviceCopy,
     DeviceProperties,
@@ -202,6 +203,10 @@ class HostDriver:
         self._inside("cuMemcpyDtoDAsync", source, nbytes)
         self._do(stream, partial(ctypes.memmove, destination, source, nbytes))
 
+    def copy_call(self, destination: int, source: int, nbytes: int, stream: HostStream | None) -> Call:
+        """A call that does `copy`."""
+        return partial(self.copy, destination, source, nbytes, stream)
+
     def fill(self, address: int, byte: int, nbytes: int, stream: HostStream | None) -> None:
         """Set every byte of a range of memory."""
         self._inside("cuMemsetD8Async", address, nbytes)
@@ -251,6 +256,10 @@ class HostDriver:
         """Put the event after the stream's work so far."""
         event.check("cuEventRecord")
         event.record(stream)
+
+    def record_call(self, event: HostEvent, stream: HostStream) -> Call:
+        """A call that does `record_event`."""
+        return partial(self.record_event, event, stream)
 
     def synchronize_event(self, event: HostEvent) -> None:
         """Do the work before the event."""
@@ -306,6 +315,10 @@ class HostDriver:
         launch.bound()  # raises for arguments that do not fit
         return launch
 
+    def launch_call(self, prepared: HostLaunch, stream: HostStream) -> Call:
+        """A call that does `launch`."""
+        return partial(self.launch, prepared, stream)
+
     def launch(self, prepared: HostLaunch, stream: HostStream) -> None:
         """Run the kernel's programs one after the other."""
         self.calls["launch"] += 1
@@ -323,6 +336,10 @@ class HostDriver:
         """Replace a node's work in later launches of the graph."""
         self.calls["update_node"] += 1
         graph.works[number] = self._node_work(work)
+
+    def graph_call(self, graph: HostGraph, stream: HostStream | None) -> Call:
+        """A call that does `launch_graph`."""
+        return partial(self.launch_graph, graph, stream)
 
     def launch_graph(self, graph: HostGraph, stream: HostStream | None) -> None:
         """Do the nodes in the order least like the one that they were given in, so that a missing edge shows."""
