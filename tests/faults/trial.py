@@ -260,7 +260,7 @@ def unit_of(case: Case, unit: Unit) -> Unit:
 
 
 class Bench:
-    """A context in which programs run on a device: the host, or a fake GPU."""
+    """A context in which programs run on a device: the host ("cpu"), a GPU ("gpu"), or a fake one."""
 
     def __init__(self, device: str):
         self._device, self._stack = device, ExitStack()
@@ -269,7 +269,7 @@ class Bench:
     def __enter__(self) -> Bench:
         self._stack.callback(partial(setattr, genesis.config, "loss_chunk_bytes", genesis.config.loss_chunk_bytes))
         torch.set_num_threads(1)  # the tensors are tiny, and threads wait for one another where others use the cores
-        if self._device != "cpu":
+        if self._device not in ("cpu", "gpu"):
             from genesis.engine.backends import FakeCUDABackend
             self.driver = HostDriver(memory_bytes=256 << 20)
             self._stack.enter_context(FakeCUDABackend(self.driver))
