@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="names, separated by commas")
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--devices", default="cpu", help="cpu, h200 (the fake GPU), gpu (a real one, for signals), or several")
+    parser.add_argument("--devices", default="cpu", help="cpu, h200 (the fake GPU), gpu (a real one: signals)")
     parser.add_argument("--every", type=int, default=1, help="each how manieth fault")
     parser.add_argument("--first", type=int, default=0, help="from which on")
     parser.add_argument("--signals", type=int, default=200, help="how many signals, where the kind is signal")

@@ -7,8 +7,10 @@ later work may use it without waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import starmap
 from typing import TYPE_CHECKING, Final
 
+from genesis.runtime.contexts import in_order
 from genesis.runtime.cuda.memory_blocks import Block, FreeList
 from genesis.runtime.cuda.memory_sizes import (
     ALIGNMENT,
@@ -28,6 +30,21 @@ SIZES_KNOWN: Final = 1 << 16
 """Sizes of requests that a lane remembers; after so many it starts over, so that a long process's table stays small."""
 
 
+class Stack(list[Block]):
+    """Blocks that were given back: the last one is handed out first.
+
+    Attributes:
+        taken: gives the last block at each step, and raises IndexError where there is none. Between a loop's step and
+            the storing of what that gives Python looks for no signals and switches no threads, as it does behind a call
+            of `pop`: a block is on the stack, or its holder has it.
+    """
+
+    __slots__ = ("taken",)
+
+    def __init__(self) -> None:
+        self.taken = iter(self.pop, None)
+
+
 class Shelf:
     """A stack of blocks of one size that were given back: the last one is handed out first.
 
@@ -40,7 +57,7 @@ class Shelf:
     __slots__ = ("blocks", "count", "keys")
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks = Stack()
         self.count = 0
         self.keys: set[int] = set()
 
@@ -64,7 +81,7 @@ class Lane:
         self.pool, self.stream = pool, stream
         self.varied = False
         self.shelves: dict[int, Shelf] = {}
-        self.quick: dict[int, list[Block]] = {}
+        self.quick: dict[int, Stack] = {}
         self.loose: list[Block] = []
         self.free = (FreeList(), FreeList())
         self._asked: set[int] = set()  # sizes of blocks
@@ -97,8 +114,8 @@ class Lane:
                 block.shelf, block.home = None, self.loose
                 return
             shelf = self.shelves[size] = Shelf()
-        shelf.count += 1
-        block.shelf, block.home = shelf, shelf.blocks
+        in_order(starmap(setattr, [(shelf, "count", shelf.count + 1), (block, "shelf", shelf),
+                                   (block, "home", shelf.blocks)]))
         if size - nbytes < ALIGNMENT:
             self._lead_to(shelf, (nbytes,))
 
@@ -150,15 +167,19 @@ class Lane:
                     shelf.blocks.append(block)
                 else:
                     left.append(block)
-                    self._leaves(shelf, size)
+                    self.leaves_shelf(block)
         for block in left:
             self.add_free(block)
 
-    def _leaves(self, shelf: Shelf, size: int) -> None:
-        """Count one block less that is on the shelf or will come back to it."""
-        shelf.count -= 1
+    def leaves_shelf(self, block: Block) -> None:
+        """Have the block's shelf, if it has one, count it no more among those that are on it or will come back to it.
+        """
+        shelf = block.shelf
+        if shelf is None:
+            return
+        in_order(starmap(setattr, [(shelf, "count", shelf.count - 1), (block, "shelf", None)]))
         if not shelf.count:
-            del self.shelves[size]
+            del self.shelves[block.size]
             for key in shelf.keys:
                 del self.quick[key]
 
@@ -170,7 +191,7 @@ class Lane:
             for larger in sorted(other for other in self.shelves if other >= size):
                 block = _pop(self.shelves[larger].blocks)
                 if block is not None:
-                    self._leaves(self.shelves[larger], larger)
+                    self.leaves_shelf(block)
                     break
         return block
 
@@ -183,8 +204,9 @@ class Lane:
             block.absorb_next()
         if before is not None and before.free and (before.lane is self or before.lane is idle):
             before.lane.free[small].remove(before)
+            before.lane = self  # first: of two lanes' memory the later lane's work may still use a part
             before.absorb_next()
-            before.lane, block = self, before
+            block = before
         self.free[small].add(block)
 
     def blocks(self) -> Iterator[Block]:

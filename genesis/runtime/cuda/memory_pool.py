@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.driver import Driver, DriverOutOfMemory
-from genesis.runtime.cuda.memory_blocks import Block, Segment
+from genesis.runtime.cuda.memory_blocks import Block, Segment, lost_blocks
 from genesis.runtime.cuda.memory_lanes import Lane
 from genesis.runtime.cuda.memory_report import out_of_memory_message, size_text
 from genesis.runtime.cuda.memory_sizes import ALIGNMENT, MIB, SMALL_REQUEST, block_size, segment_size
@@ -96,7 +96,9 @@ class MemoryPool:
         self.device = device
         self._slack = slack
         # Blocks come and go without the lock: a list's `pop` and `append` are atomic, and so is a sum of two
-        # attributes with no call between (CPython switches threads and collects garbage at calls and jumps back).
+        # attributes with no call between (CPython switches threads, looks for signals and collects garbage at calls,
+        # where functions begin and at jumps back). Where a signal's exception comes on another way between a list and a
+        # holder, the block is lost until memory is short, and the sums are wrong until then (`_find_lost`).
         self.held = self.peak = self.handed_out = 0
         self.idle = Lane(self, None)
         self.keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
@@ -132,10 +134,11 @@ class MemoryPool:
 
     def allocate_in(self, lane: Lane, nbytes: int, source: object = None) -> Block:
         """`allocate` for the lane's stream."""
+        alone = self._is_alone
         with self._lock:
             if self._returned:
                 self._take_in()
-            block = lane.take(nbytes) or self._find(lane, nbytes)
+            block = lane.take(nbytes) or self._find(lane, nbytes, alone)
             if self._poisons:
                 block.home = self._returned
             block.source = source
@@ -160,14 +163,27 @@ class MemoryPool:
 
     def empty_cache(self) -> None:
         """Free every segment of which no block is held, after the keepers have let go of theirs."""
+        alone = self._is_alone
         for keeper in tuple(self.keepers):
             keeper.let_go()
-        self._give_up()
+        self._give_up(alone=alone)
 
-    def _give_up(self, enough: int | None = None) -> None:
-        """Free segments of which no block is held: all, or the first that together have `enough` bytes."""
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this thread is in no other call of the pool's, which it has interrupted: by a signal's handler, or to
+        let go of memory."""
+        return not self._lock._is_owned()  # type: ignore[attr-defined]
+
+    def _give_up(self, enough: int | None = None, alone: bool = True) -> None:
+        """Free segments of which no block is held: all, or the first that together have `enough` bytes.
+
+        Args:
+            alone: whether no other call of the pool's, with a block on its way, waits for this one.
+        """
         with self._lock:
             self._take_in()
+            if alone:
+                self._find_lost()
             if not any(True for lane in self._all_lanes() for _ in lane.blocks()):
                 return
             self._driver.use(self.device)
@@ -286,7 +302,7 @@ class MemoryPool:
     def _all_lanes(self) -> list[Lane]:
         return [self.idle, *self._lanes.values()]
 
-    def _find(self, lane: Lane, nbytes: int) -> Block:
+    def _find(self, lane: Lane, nbytes: int, alone: bool) -> Block:
         """A block for a request that no shelf can serve; from now on it belongs to this lane.
 
         Raises:
@@ -303,7 +319,7 @@ class MemoryPool:
         if block is None and size != exact:
             size, block = exact, self._regained(lane, exact)
         if block is None:
-            block = self._make_room(lane, size)
+            block = self._make_room(lane, size, alone)
         if block is None:
             self._errors += 1
             raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
@@ -342,11 +358,11 @@ class MemoryPool:
         self._driver.wait_event(stream.handle, event)
         self._driver.destroy_event(event)  # the stream's pending wait stays
 
-    def _make_room(self, lane: Lane, size: int) -> Block | None:
+    def _make_room(self, lane: Lane, size: int, alone: bool) -> Block | None:
         """A block of memory for which cached segments went back to the driver."""
         small, taken = size <= SMALL_REQUEST, segment_size(size)
         self._retries += 1
-        self._give_up(taken)
+        self._give_up(taken, alone)
         block = self.idle.free[small].best_fit(size)  # lanes are one now: neighbours may have merged
         if block is None:
             block = self._new_segment(lane, taken, small)
@@ -392,6 +408,22 @@ class MemoryPool:
                 self._wait(lane.stream, user)
             block.users, block.home = None, lane.loose if block.shelf is None else block.shelf.blocks
             block.home.append(block)
+
+    def _find_lost(self) -> None:
+        """Take the blocks back that an exception came to on their way (`lost_blocks`), and count what is held anew."""
+        for block in lost_blocks(self._segments, self.unheld()):
+            block.lane.leaves_shelf(block)
+            if block.users:
+                self._returned.append(block)
+            else:
+                block.lane.add_free(block)
+        self._take_in()
+        before = self.handed_out, self.held
+        unheld = self.unheld()
+        held = sum(block.size for segment in self._segments for block in segment.blocks() if block not in unheld)
+        units = (held + sum(nbytes for nbytes, _ in self.outside.values())) // ALIGNMENT
+        if (self.handed_out, self.held) == before:  # else another thread has held or given back something meanwhile
+            self.held = units
 
     def _idle_all(self) -> None:
         """Move all free memory to the idle lane, when the GPU has no work left."""

@@ -53,18 +53,23 @@ class CUDAStorage:
 
     __slots__ = ("__weakref__", "_block", "_pinned", "device", "nbytes", "ptr")
 
+    _block: Block | None
+
     def __init__(self, nbytes: int, device: Device, source: object = None):
         # User code pays for making and dropping a storage with every tensor, so the usual case is written out here
-        # (`benchmarks/allocator.py`): a block is on the shelf of its size, or of its class (`Lane.quick`). After `pop`
-        # there are no calls: see `MemoryPool.__init__` for why the sums need no lock.
+        # (`benchmarks/allocator.py`): a block is on the shelf of its size, or of its class (`Lane.quick`). The step of a
+        # loop takes it, and behind that there are no calls: see `Stack.taken` for why no signal's exception can come to
+        # the block before the storage has it, and `MemoryPool.__init__` for why the sums need no lock.
         self.nbytes = nbytes
         self.device = device
         try:
             quick = _lanes[device].quick
-            block = (quick[nbytes] if nbytes in quick else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).pop()
+            for self._block in (quick[nbytes] if nbytes in quick
+                                else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).taken:
+                break
         except from_inside(KeyError, IndexError):  # the shelf is empty, or another thread emptied it first
-            block = None
-        self._block: Block | None = block
+            self._block = None
+        block = self._block
         if block is None:
             self._take(nbytes, device, source)
             return
@@ -99,8 +104,11 @@ class CUDAStorage:
             self.ptr = block.address
 
     def __del__(self) -> None:
-        # This method touches no global: at the interpreter's shutdown they may be gone.
-        block = self._block
+        # Where all goes well this method touches no global: at the interpreter's shutdown they may be gone.
+        try:
+            block = self._block
+        except AttributeError:  # a signal came before it had one
+            return
         if block is not None:
             block.pool.held -= block.units
             block.home.append(block)

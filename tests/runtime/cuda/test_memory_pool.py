@@ -400,9 +400,10 @@ def test_out_of_memory_says_what_there_is_and_changes_nothing():
 def test_the_memory_fraction_is_kept_to():
     pool = MemoryPool(quiet_driver(100 * MIB), 0)
     pool.set_memory_fraction(0.5)
-    pool.allocate(40 * MIB)
+    held = pool.allocate(40 * MIB)
     with pytest.raises(OutOfMemoryError, match="share is 50 MiB"):
         pool.allocate(20 * MIB)
+    assert pool.held_bytes == held.size
     with pytest.raises(ValueError, match="must be in"):
         pool.set_memory_fraction(1.5)
 
