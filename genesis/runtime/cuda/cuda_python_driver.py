@@ -9,9 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter, call
 from typing import Final, ParamSpec, TypeVar, cast
 
 from genesis.ir.types import DType
+from genesis.runtime.contexts import in_order
 from genesis.runtime.cuda.c_functions import CFunction
 from genesis.runtime.cuda.cuda_python_graphs import GraphCalls
 from genesis.runtime.cuda.cuda_python_launches import LaunchCalls
@@ -41,6 +44,24 @@ class CudaDriver(LaunchCalls, GraphCalls):
     def free(self, address: int) -> None:
         """Give back what `alloc` returned."""
         self._check("cuMemFree", self._cuda.cuMemFree(address))
+
+    def alloc_call(self, nbytes: int, into: Callable[[int], object]) -> Call:
+        """A call that hands the address of fresh device memory over; it is made once."""
+        address = ctypes.c_uint64()
+        alloc = functools.partial(self._alloc, ctypes.byref(address), ctypes.c_size_t(nbytes))
+        return functools.partial(in_order, chain(map(call, (alloc,)), map(into, map(attrgetter("value"), (address,)))))
+
+    @functools.cached_property
+    def _alloc(self) -> CFunction:
+        return self._c_function("cuMemAlloc")
+
+    def free_call(self, address: int) -> Call:
+        """A call that gives back what was allocated."""
+        return functools.partial(self._free, ctypes.c_uint64(address))
+
+    @functools.cached_property
+    def _free(self) -> CFunction:
+        return self._c_function("cuMemFree")
 
     def alloc_host(self, nbytes: int) -> int:
         """The address of zeroed host memory that the GPUs read and write at the same address. It is never freed."""

@@ -142,8 +142,8 @@ class Lane:
 
     def _lead_to(self, shelf: Shelf, keys: Iterable[int]) -> None:
         for key in keys:
-            shelf.keys.add(key)
             self.quick[key] = shelf.blocks
+            shelf.keys.add(key)  # last: what is deleted with the shelf is there
 
     def merge_loose(self) -> None:
         """Move the loose blocks to the free lists."""

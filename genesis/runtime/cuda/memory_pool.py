@@ -24,8 +24,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from itertools import starmap
+from operator import call
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from genesis.runtime.contexts import in_order
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.driver import Driver, DriverOutOfMemory
 from genesis.runtime.cuda.memory_blocks import Block, Segment, lost_blocks
@@ -70,6 +73,14 @@ class Keeper(Protocol):
         """Give back the blocks that nobody else holds."""
 
 
+class _Asked(NamedTuple):
+    """What the driver is asked for: a segment of a size, for small requests or others, and its address once there."""
+
+    size: int
+    small: bool
+    addresses: list[int]
+
+
 class MemoryPool:
     """The memory of one GPU.
 
@@ -107,6 +118,7 @@ class MemoryPool:
         self._poisons = driver.poisons
         self._lanes: dict[Stream | None, Lane] = {}
         self._segments: list[Segment] = []
+        self._asked: list[_Asked] = []
         self._reserved = self._peak_reserved = self._taken = self._retries = self._errors = 0
         self._limit: int | None = None
         self._lock = threading.RLock()
@@ -195,10 +207,9 @@ class MemoryPool:
                 if enough is not None and given >= enough:
                     break
                 self.idle.free[segment.small].remove(segment.first)
-                self._driver.free(segment.address)
-                self._reserved -= segment.size
+                in_order(starmap(call, [(self._driver.free_call(segment.address),), (self._segments.remove, segment),
+                                        (setattr, self, "_reserved", self._reserved - segment.size)]))
                 given += segment.size
-                self._segments.remove(segment)
 
     def reclaiming(self, action: Callable[[], T]) -> T:
         """The result of `action()`; if the driver is out of memory, the action runs once more over an emptied cache.
@@ -376,24 +387,27 @@ class MemoryPool:
 
     def _new_segment(self, lane: Lane, size: int, small: bool) -> Block | None:
         """A new segment as one block; None if the driver has no memory for it."""
-        self._driver.use(self.device)
-        address = self._ask_driver(size)
-        if address is None:
-            return None
-        segment = Segment(address, size, small, lane)
-        self._segments.append(segment)
-        self._taken += 1
-        self._reserved += size
-        self._peak_reserved = max(self._peak_reserved, self._reserved)
-        return segment.first
-
-    def _ask_driver(self, size: int) -> int | None:
         if self._limit is not None and self._reserved + size > self._limit:
             return None
+        self._driver.use(self.device)
+        asked = _Asked(size, small, [])
+        self._asked.append(asked)
         try:
-            return self._driver.alloc(size)
+            self._driver.alloc_call(size, asked.addresses.append)()
         except DriverOutOfMemory:
+            self._asked.remove(asked)
             return None
+        return self._arrived(asked, lane).first
+
+    def _arrived(self, asked: _Asked, lane: Lane) -> Segment:
+        """The segment that the driver was asked for, with the first address that it gave."""
+        size = asked.size
+        segment, reserved = Segment(asked.addresses[0], size, asked.small, lane), self._reserved + size
+        in_order(starmap(call, [
+            (self._segments.append, segment), (self._asked.remove, asked), (setattr, self, "_taken", self._taken + 1),
+            (setattr, self, "_reserved", reserved),
+            (setattr, self, "_peak_reserved", max(self._peak_reserved, reserved))]))
+        return segment
 
     def _report(self, what: str) -> str:
         return out_of_memory_message(self, what, self._driver.mem_get_info(), self._limit)
@@ -410,7 +424,13 @@ class MemoryPool:
             block.home.append(block)
 
     def _find_lost(self) -> None:
-        """Take the blocks back that an exception came to on their way (`lost_blocks`), and count what is held anew."""
+        """Take the segments and blocks back that an exception came to on their way (`lost_blocks`), and count what is
+        held anew."""
+        for asked in tuple(self._asked):
+            if asked.addresses:
+                self._arrived(asked, self.idle)
+            else:
+                self._asked.remove(asked)
         for block in lost_blocks(self._segments, self.unheld()):
             block.lane.leaves_shelf(block)
             if block.users:

@@ -57,9 +57,9 @@ class CUDAStorage:
 
     def __init__(self, nbytes: int, device: Device, source: object = None):
         # User code pays for making and dropping a storage with every tensor, so the usual case is written out here
-        # (`benchmarks/allocator.py`): a block is on the shelf of its size, or of its class (`Lane.quick`). The step of a
-        # loop takes it, and behind that there are no calls: see `Stack.taken` for why no signal's exception can come to
-        # the block before the storage has it, and `MemoryPool.__init__` for why the sums need no lock.
+        # (`benchmarks/allocator.py`): a block is on the shelf of its size, or of its class (`Lane.quick`). The step of
+        # a loop takes it, and behind that there are no calls: see `Stack.taken` for why no signal's exception can come
+        # to the block before the storage has it, and `MemoryPool.__init__` for why the sums need no lock.
         self.nbytes = nbytes
         self.device = device
         try:

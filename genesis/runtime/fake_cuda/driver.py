@@ -141,6 +141,17 @@ class HostDriver:
         if self._blocks.pop(address, None) is None:
             raise DriverError("cuMemFree", "CUDA_ERROR_INVALID_VALUE", f"{address:#x} was not allocated")
 
+    def alloc_call(self, nbytes: int, into: Callable[[int], object]) -> Call:
+        """A call of `alloc`, whose address `into` gets."""
+        return partial(self._hand_over, nbytes, into)
+
+    def _hand_over(self, nbytes: int, into: Callable[[int], object]) -> None:
+        into(self.alloc(nbytes))
+
+    def free_call(self, address: int) -> Call:
+        """A call of `free`."""
+        return partial(self.free, address)
+
     def alloc_host(self, nbytes: int) -> int:
         """The address of zeroed memory that kernels can reach."""
         if not hasattr(self._threads, "used"):

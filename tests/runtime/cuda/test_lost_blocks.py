@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import random
 import signal
 import sys
@@ -21,7 +20,7 @@ from genesis.runtime.cuda.cuda_python_driver import install
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError, pool_of
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.fake_cuda.driver import HostDriver
-from tests.faults.events import Traced, injected, was_injected
+from tests.faults.events import Traced, injected
 from tests.faults.signals import Timer
 
 GPU = Device("cuda", 0)
@@ -63,13 +62,12 @@ def check_tiled(pool: MemoryPool) -> None:
         assert at == segment.address + segment.size
 
 
-def check_nothing_is_lost(pool: MemoryPool) -> None:
-    """Where nobody holds memory, all of it can go back to the driver."""
+def is_whole(pool: MemoryPool) -> bool:
+    """Whether all memory can go back to the driver, where nobody holds any."""
     check_tiled(pool)
-    gc.collect()  # frames of an exception hold what they were about
     pool.empty_cache()
     stats = pool.stats()
-    assert (pool.held, stats.reserved_bytes, stats.segments) == (0, 0, 0)
+    return (pool.held, stats.reserved_bytes, stats.segments) == (0, 0, 0)
 
 
 def test_a_signal_that_comes_while_a_block_is_taken_finds_the_storage_with_it(pool):
@@ -138,10 +136,14 @@ def begun(seed: int) -> tuple[dict[int, CUDAStorage], Any]:
 def fail(instants: Traced, seed: int, at: int) -> None:
     """An exception comes to that work, at instant number `at`; other work goes on behind it."""
     held, function = begun(seed)
+    fault = injected(KeyboardInterrupt)
     try:
-        instants.fail(function, at, injected(KeyboardInterrupt))
+        instants.fail(function, at, fault)
     except KeyboardInterrupt as error:
-        assert was_injected(error)
+        assert error is fault
+    error: BaseException | None = fault
+    while error is not None:  # what a tracer's exception ends is never freed, in 3.11, and frames hold the storages
+        error.__traceback__, error = None, error.__context__
     lock = pool_of(0)._lock
     while lock._is_owned():  # type: ignore[attr-defined]
         assert instants.last.unprotected, f"the pool's lock is left held at {instants.last.place}"
@@ -149,19 +151,19 @@ def fail(instants: Traced, seed: int, at: int) -> None:
     check_apart(held)
     work(held, random.Random(at))
     check_apart(held)
+    held.clear()
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_an_exception_between_any_two_bytecodes_of_the_pool_loses_no_memory(part):
     instants = Traced("opcode", ("runtime/cuda/memory_", "runtime/cuda/storage"))
-
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None
     try:
         count = len(instants.places(begun(part)[1]))
         assert count > 1000
-        for at in range(part, count, 37):
+        for at in range(part, count, 149):
             fail(instants, part, at)
-            check_nothing_is_lost(pool_of(0))
+            assert is_whole(pool_of(0)), instants.last.place
     finally:
         sys.unraisablehook = unraisable
         install(None)
@@ -172,14 +174,18 @@ def test_signals_at_random_lose_no_memory(pool):
     held: dict[int, CUDAStorage] = {}
     try:
         while came < 300:
-            timer.start(chance.uniform(1e-6, 1e-3))
             try:
-                while True:
-                    work(held, chance)
+                try:
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
+                    timer.start(chance.uniform(1e-6, 1e-3))
+                    for _ in range(50):  # what comes in a finalizer is dropped
+                        work(held, chance)
+                finally:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
             except KeyboardInterrupt:
                 came += 1
             check_apart(held)
     finally:
         timer.close()
     held.clear()
-    check_nothing_is_lost(pool)
+    assert is_whole(pool)
