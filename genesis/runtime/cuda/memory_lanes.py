@@ -7,7 +7,7 @@ later work may use it without waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import starmap
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Final
 
 from genesis.runtime.contexts import in_order
@@ -42,7 +42,7 @@ class Stack(list[Block]):
     __slots__ = ("taken",)
 
     def __init__(self) -> None:
-        self.taken = iter(self.pop, None)
+        self.taken = map(list[Block].pop, repeat(self))
 
 
 class Shelf:

@@ -64,12 +64,12 @@ class CUDAStorage:
         self.device = device
         try:
             quick = _lanes[device].quick
-            for self._block in (quick[nbytes] if nbytes in quick
-                                else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).taken:
+            for block in (quick[nbytes] if nbytes in quick
+                          else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).taken:
+                self._block = block
                 break
         except from_inside(KeyError, IndexError):  # the shelf is empty, or another thread emptied it first
-            self._block = None
-        block = self._block
+            self._block = block = None
         if block is None:
             self._take(nbytes, device, source)
             return

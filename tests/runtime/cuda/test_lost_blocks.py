@@ -169,6 +169,40 @@ def test_an_exception_between_any_two_bytecodes_of_the_pool_loses_no_memory(part
         install(None)
 
 
+def test_an_exception_between_any_two_bytecodes_where_segments_come_and_go():
+    """Each of them: the pool has what the driver gave, and nothing that the driver has again."""
+    instants = Traced("opcode", ("runtime/cuda/memory_pool",))
+
+    def run() -> None:
+        CUDAStorage(20 * MIB, GPU)
+        pool_of(0).empty_cache()
+
+    def made(at: int) -> None:
+        install(Quiet(64 * MIB))
+        kept = CUDAStorage(3 * MIB, GPU)
+        fault = injected(KeyboardInterrupt)
+        try:
+            instants.fail(run, at, fault)
+        except KeyboardInterrupt as error:
+            assert error is fault
+        fault.__traceback__ = None
+        while pool_of(0)._lock._is_owned():  # type: ignore[attr-defined]
+            pool_of(0)._lock.release()
+        other = CUDAStorage(20 * MIB, GPU)
+        check_apart({0: kept, 1: other})
+    install(Quiet(64 * MIB))
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None
+    try:
+        count = len(instants.places(run))
+        assert count > 200
+        for at in range(0, count, 2):
+            made(at)
+            assert is_whole(pool_of(0)), instants.last.place
+    finally:
+        sys.unraisablehook = unraisable
+        install(None)
+
+
 def test_signals_at_random_lose_no_memory(pool):
     chance, timer, came = random.Random(0), Timer(), 0
     held: dict[int, CUDAStorage] = {}
