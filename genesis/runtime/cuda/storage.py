@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from genesis.ir.interrupting import from_inside
 from genesis.ir.types import Device
 from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.cuda_python_driver import driver, forgotten_with_driver
@@ -68,7 +67,7 @@ class CUDAStorage:
                           else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).taken:
                 self._block = block
                 break
-        except from_inside(KeyError, IndexError):  # the shelf is empty, or another thread emptied it first
+        except (KeyError, IndexError):  # no block is there, or another thread took it first; no handler's
             self._block = block = None
         if block is None:
             self._take(nbytes, device, source)
