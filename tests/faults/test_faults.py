@@ -275,8 +275,8 @@ def test_a_handlers_error_passes_what_asks_for_its_class(program: str, statement
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of one that has no block yet
 def test_a_handlers_error_where_memory_of_a_gpu_is_taken_passes() -> None:
-    """`except KeyError`, where no shelf has a block of the size, took a handler's for that: a time limit was lost. Where
-    a shelf has one, Python looks for no signals until the storage has it."""
+    """`except KeyError`, where no shelf has a block of the size, took a handler's for that: a time limit was lost.
+    Where a shelf has one, Python looks for no signals until the storage has it."""
     from genesis.runtime.cuda.storage import CUDAStorage
 
     kept: list[Any] = []
