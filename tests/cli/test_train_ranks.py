@@ -88,7 +88,8 @@ def compared(here: Path, alone: Path) -> None:
 
 
 @pytest.mark.parametrize("meshes", [
-    ["fsdp=2", "zero1=2", ""], pytest.param(["zero1=2", "fsdp=2", ""], marks=pytest.mark.sweep),
+    ["fsdp=2", ""], *(pytest.param(each, marks=pytest.mark.sweep) for each in (
+        ["fsdp=2", "zero1=2", ""], ["zero1=2", "fsdp=2", ""])),
     pytest.param(["fsdp=2,tp=2", "fsdp=2"], marks=pytest.mark.sweep),
     pytest.param(["dp=2,tp=2", "dp=2,fsdp=2", ""], marks=pytest.mark.sweep),
     pytest.param(["zero1=2,tp=2", "dp=2,zero1=2", "dp=2"], marks=pytest.mark.sweep)])

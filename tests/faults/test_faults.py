@@ -60,7 +60,7 @@ OFTEN = ("reads", "step of AdamW", "step of SGD momentum", "batch norm", "mixed 
          "compiled all with Muon", "step of LBFGS with a search", "loader")
 """The programs of the sample."""
 
-SAMPLE = {"line": 401, "opcode": 2999, "allocation": 2, "call": 9, "depth": 2, "limit": 997}
+SAMPLE = {"line": 599, "opcode": 4999, "allocation": 2, "call": 9, "depth": 5, "limit": 1499}
 """Of the faults of a kind, each how manieth is in the sample."""
 
 
@@ -76,12 +76,12 @@ def check(row: Row, all_of_them: bool) -> None:
 
 
 OF_EACH_KIND = ("reads", "batch norm", "compiled step", "carried state", "loader", "loading")
-"""The programs of the sample that opcodes and allocations are tried in: what each runs first takes as long as all of a
+"""The programs of the sample that other kinds than lines are tried in: what each runs first takes as long as all of a
 kind's faults."""
 
 
 @pytest.mark.parametrize(("program", "kind"), sweep_but(
-    lambda program, kind: kind in ("line", "call") or program in OF_EACH_KIND, OFTEN, KINDS))
+    lambda program, kind: kind == "line" or program in OF_EACH_KIND, OFTEN, KINDS))
 def test_a_sample_of_faults(program: str, kind: str) -> None:
     row = count(program, "cpu", kind, SAMPLE[kind])
     check(row, False)
@@ -94,16 +94,16 @@ are flushed, a step with its backward, a replay, loads, and a step whose weights
 
 @pytest.mark.parametrize("program", ["compile", "moving", "second length", "schedule OneCycleLR"])
 def test_a_stack_that_ends_in_a_compile_a_move_a_schedule_or_a_run_on_stand_ins(program: str) -> None:
-    """RecursionError at each depth, of a long compile at each third: what was pending stays so, and modes and locks are
-    left as they were."""
-    check(count(program, "cpu", "depth", 3 if program == "compile" else 1), False)
+    """RecursionError at each third depth (of a move at each second): what was pending stays so, and modes and locks
+    are left as they were."""
+    check(count(program, "cpu", "depth", 2 if program == "moving" else 3), False)
 
 
 @by_default("*-opcode", "reads-call", "compiled step-call")
 @pytest.mark.parametrize("kind", ["call", "opcode"])
 @pytest.mark.parametrize("program", ON_GPU)
 def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
-    check(count(program, "h200", kind, {"call": 5, "opcode": 1597 * ON_GPU[program]}[kind]), False)
+    check(count(program, "h200", kind, {"call": 5, "opcode": 2999 * ON_GPU[program]}[kind]), False)
 
 
 def test_a_run_beside_a_second_stream_is_made_or_not() -> None:
@@ -245,7 +245,7 @@ def test_a_run_under_signals_comes_to_its_end(program: str) -> None:
 @pytest.mark.parametrize("kind", ["line", "opcode"])
 def test_a_function_that_is_captured_stops_between_its_own_statements(kind: str) -> None:
     """It counts its calls, keeps its last loss and appends it, each in a line of its own."""
-    found = trials("capture of state", kind, ("programs.py",))
+    found = trials("capture of state", kind, ("programs.py",), 3 if kind == "opcode" else 1)
     assert {"before", "between"} <= {v.outcome for v in found} and not [v for v in found if v.problem], found
     assert len({v.place for v in found}) >= 8
 
@@ -269,7 +269,7 @@ def test_a_handlers_error_passes_what_asks_for_its_class(program: str, statement
         places = running.places(unit, "limit")
         turns = turns_of(places)
         there = [at for at in chosen(places) if places[at].file.endswith(files)]
-        found = [running.trial(unit, "limit", at, error, places[at], turns[at]) for at in there[::1 + len(there) // 60]]
+        found = [running.trial(unit, "limit", at, error, places[at], turns[at]) for at in there[::1 + len(there) // 40]]
     assert len(found) > 4 and not [v for v in found if v.problem], found
 
 
@@ -314,13 +314,13 @@ def test_a_step_in_several_layers_is_made_or_not(program: str) -> None:
         turns = turns_of(places)
         there = [at for at in chosen(places) if places[at].file.startswith(("optim/", "frontend/writes.py"))]
         found = [running.trial(unit, "line", at, KeyboardInterrupt, places[at], turns[at])
-                 for at in there[::1 + len(there) // 80]]
+                 for at in there[::1 + len(there) // 40]]
     assert len(found) > 4 and not [v for v in found if v.problem], found
 
 
-READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 2,
+READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 4,
              ("capture of tallies", "line"): 4}
-"""(program, kind of instants) → each how manieth instant is tried by default: 80 to 140 are, 10 to 65 ms each."""
+"""(program, kind of instants) → each how manieth instant is tried by default: 44 to 140 are, 10 to 65 ms each."""
 
 
 @pytest.mark.parametrize(("program", "kind"), READ_LAST)
@@ -339,7 +339,7 @@ def check_reads_last(program: str, kind: str, every: int) -> None:
     """Each `every`-th instant where such values are looked for, read and put leaves all of them or none."""
     rooms = ("tracing/slots.py", "tracing/last_values.py", "tracing/compiled_function.py", "tracing/call_capture.py")
     found = trials(program, kind, rooms, every)
-    assert len(found) > 60 and not [v for v in found if v.problem], found
+    assert len(found) > 40 and not [v for v in found if v.problem], found
 
 
 def trials(program: str, kind: str, files: tuple[str, ...], every: int = 1) -> list[Verdict]:

@@ -80,12 +80,13 @@ def laid_out(packed: Built, layout: str, which: int | None) -> Built:
     return Built(tuple(operands), feeds, packed.values, plain)
 
 
-def layouts_of(packed: Built) -> list[tuple[str, Built]]:
-    """Each layout of all operands, and of each by itself."""
+def layouts_of(packed: Built, turn: int | None) -> list[tuple[str, Built]]:
+    """Each layout of all operands, and of each by itself: one layout in turn, each where there is no turn."""
     count = len(packed.operands)
     each = [None, *range(count)] if count > 1 else [None]
     found = [(f"{layout} {'all' if which is None else which}", laid_out(packed, layout, which))
-             for layout in LAYOUTS for which in each]
+             for number, layout in enumerate(LAYOUTS) for which in each
+             if turn is None or which is None or (turn + which) % len(LAYOUTS) == number]
     return [(name, built) for name, built in found if not built.plain]
 
 
@@ -118,18 +119,38 @@ def same(op: Any, found: Any, wanted: Any, about: str) -> None:
 
 @pytest.mark.parametrize("name", TESTED)
 def test_values(name: str) -> None:
+    check_values(name, each=False)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", TESTED)
+def test_values_of_each_operand_in_each_layout(name: str) -> None:
+    check_values(name, each=True)
+
+
+def check_values(name: str, each: bool) -> None:
     op = OPS[name]
     for position, case in enumerate(cases(name)):
         for dtype in [d for d in dtypes(op, fast=True) if d in (float32, int64, bool_)]:
             packed = build(case, dtype, "contiguous", (name, position))
             [wanted] = evaluate([apply(op, packed, case)], packed.feeds)
-            for layout, built in layouts_of(packed):
+            for layout, built in layouts_of(packed, None if each else position):
                 [found] = evaluate([apply(op, built, case)], built.feeds)
                 same(op, found, wanted, f"{name} {dtype.short} {layout} {case.attributes}")
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients(name: str) -> None:
+    check_gradients(name, each=False)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_by_each_operand_in_each_layout(name: str) -> None:
+    check_gradients(name, each=True)
+
+
+def check_gradients(name: str, each: bool) -> None:
     """By operands that lie so, and of gradients that arrive so."""
     op = OPS[name]
     for position, case in enumerate([case for case in cases(name) if case.gradient]):
@@ -142,7 +163,7 @@ def test_gradients(name: str) -> None:
         given = {g: draws.uniform(-1, 1, g.type.shape).astype(g.type.dtype.numpy) for g in arriving}
         wanted = evaluate(with_gradients(outputs, arriving, floating(packed)), {**packed.feeds, **given})
         at = [i for i, x in enumerate(packed.operands) if x in floating(packed)]
-        for layout, built in layouts_of(packed):
+        for layout, built in layouts_of(packed, None if each else position):
             outputs = parts(apply(op, built, case))
             by = [built.operands[i] for i in at]
             found = evaluate(with_gradients(outputs, arriving, by), {**built.feeds, **given})

@@ -21,7 +21,7 @@ REPLAYED = 0.3
 
 
 def test_programs_agree_and_most_calls_are_replayed() -> None:
-    FUZZER.agree(range(60), REPLAYED)
+    FUZZER.agree(range(30), REPLAYED)
 
 
 def test_a_result_is_differentiated_after_a_step_that_others_went_before() -> None:

@@ -27,11 +27,11 @@ STEPS, REPLAYED_STEPS = 1_000, 0.15
 
 
 def test_functions_agree_and_most_calls_are_replayed() -> None:
-    FUZZER.agree(range(40), REPLAYED)
+    FUZZER.agree(range(20), REPLAYED)
 
 
 def test_steps_agree_and_many_calls_are_replayed() -> None:
-    steps.FUZZER.agree(range(12), REPLAYED_STEPS)
+    steps.FUZZER.agree(range(6), REPLAYED_STEPS)
 
 
 def test_a_seed_is_one_function() -> None:

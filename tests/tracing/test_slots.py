@@ -933,7 +933,7 @@ def test_what_cannot_be_captured_is_tried_ever_more_seldom() -> None:
 
 def test_after_an_exception_at_any_line_what_a_call_keeps_belongs_to_its_weights() -> None:
     """A counter, a stored loss and a list of losses, beside weights that an optimizer writes."""
-    row = count("compiled state", "cpu", "line", 11)
+    row = count("compiled state", "cpu", "line", 23)
     assert row.tried and not row.inconsistent, "\n".join(f"{v.place}: {v.problem}" for v in row.inconsistent)
 
 

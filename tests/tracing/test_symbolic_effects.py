@@ -134,7 +134,7 @@ def test_a_state_that_is_carried_in_a_buffer_under_no_grad() -> None:
 
 # What a run on stand-ins leaves
 
-@pytest.mark.parametrize("each", [97, pytest.param(5, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("each", [197, pytest.param(5, marks=pytest.mark.sweep)])
 def test_an_exception_at_any_line_of_a_run_on_stand_ins_leaves_the_net(each: int) -> None:
     """Every such line, each once. What the captured call has written is pending then."""
     lines = interrupted(-1)

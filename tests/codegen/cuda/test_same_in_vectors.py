@@ -23,6 +23,7 @@ from genesis.passes.fusion.fuse import fuse
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import an_input, check, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.sweeping import each_value
 
 
 def normalized(images: Any, channels: int, height: Any, dtype: DType) -> list[Any]:
@@ -69,6 +70,7 @@ def test_odd_heights_are_another_kernel() -> None:
     assert "r_vector" not in kernel.source
 
 
+@each_value
 @pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
 @pytest.mark.parametrize(("area", "count"), [(64, 8), (196, 4), (242, 2), (121, 1)])
 def test_parts_of_rows_have_their_images_mean(area: int, count: int, dtype: DType) -> None:

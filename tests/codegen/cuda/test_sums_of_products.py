@@ -22,6 +22,7 @@ from tests.codegen.cuda.programs import an_input, inputs, some
 from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import stack_bytes
 from tests.codegen.cuda.test_streamed_matmul import FORMS, SHARED, SMALL, only_form  # noqa: F401
+from tests.sweeping import by_default
 
 DEPTHS = {"of one block and less": (64, 24), "of three unequal": (136, 72, 200), "first the less": (16, 192)}
 
@@ -57,6 +58,7 @@ def total(turned: tuple[bool, bool]) -> Callable[..., torch.Tensor]:
                               for a, b in zip(given[::2], given[1::2], strict=True))
 
 
+@by_default("large-*-turned2", "turns-*-turned1", "small and shared-*-turned0")
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("depths", DEPTHS.values(), ids=DEPTHS)
 @pytest.mark.parametrize("form", ["large", "turns", "small and shared"])

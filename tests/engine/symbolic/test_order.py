@@ -48,8 +48,8 @@ def bits(sizes: list[int], cache: Path) -> dict[str, str]:
 
 
 def test_two_orders_of_lengths_give_the_same_bits(tmp_path: Path) -> None:
-    one = bits([5, 12, 33], tmp_path / "one")
-    other = bits([33, 12, 40, 5], tmp_path / "other")
+    one = bits([5, 33], tmp_path / "one")
+    other = bits([33, 40, 5], tmp_path / "other")
     assert {size: other[size] for size in one} == one
 
 
