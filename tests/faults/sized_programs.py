@@ -172,6 +172,6 @@ PROGRAMS.update({
     "third position": lambda device: Positions(2),  # a replay that is filled in
     "second length in training": lambda device: NoisyLengths((4, 4, 5, 6)),
     "third length in training": lambda device: NoisyLengths((4, 5, 6, 7)),
-    "second length": lambda device: Lengths((4, 4, 5, 6)),  # the run on stand-ins
-    "third length": lambda device: Lengths((4, 5, 6, 7)),  # a replay that is filled in
+    "second length": lambda device: Lengths((4, 4, 5, 6)),  # a capture with a run on stand-ins, as at each call:
+    "third length": lambda device: Lengths((4, 5, 6, 7)),  # the numbers that it reads are others
 })

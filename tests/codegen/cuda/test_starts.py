@@ -116,7 +116,7 @@ def test_steps_begin_where_they_are_for_every_batch_of_a_plan() -> None:
         return [y.detach().cpu().numpy() for y in (h, *(q.grad for q in cell.parameters()))]
     origins = []
     with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
-        for batch in (2, 4, 6, 3, 10):
+        for batch in (2, 4, 3):
             for found, want in zip(step("cuda", batch), step("cpu", batch), strict=True):
                 np.testing.assert_allclose(found, want, atol=1e-5)
             with engine.observe(lambda plan: origins.append(plan.origin)):
