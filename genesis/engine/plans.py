@@ -22,6 +22,7 @@ from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, SymbolicProgram
 from genesis.engine.symbolic.symbols import Axis, Sizes, Terms, Vector
+from genesis.engine.young_objects import put_off_collection
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.flat_graph import FlatGraph
@@ -70,7 +71,8 @@ def find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeEra
         found = _find(captured, device, shape_erased)
         if not engine_state.observers:  # before the collector would take it for old
             found.forget_passed()
-        return found
+    put_off_collection()
+    return found
 
 
 def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeErased]) -> Compiled:

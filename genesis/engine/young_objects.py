@@ -7,7 +7,10 @@ through everything: 150 ms, every twenty tokens of a loop that writes a text wit
 
 What there is it knows from when it went through everything last. In a new process that was before most of what
 `import torch` makes: so it goes through everything once more, for nothing, among a program's first steps (100 ms,
-`benchmarks/ordinary_steps.py --first`). That is put off until there really is a quarter more than there was.
+`benchmarks/ordinary_steps.py --first`). And what it took for old it counts once, and never takes off again: the nodes
+of a program that was computed since are a part of the quarter. Programs of thousands of parameters were gone through
+three or four times, a fifth of their time (`benchmarks/wide_programs.py`). That is put off until there really is a
+quarter more than there was; asked where a flush ends, a plan was made or a long recording is looked at.
 
 Nothing is kept from being collected, and a collector that the user has turned off stays off.
 """
@@ -32,35 +35,53 @@ def collect_young(recorded: int = 0) -> None:
     """
     if gc.isenabled() and len(live_pending()) <= recorded and not any_differentiable():
         gc.collect(1)
-        if 0 < gc.get_threshold()[2] <= gc.get_count()[2] and began.holds():
-            make_old()  # hardly anything is young now; the collector counts its looks anew
+        put_off_collection()
 
+
+def put_off_collection() -> None:
+    """Have the collector count its looks at the second generation anew, if it would soon go through everything and
+    there is hardly more than when it did so last."""
+    looks = gc.get_count()[2]
+    if SOON * looks >= gc.get_threshold()[2] > 0 and looks != last_collection.asked:
+        last_collection.asked = looks  # where it is not put off, each value that is recorded would ask again
+        if last_collection.is_recent() and gc.isenabled():
+            make_old()
+
+
+SOON: Final = 2
+"""A collection of everything comes soon after a half of the looks at the second generation that it waits for: from one
+time that this is asked to the next there may be a few (a piece of a program is a few thousand objects)."""
 
 QUARTER_MORE: Final = 1.25
 """Growth from which Python's collector goes through everything (the rule is its own: `long_lived_pending`)."""
 
 
 @dataclass
-class Began:
-    """How things were when young objects were looked at first.
+class LastCollection:
+    """How much there was when the collector had gone through everything last, or when this was asked first.
 
     Attributes:
-        collections: how often the collector had gone through everything.
-        blocks: pieces of memory that Python's objects had: objects are not counted, which takes 20 ms.
+        collections: how often it had done so.
+        blocks: pieces of memory that Python's objects had when this was asked first since: objects are not counted,
+            which takes 20 ms.
+        asked: looks at the second generation when this was asked last.
     """
 
-    collections: int
-    blocks: int
+    collections: int = -1
+    blocks: int = 0
+    asked: int = -1
 
-    @classmethod
-    def now(cls) -> Began:
-        """How things are."""
-        return cls(gc.get_stats()[2]["collections"], sys.getallocatedblocks())
-
-    def holds(self) -> bool:
-        """Whether the collector has not gone through everything since, and there is not a quarter more (60 µs)."""
-        return gc.get_stats()[2]["collections"] == self.collections and (
-            sys.getallocatedblocks() < QUARTER_MORE * self.blocks)
+    def is_recent(self) -> bool:
+        """Whether there is not a quarter more than at the last collection (60 µs)."""
+        collections, blocks = _collections(), sys.getallocatedblocks()
+        if collections != self.collections:
+            self.collections, self.blocks = collections, blocks
+        return blocks < QUARTER_MORE * self.blocks
 
 
-began: Final = Began.now()
+def _collections() -> int:
+    """How often the collector has gone through everything."""
+    return gc.get_stats()[2]["collections"]
+
+
+last_collection: Final = LastCollection()

@@ -131,16 +131,21 @@ LOOPS = """
 import gc
 import genesis
 from genesis.engine import young_objects
-from genesis.engine.young_objects import Began
 
-def loops():
+def loops(count=20):
     x = genesis.ones(3)
-    for _ in range(20):
+    for _ in range(count):
         y = x
         for _ in range(250):
             y = (y + 1).cos()
         y.tolist()
 
+lines = compile("\\n".join(f"terms.append(((p[{i}] - p[{i + 1}]) ** 2).sum())" for i in range(1500)), "lines", "exec")
+
+def recording():
+    exec(lines, {"p": [genesis.ones(3, requires_grad=True) for _ in range(1501)], "terms": terms})
+
+terms = []
 found = []
 gc.callbacks.append(lambda phase, about: found.append(about["generation"]) if phase == "stop" else None)
 loops()
@@ -148,7 +153,7 @@ gc.disable()
 gc.collect()
 made = [[] for _ in range(len(gc.get_objects()) // 2)]  # as `import torch`: a third of what there is, and taken for old
 gc.collect(1)
-young_objects.began = Began.now()
+young_objects.last_collection.is_recent()
 gc.set_threshold(700, 6, 3)
 gc.enable()
 del found[:]
@@ -158,7 +163,11 @@ del found[:]
 
 CHECKS = {
     "nothing new": "loops(); print(found.count(1) > 10, found.count(2))",
-    "a quarter more": "young_objects.began.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))",
+    "a quarter more": "young_objects.last_collection.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))",
+    "nothing new later": "gc.collect(); del found[:]; loops(100); print(found.count(1) > 10, found.count(2))",
+    "one recording": "gc.set_threshold(700, 6, 6); recording(); print(found.count(1) > 4, found.count(2))",
+    "one recording that is a quarter": "gc.set_threshold(700, 6, 6); young_objects.last_collection.blocks //= 2; "
+                                       "recording(); print(found.count(1) > 4, found.count(2))",
     "frozen": "gc.freeze(); kept = gc.get_freeze_count(); loops(); loops(); "
               "print(gc.get_freeze_count() > kept // 2 > 0)",
 }
@@ -185,6 +194,19 @@ def looked_at() -> dict[str, str]:
 
 def test_everything_is_not_gone_through_because_of_what_was_imported() -> None:
     assert looked_at()["nothing new"] == "True 0"
+
+
+def test_everything_is_not_gone_through_because_of_programs_that_are_over() -> None:
+    """The collector counts a program's nodes as it takes them for old, and never takes them off again."""
+    assert looked_at()["nothing new later"] == "True 0"
+
+
+def test_everything_is_not_gone_through_in_a_long_recording() -> None:
+    assert looked_at()["one recording"] == "True 0"
+
+
+def test_everything_is_gone_through_in_a_recording_that_is_a_quarter() -> None:
+    assert looked_at()["one recording that is a quarter"] == "True 1"
 
 
 def test_everything_is_gone_through_once_there_is_a_quarter_more() -> None:
