@@ -151,6 +151,7 @@ class CallCapture:
             slots.hold(shape)
         with lock:
             replay = make_replay(effects, shape, given, entered, slots)
+            replay.share_numbers(guards.ran)
         entered.computed.clear()  # what the guards hold on to would keep the arguments' memory
         kept = Kept(guards, replay, slots)
         if kept.shares(given):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from types import CodeType
 from typing import Any, Self
 
 from genesis.frontend.session import Session
@@ -49,6 +50,10 @@ class Replay(ABC):
     @abstractmethod
     def writes_arguments(self) -> bool:
         """Whether it writes to tensors among its arguments."""
+
+    @abstractmethod
+    def share_numbers(self, codes: Collection[CodeType]) -> None:
+        """Take numbers that stand in this code, the user's that ran, once for many uses, where that is less work."""
 
     @property
     def finds_gradients(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
+from types import CodeType
 from typing import Any
 
 from genesis.engine.capture import capture
@@ -18,10 +20,11 @@ from genesis.frontend.views import read_as_leaf
 from genesis.ir.graph import Graph
 from genesis.ir.interrupting import from_inside
 from genesis.ir.node import Node, make
+from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import control
 from genesis.ir.source import here
 from genesis.tracing.replay_base import Replay
-from genesis.tracing.replay_parts import CallPart, Operand, parts_of
+from genesis.tracing.replay_parts import MANY_NUMBERS, CallPart, Operand, literals_of, parts_of, sharing_numbers
 from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, same_numbers, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.slots import Slots
@@ -53,6 +56,7 @@ class CallReplay(Replay):
             raise NotReplayable(effects.own_backward or "it reads a value whose gradient leaves the program")
         found = parts_of(captured, nodes, lambda leaf: leaf == FREED or leaf in known)
         self._parts, self._operands = found.parts, found.operands
+        self._sharing = self._parts
         self._take_over(sources_of(captured, tensors, allowed), tensors)
         arguments = {id(x.storage): i for i, x in enumerate(tensors)}
         made = len(shape.fresh)
@@ -81,10 +85,20 @@ class CallReplay(Replay):
         self._given = [(at, source, x.leaf) for at, x, source in memory if source.__class__ is int]
         self._leaves = {leaf: own.get(leaf) for leaf in {x.leaf for x in self._operands if x.leaf is not None}}
 
+    def share_numbers(self, codes: Collection[CodeType]) -> None:
+        if len(self.numbers) < MANY_NUMBERS:
+            return
+        asked = {place for _, positions in self._live for place in chain.from_iterable(positions)}
+        fixed = [None if place in asked or type(x) not in PLAIN else x for place, x in enumerate(self.numbers)]
+        literals = literals_of(codes)
+        self._sharing = [sharing_numbers(part, fixed, literals) for part in self._parts]
+
     def filled(self, graph_of: Callable[[Graph], Graph], numbers: list[Any], shape: Result) -> CallReplay:
         """The same replay with other graphs, numbers and results: of another call over the same program."""
         found = self.with_numbers(numbers, shape)
         found._parts = [replace(part, graph=graph_of(part.graph)) for part in self._parts]
+        found._sharing = found._parts if self._sharing is self._parts else [
+            replace(part, graph=graph_of(part.graph)) for part in self._sharing]
         return found
 
     def with_numbers(self, numbers: list[Any], shape: Result | None = None) -> CallReplay:
@@ -155,15 +169,14 @@ class CallReplay(Replay):
         operands = self._read(tensors)
         asked = list(self.numbers)
         told, expected = look_ahead(asked, self._live)
-        numbers = [operand(x) for x in asked]
         line = here()
         values: list[Node] = []
         fresh: list[Any] = [None] * len(self._shape.fresh)
-        for part in self._parts:
+        for part in self._sharing:
             while len(operands) < part.operands_there:
                 operands.append(self._passed_on(self._operands[len(operands)], values, tensors))
             inputs = operands if part.takes_all else [operands[at] for at in part.operands]
-            call = make(control.call, (*inputs, *[numbers[at] for at in part.numbers]), (part.graph,), line)
+            call = make(control.call, (*inputs, *[operand(asked[at]) for at in part.numbers]), (part.graph,), line)
             for index, gradient in enumerate(part.gradient):
                 node = make(control.item, (call,), (index,), line)
                 if not gradient:

@@ -13,14 +13,21 @@ There the program is cut: one part computes the value, a later part takes it as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from types import CodeType
+from typing import TYPE_CHECKING, Final
 
 from genesis.engine.capture import Captured, asked_values, build_nodes, computed
-from genesis.ir.graph import Graph
+from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
+from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import control, leaves, recompute
 from genesis.tracing.snapshot import NotReplayable
+
+if TYPE_CHECKING:
+    from genesis.ir.node import Number
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,60 @@ def parts_of(captured: Captured, roots: Sequence[Node], lives: Callable[[int], b
     if captured.known:
         raise NotReplayable("it takes a gradient through a value that was computed before")
     return _Cutting(captured, roots, lives).found
+
+
+MANY_NUMBERS: Final = 32
+"""Uses of numbers that are not the first one of theirs, from which on a part takes each number once: a program that
+does so is another one. Each such use is a node of each call, an operand of its plan, and 0.5 µs of each run."""
+
+
+def sharing_numbers(part: CallPart, fixed: Sequence[Number | None], literals: Container[Literal]) -> CallPart:
+    """The part with each number once that the user's code has as a literal, where it takes these many times; else the
+    same part. A literal is the same at each call: where others are equal, they may differ in a call that is a
+    replay of the same program.
+
+        before: %2: f32[4] = mul(%0, 0.5#0)       after: %2: f32[4] = mul(%0, 0.5#0)
+                %3: f32[4] = mul(%1, 0.5#1)              %3: f32[4] = mul(%1, 0.5#0)
+
+    Args:
+        part: a part of the program.
+        fixed: the program's numbers; None for those that a replay asks for anew, and formulas.
+        literals: those of the user's code.
+    """
+    if len(part.numbers) < MANY_NUMBERS:
+        return part
+    first: dict[Literal | int, int] = {}
+    shared = [first.setdefault(known if (known := literal(fixed[place])) in literals else place, place)
+              for place in part.numbers]
+    if len(shared) - len(first) < MANY_NUMBERS:
+        return part
+    at = dict(zip(first.values(), count()))
+
+    def rule(node: Node) -> Node | None:
+        return None if node.op is not leaves.scalar else make(leaves.scalar, (), (at[shared[node["index"]]], node.type))
+    return replace(part, graph=replace(rewrite(part.graph, rule), numbers=len(at)), numbers=list(at))
+
+
+Literal = tuple[type, str]
+"""A number in code: its class, and its text, which tells the signs of zeros."""
+
+
+def literal(number: object) -> Literal:
+    """How a number is known as a literal.
+
+    >>> literal(-0.0)
+    (<class 'float'>, '-0.0')
+    """
+    return type(number), repr(number)
+
+
+def literals_of(codes: Iterable[CodeType]) -> set[Literal]:
+    """The numbers that stand in this code.
+
+    >>> sorted(literals_of([compile("x * 0.5 + 1", "", "eval")]), key=str)
+    [(<class 'float'>, '0.5'), (<class 'int'>, '1')]
+    """
+    return {literal(x) for code in codes for x in code.co_consts if type(x) in PLAIN}
 
 
 class _Cutting:

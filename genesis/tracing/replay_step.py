@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat, starmap
 from operator import attrgetter, is_, itemgetter, setitem
 from operator import call as operate
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from genesis.engine.interruption import beside, left_behind
@@ -166,6 +167,9 @@ class StepReplay(Replay):
             and self._grad_positions == other._grad_positions
             and same_numbers((self._numbers, self._live), (other._numbers, other._live))
             and self._hooks.same_as(other._hooks))
+
+    def share_numbers(self, codes: Collection[CodeType]) -> None:
+        """A step's plan takes its numbers as they are: there is no node for each."""
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if gradients are as they were at the captured call's start, meet no hooks, and flow through no more than

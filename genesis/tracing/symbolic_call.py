@@ -155,7 +155,9 @@ class SymbolicCall:
             raise NotReplayable("on stand-ins it does something else")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         with computing_anew([s.node for s in (*shape.fresh, *written)], entered.contents):
-            return CallReplay(effects, shape, tensors, allowed, known, self.kept.slots)
+            found = CallReplay(effects, shape, tensors, allowed, known, self.kept.slots)
+        found.share_numbers(self.kept.guards.ran)
+        return found
 
     def same_as(self, call: Erased, kept: Any) -> bool:
         """Whether this makes the replay of a captured call; True for one that it makes none for."""

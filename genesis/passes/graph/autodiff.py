@@ -26,6 +26,8 @@ def autodiff(graph: Graph) -> Graph:
     expanded: dict[Node, list[Node]] = {}
     wrapped: dict[Node, Node] = {}
     last = next((node for node in reversed(graph.nodes) if node.op is control.grad), None)
+    if last is None:
+        return graph
 
     def rule(node: Node) -> Node | None:
         if node.op is control.known:
