@@ -24,7 +24,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import further_loops  # noqa: F401  (these put their loops into the table)
+import drawn_loops  # noqa: F401  (these put their loops into the table)
+import further_loops  # noqa: F401
 import later_loops  # noqa: F401
 import mixed_loops  # noqa: F401
 import newest_loops  # noqa: F401
