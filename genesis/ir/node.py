@@ -416,7 +416,9 @@ def literal(value: bool | int | float) -> Node:
 def _arithmetic(name: str, a: Node | Number, b: Node | Number) -> Node:
     left = a if isinstance(a, Node) else literal(a)
     right = b if isinstance(b, Node) else literal(b)
-    left, right = broadcast(left, right)
+    first, second = left.type, right.type
+    if first is not second and not first.weak and not second.weak:  # else there is nothing to expand, as nearly always
+        left, right = broadcast(left, right)
     return make(OPS[name], (left, right))
 
 

@@ -60,7 +60,7 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
     for y, seed in zip(outputs, seeds, strict=True):
         _add(received, y, 0, _fitted(seed, y) or seed)
     for node in reversed(order):
-        if node not in received or node in ends or not any(x in active for x in node.inputs):
+        if node not in received or node in ends or active.isdisjoint(node.inputs):
             continue
         if node.op is recompute.leave:
             for x, g in _pull_region(node, received[node], active, wrapped):
@@ -137,14 +137,16 @@ def _influenced(order: Iterable[Node], wrt: Sequence[Node]) -> set[Node]:
     """The nodes that some x influences through differentiable ops."""
     active = set(wrt)
     for node in order:
-        if (node.op.differentiable and any(x in active for x in node.inputs)
+        if (node.op.differentiable and not active.isdisjoint(node.inputs)
                 and (type(node.type) is tuple or node.type.dtype.kind == "float")):
             active.add(node)
     return active
 
 
 def _add(received: dict[Node, list[Node | None]], node: Node, index: int, g: Node) -> None:
-    slots = received.setdefault(node, [None] * len(node.types))
+    slots = received.get(node)
+    if slots is None:
+        slots = received[node] = [None] * len(node.types)
     before = slots[index]
     slots[index] = g if before is None else _side_by_side(before, g) or make(pointwise.add, (before, g))
 
@@ -154,7 +156,7 @@ def _side_by_side(a: Node, b: Node) -> Node | None:
 
     A slice's contribution is padded with zeros that mean "none"; packed projections are read by slices.
     """
-    if any(x.op is not movement.pad or x["value"] for x in (a, b)):
+    if a.op is not movement.pad or b.op is not movement.pad or a["value"] or b["value"]:
         return None
     padded = [[i for i, (low, high) in enumerate(zip(x["low"], x["high"], strict=True)) if low or high] for x in (a, b)]
     if padded[0] != padded[1] or len(padded[0]) != 1:
@@ -180,9 +182,11 @@ def _pull(node: Node, received: list[Node | None], active: set[Node],
     value = node if wrapped is None else wrapped.get(node, node)
     several = type(node.type) is tuple
     if op.vjp is not None:
-        pulled = op.vjp(tuple(received) if several else received[0], *node.inputs, value, **node.attributes)
+        attributes = node.attributes if op.attrs else {}
+        pulled = op.vjp(tuple(received) if several else received[0], *node.inputs, value, **attributes)
         contributions = pulled if isinstance(pulled, tuple) else (pulled,)
-        return tuple(_fitted(g, x) for g, x in zip(_filled(contributions, len(node.inputs)), node.inputs, strict=True))
+        return [g if g is None or g.type is x.type else _fitted(g, x)
+                for g, x in zip(_filled(contributions, len(node.inputs)), node.inputs, strict=True)]
     assert op.decompose is not None, f"{op.name} has neither vjp nor decomposition"
     attributes = node.attributes if op is not control.call else {"graph": autodiff(node["graph"])}
     parts = op.decompose(*node.inputs, **attributes)
