@@ -67,7 +67,7 @@ class CUDAStorage:
                           else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).taken:
                 self._block = block
                 break
-        except (KeyError, IndexError):  # no block is there, or another thread took it first; no handler's
+        except (KeyError, IndexError):  # no block is there, or another thread took it
             self._block = block = None
         if block is None:
             self._take(nbytes, device, source)
