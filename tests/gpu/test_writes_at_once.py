@@ -14,7 +14,7 @@ import pytest
 import genesis
 from genesis.engine import running
 from genesis.frontend import at_once
-from genesis.runtime import fake_cuda
+from genesis.runtime import fake_cuda, shadow_weights
 
 from .compare import numbers
 
@@ -80,3 +80,23 @@ def test_beside_a_second_stream(cuda, entered):
     x.add_(1)
     np.testing.assert_allclose(x.cpu().numpy(), numbers(6, 6) * 8 + 1, rtol=1e-6)
     assert len(entered) >= 4 and not any(entered)
+
+
+def test_of_a_step_with_shadow_weights(cuda, entered):
+    """That the copies in bfloat16 show their weights is told among the writes."""
+    model = genesis.nn.Linear(16, 16).to("cuda")
+    optimizer = genesis.optim.SGD(model.parameters(), lr=1e-2)
+    x = genesis.tensor(numbers(8, 16), device="cuda")
+
+    @genesis.compile
+    def step() -> Any:
+        optimizer.zero_grad()
+        with genesis.autocast("cuda", genesis.bfloat16):
+            loss = model(x).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    losses = [step().item() for _ in range(4)]
+    assert losses[-1] < losses[0]
+    assert len(entered) >= 4 and not any(entered)
+    assert shadow_weights.copies
