@@ -69,9 +69,10 @@ class Detached:
 
     def keep(self, history: Node) -> None:
         """Gradients flow through what the tensor shows as through this node, of the whole storage's type."""
-        _refuse()
         self.history = history
         reference = weakref.ref(self)
+        if state.session is not None and (running := session.active()) is not None:
+            running.note_history(reference)
         state.histories[id(reference)] = reference
         state.tracked_writes += 1
 
@@ -100,7 +101,7 @@ class Detached:
 def _refuse() -> None:
     """A replay of a compiled function knows one history of a memory."""
     if state.session is not None and (running := session.active()) is not None:
-        running.refuse("a detached tensor has a history of its own")
+        running.refuse(session.OWN_HISTORY)
 
 
 def live_histories() -> list[Node]:

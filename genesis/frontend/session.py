@@ -43,6 +43,9 @@ class Session:
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         may_read: whether a storage's value follows from memory that the capture guards, so that it may be read now;
             None where no value may.
+        of_values: memory of tensors that it made from numbers of Python's (`genesis.tensor`), as they were made.
+        histories: detached tensors whose history it has made (`Detached`), and where. One that is gone when the call
+            ends (`buffer.data.add_(x)`) is none of its effects.
         repeating: an action runs that a replay runs again (`repeated`).
         repeats_own_code: such an action called code of the user's.
         looked_into: optimizers whose states the function asked for, by `id`.
@@ -71,6 +74,8 @@ class Session:
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
         self.may_read: Callable[[Any], bool] | None = None
+        self.of_values: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.histories: list[tuple[weakref.ref[Any], str]] = []
         self.repeating = self.repeats_own_code = self._given_up = False
         self.mirrored: Mapping[weakref.ref[Any], Callable[[weakref.ref[Any]], None]] = {}
         self.own_backward: str | None = None
@@ -114,6 +119,11 @@ class Session:
             place = here()
             reason = f"it calls {name}, whose backward is Python of its own"
             self.own_backward = reason if place is None else f"{reason} at {place}"
+
+    def note_history(self, detached: weakref.ref[Any]) -> None:
+        """A detached tensor gets a history of its own."""
+        place = here()
+        self.histories.append((detached, OWN_HISTORY if place is None else f"{OWN_HISTORY} at {place}"))
 
     def note_options(self, groups: Iterable[dict[str, Any]]) -> None:
         """A step asks for what these groups of an optimizer hold."""
@@ -161,6 +171,9 @@ class Session:
             self.refused()
 
 
+OWN_HISTORY: Final = "a detached tensor has a history of its own"
+"""Why a call is not replayed that leaves one behind, or reads through it: a replay knows one history of a memory."""
+
 own_storages: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 """Storages of the framework's own that stay, and that any function may read and write: what orders collectives."""
 
@@ -168,6 +181,12 @@ own_storages: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 def rebound() -> None:
     """A tensor became another one."""
     state.rebound += 1
+
+
+def made_of_values(cell: Any) -> None:
+    """A tensor was made from numbers of Python's, whose memory this is."""
+    if state.session is not None and (running := active()) is not None:
+        running.of_values.add(cell)
 
 
 def states_shown() -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend import session
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_laid_out
@@ -141,7 +142,9 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
         dtype = dtype_of_nested(data, kind.kind) if isinstance(data, (list, tuple)) else default_dtype(kind.kind)
     if dtype is not None and dtype is not kind:
         array = _converted(array, dtype, checked=not isinstance(data, (np.ndarray, np.generic)))
-    return finish(from_host(array, place), requires_grad)
+    made = from_host(array, place)
+    session.made_of_values(made.storage.cell)
+    return finish(made, requires_grad)
 
 
 def _stackable(data: Sequence[Any], dtype: DType | None) -> bool:

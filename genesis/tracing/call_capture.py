@@ -163,6 +163,9 @@ class CallCapture:
         attributes, refusal = self.entered.world.attributes, self.effects.refusal or self._tracer.refusal
         if refusal:
             raise (Unsettled if self.effects.beginning else NotReplayable)(refusal)
+        for detached, reason in self.effects.histories:
+            if detached() is not None:
+                raise NotReplayable(reason)
         if self._before_call != [_state(x) for x in self.tensors]:
             raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
         if any(_differs(attributes[id(x)], set_by_the_user(x)) for x in self.entered.world.tensors):

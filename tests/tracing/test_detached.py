@@ -139,3 +139,77 @@ def _alike(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_alike, a, b))
     return bool(a == pytest.approx(b, rel=1e-6))
+
+
+def _code_book(T: Any, b: Any, m: Any, kept: list[Any]) -> Any:
+    optimizer = T.optim.SGD(m.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        found = m(x)
+        b.data.mul_(0.9).add_(found.sum(0), alpha=0.1)
+        b.data[0].add_(found.mean())
+        loss = (found - b).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step, 6
+
+
+def _running_sum(T: Any, b: Any, m: Any, kept: list[Any]) -> Any:
+    def step(x: Any) -> Any:
+        found = m(x)
+        b.detach().copy_(b * 0.5 + found.sum(0))
+        b.data.sub_(found[0])
+        return found * b
+    return step, 6
+
+
+def _read_through(T: Any, b: Any, m: Any, kept: list[Any]) -> Any:
+    def step(x: Any) -> Any:
+        shown = b.data
+        shown.add_(m(x).sum(0))
+        return shown * 2
+    return step, 0
+
+
+def _kept(T: Any, b: Any, m: Any, kept: list[Any]) -> Any:
+    def step(x: Any) -> Any:
+        kept[:] = [b.data.add_(m(x).sum(0))]
+        return x * 1
+    return step, 0
+
+
+def _in_the_result(T: Any, b: Any, m: Any, kept: list[Any]) -> Any:
+    def step(x: Any) -> Any:
+        made = T.zeros(3)
+        shown = made.data[:2]
+        shown.add_(m(x).sum(0))
+        return shown
+    return step, 0
+
+
+@pytest.mark.parametrize("make", [_code_book, _running_sum, _read_through, _kept, _in_the_result])
+def test_a_history_that_is_gone_when_the_call_ends_is_none_of_its_effects(make: Callable[..., Any]) -> None:
+    """`buffer.data.add_(x)` of x with a gradient, as code books and running means are written outside of no_grad."""
+    seen = []
+    for T in (torch, genesis):
+        b, m, kept = T.ones(2), T.nn.Linear(3, 2), []
+        with T.no_grad():
+            for p in m.parameters():
+                p.copy_(T.arange(p.numel()).reshape(p.shape) / 8)
+        step, hits = make(T, b, m, kept)
+        call = genesis.compile(step) if T is genesis else step
+        found = []
+        for turn in range(8):
+            result = call(T.arange(12.0).reshape(4, 3) / 8 + turn)
+            sees_gradients = [x.requires_grad for x in (result, b, *kept)]
+            for x in (result, *kept):
+                if x.requires_grad:
+                    x.sum().backward()
+            found.append((result.tolist(), b.tolist(), sees_gradients, m.weight.grad is not None and
+                          m.weight.grad.tolist()))
+        seen.append(found)
+        if T is genesis:
+            assert call.hits >= hits, genesis.explain(call)
+    assert _alike(*seen)

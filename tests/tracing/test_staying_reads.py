@@ -1,9 +1,11 @@
-"""A value that a compiled function reads in its middle of memory that stays is guarded by the writes to that memory."""
+"""A value that a compiled function reads in its middle of memory that stays is guarded by the writes to that memory;
+one that follows from constants is the same at each call."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -152,8 +154,125 @@ def a_step_by_the_lengths_of_its_data() -> Made:
     return Made(function, net.weight, 5, lambda i: sizes.copy_(genesis.tensor([3, 3])) if i == 5 else None)
 
 
+def a_mask_of_constants() -> Made:
+    def function(x: Any) -> Any:
+        hidden = genesis.triu(x.new_ones(6, 4), 2).bool()
+        return x.masked_fill(hidden, 0.0) if hidden.any().item() else x
+    return Made(function, genesis.zeros(1), 8)
+
+
+def times_of_a_schedule() -> Made:
+    def function(x: Any) -> Any:
+        times = genesis.linspace(0, 1, 4)
+        for t, after in pairwise(times):
+            x = x + (after - t).item() * x * t
+        return x
+    return Made(function, genesis.zeros(1), 8)
+
+
+def a_flag_for_each_column() -> Made:
+    def function(x: Any) -> Any:
+        plain = genesis.ones(4, dtype=genesis.bool)
+        plain[[1, 2]] = False
+        return [x[:, i] * 2 if plain[i] else x[:, i] * 3 for i in range(4)]
+    return Made(function, genesis.zeros(1), 8)
+
+
+def ends_of_numbers_of_pythons() -> Made:
+    def function(x: Any) -> Any:
+        ends = genesis.tensor([2, 3, 1]).cumsum(0)
+        return [x[:end].sum() for end in ends] + [x[:int(genesis.tensor(3))] * 2]
+    return Made(function, genesis.zeros(1), 8)
+
+
+def a_number_that_is_read_twice() -> Made:
+    flag = genesis.zeros(1)
+
+    def function(x: Any) -> Any:
+        k = flag * 2
+        return x * k + k.item() if k.item() == 0 and (k + 1).item() > 0 else -x * k.item()
+    return Made(function, flag, 6, lambda i: flag.fill_(i) if i == 5 else None)
+
+
+def constants_of_an_attribute_that_changes() -> Made:
+    made = Made(lambda x: x, genesis.zeros(1), 0)
+    holder = nn.Module()
+    holder.k = 0
+
+    def function(x: Any) -> Any:
+        found = x * 2 if genesis.full((2,), holder.k).sum().item() > 5 else x * 3
+        return found + 1 if genesis.tensor([holder.k, 1]).sum() > 5 else found
+    return made._replace(function=function, change=lambda i: setattr(holder, "k", i // 2))
+
+
+def constants_that_numpy_writes() -> Made:
+    counts = iter(range(100))
+
+    def function(x: Any) -> Any:
+        kept = genesis.zeros(3)
+        kept.numpy()[:] = next(counts)
+        return x * 2 if kept.sum().item() > 8 else x * 3
+    return Made(function, genesis.zeros(1), 0)
+
+
+def constants_that_an_argument_writes_to() -> Made:
+    def function(x: Any) -> Any:
+        kept = genesis.tensor([0.0, 0.0])
+        kept[0] = x.sum()
+        return x * 2 if kept.sum() > 0 else x * 3
+    return Made(function, genesis.zeros(1), 0)
+
+
+def constants_that_an_argument_is_added_to() -> Made:
+    def function(x: Any) -> Any:
+        kept = genesis.tensor([0.0, 0.0])
+        before = kept.sum().item()
+        kept.add_(x[0, :2])
+        return x * 2 if kept.sum() > before else x * 3
+    return Made(function, genesis.zeros(1), 0)
+
+
+def draws_alone() -> Made:
+    own = genesis.Generator().manual_seed(3)
+
+    def function(x: Any) -> Any:
+        found = x * 2 if genesis.rand(2).sum() > 1 else x * 3
+        found = found + genesis.randint(5, (1,)).item() + genesis.zeros(1).normal_().item()
+        found = found * genesis.randperm(4).tolist()[0] + genesis.multinomial(genesis.ones(4), 2).tolist()[1]
+        found = found + genesis.bernoulli(genesis.full((2,), 0.5)).sum().item() + genesis.rand(1, generator=own).item()
+        return found + nn.functional.dropout(genesis.ones(4), 0.5).sum().item()
+    return Made(function, genesis.zeros(1), 0)
+
+
+def draws_by_turns() -> Made:
+    draws = [lambda: genesis.rand(1), lambda: genesis.randint(5, (1,)), lambda: genesis.zeros(1).normal_(),
+             lambda: genesis.randperm(4), lambda: genesis.multinomial(genesis.ones(4), 2),
+             lambda: genesis.bernoulli(genesis.full((2,), 0.5)), lambda: nn.functional.dropout(genesis.ones(4), 0.5),
+             lambda: genesis.empty(2).uniform_(), lambda: genesis.distributions.Gamma(2.0, 1.0).sample((2,))]
+    functions = [genesis.compile(lambda draw=draw: draw().tolist()[0] * 1.0 + 1) for draw in draws]
+    return Made(lambda x: x, genesis.zeros(1), 0)._replace(
+        function=lambda x: [genesis.tensor([function() for function in functions])])
+
+
+def a_step_by_constants() -> Made:
+    net = nn.Linear(4, 1)
+    optimizer = genesis.optim.Adam(net.parameters(), lr=0.1)
+
+    def function(x: Any) -> Any:
+        optimizer.zero_grad()
+        weights = genesis.tensor([0.5, 1.5])
+        loss = sum(weights[i].item() * net(x)[i::2].square().mean() for i in reversed(genesis.arange(2)))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return Made(function, net.weight, 7)
+
+
 @pytest.mark.parametrize("make", [
-    lengths, segments, a_flag_that_is_written_between_calls, a_flag_that_a_write_leaves_pending,
+    a_mask_of_constants, times_of_a_schedule, a_flag_for_each_column, ends_of_numbers_of_pythons,
+    a_number_that_is_read_twice, constants_of_an_attribute_that_changes, constants_that_numpy_writes,
+    constants_that_an_argument_writes_to, constants_that_an_argument_is_added_to, draws_alone, draws_by_turns,
+    a_step_by_constants, lengths, segments, a_flag_that_is_written_between_calls, a_flag_that_a_write_leaves_pending,
     a_flag_that_shows_other_memory, a_flag_that_another_compiled_function_writes, a_flag_that_numpy_writes,
     a_flag_that_numpy_writes_and_lets_go_of, a_flag_that_a_view_of_other_numbers_writes,
     a_flag_that_another_library_writes_and_lets_go_of,
