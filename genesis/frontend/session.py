@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.state import state
@@ -20,7 +20,15 @@ from genesis.ir.node import Node, unique
 from genesis.ir.numbers import number
 from genesis.ir.ops import leaves
 from genesis.ir.source import PACKAGE, here
+from genesis.ir.types import TensorType
 from genesis.runtime.contexts import Context, Switched, Temporary, leaving, profiled_by
+
+
+class MadeOf(NamedTuple):
+    """What a tensor was made of: its type, and the bytes of its numbers, None for many."""
+
+    kind: TensorType
+    content: bytes | None
 
 
 class Session:
@@ -43,7 +51,8 @@ class Session:
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         may_read: whether a storage's value follows from memory that the capture guards, so that it may be read now;
             None where no value may.
-        of_values: memory of tensors that it made from numbers of Python's (`genesis.tensor`), as they were made.
+        of_values: memory of tensors that it made from numbers of Python's (`genesis.tensor`) → what it holds: their type
+            and, of few of them, their bytes.
         histories: detached tensors whose history it has made (`Detached`), and where. One that is gone when the call
             ends (`buffer.data.add_(x)`) is none of its effects.
         repeating: an action runs that a replay runs again (`repeated`).
@@ -74,7 +83,7 @@ class Session:
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
         self.may_read: Callable[[Any], bool] | None = None
-        self.of_values: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.of_values: weakref.WeakKeyDictionary[Any, MadeOf] = weakref.WeakKeyDictionary()
         self.histories: list[tuple[weakref.ref[Any], str]] = []
         self.repeating = self.repeats_own_code = self._given_up = False
         self.mirrored: Mapping[weakref.ref[Any], Callable[[weakref.ref[Any]], None]] = {}
@@ -174,6 +183,9 @@ class Session:
 OWN_HISTORY: Final = "a detached tensor has a history of its own"
 """Why a call is not replayed that leaves one behind, or reads through it: a replay knows one history of a memory."""
 
+_COMPARED_BYTES: Final = 1024
+"""Numbers of so many bytes at most are compared with those of other calls: factors, limits, a row of weights."""
+
 own_storages: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 """Storages of the framework's own that stay, and that any function may read and write: what orders collectives."""
 
@@ -183,10 +195,10 @@ def rebound() -> None:
     state.rebound += 1
 
 
-def made_of_values(cell: Any) -> None:
-    """A tensor was made from numbers of Python's, whose memory this is."""
+def made_of_values(cell: Any, kind: TensorType, array: Any) -> None:
+    """A tensor of this type was made from numbers of Python's, a numpy array: the tensor's memory is the cell's."""
     if state.session is not None and (running := active()) is not None:
-        running.of_values.add(cell)
+        running.of_values[cell] = MadeOf(kind, array.tobytes() if array.nbytes <= _COMPARED_BYTES else None)
 
 
 def states_shown() -> None:

@@ -143,7 +143,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     if dtype is not None and dtype is not kind:
         array = _converted(array, dtype, checked=not isinstance(data, (np.ndarray, np.generic)))
     made = from_host(array, place)
-    session.made_of_values(made.storage.cell)
+    session.made_of_values(made.storage.cell, made.storage.type, array)
     return finish(made, requires_grad)
 
 

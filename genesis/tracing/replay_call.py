@@ -57,7 +57,7 @@ class CallReplay(Replay):
         found = parts_of(captured, nodes, lambda leaf: leaf == FREED or leaf in known)
         self._parts, self._operands = found.parts, found.operands
         self._sharing = self._parts
-        self._take_over(sources_of(captured, tensors, allowed), tensors)
+        self._take_over(sources_of(captured, tensors, allowed, effects.of_values), tensors)
         arguments = {id(x.storage): i for i, x in enumerate(tensors)}
         made = len(shape.fresh)
         self._targets = [(arguments.get(id(s), s), count, *where)

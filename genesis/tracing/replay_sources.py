@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from genesis.engine.capture import Captured
 from genesis.frontend.at_once import Change, Expected
-from genesis.frontend.session import Session, ahead_of
-from genesis.frontend.storage import Storage
+from genesis.frontend.session import MadeOf, Session, ahead_of
+from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.traced_number import alike
 from genesis.ir.node import Node
 from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 
-def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:
-    """Each memory of the program → where a replay finds it: an argument's number, or a storage."""
+def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage],
+               made: Mapping[Cell, MadeOf]) -> list[Any]:
+    """Each memory of the program → where a replay finds it: an argument's number, or a storage.
+
+    `made`: what the call made from numbers of Python's (`Session.of_values`).
+    """
     arguments = {x.storage.cell: i for i, x in enumerate(tensors)}
     for i, x in enumerate(tensors):
         leaf = x.storage.snapshot  # the leaf that stands for it while numpy shares its memory
@@ -31,8 +36,12 @@ def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]
         if owner is None and cell.owner is not None:
             owner = cell.owner()
         if owner is None:  # the call itself made it from values: it is a constant
-            found.append(Storage(kind, None, cell))
-            cell.owner = found[-1]._reference
+            constant = equal_constant(made.get(cell))
+            if constant is None:
+                constant = Storage(kind, None, cell)
+                cell.owner = constant._reference
+                note_constant(made.get(cell), constant)
+            found.append(constant)
             continue
         if owner.cell is not cell:
             raise Unsettled("it reads a tensor that was overwritten since")
@@ -42,6 +51,22 @@ def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]
             raise NotReplayable("it reads a tensor that was computed outside and requires grad")
         found.append(owner)
     return found
+
+
+_constants: Final[weakref.WeakValueDictionary[MadeOf, Storage]] = weakref.WeakValueDictionary()
+"""What few numbers of Python's were made into, by calls that are replayed. Calls with equal ones read one memory, so
+that their replays are alike and those of other sizes are found (`CallReplay.same_as`)."""
+
+
+def equal_constant(made: MadeOf | None) -> Storage | None:
+    """The memory that replays have for such numbers already; None if there is none."""
+    return None if made is None or made.content is None else _constants.get(made)
+
+
+def note_constant(made: MadeOf | None, storage: Storage) -> None:
+    """This memory, which nobody writes to, holds such numbers."""
+    if made is not None and made.content is not None:
+        _constants[made] = storage
 
 
 Live = list[tuple[Any, list[list[int]]]]

@@ -75,7 +75,7 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
         raise Unsettled(_LEAKED)
     sources: list[Any] | NotReplayable
     try:
-        sources = sources_of(flush.captured, tensors, allowed)
+        sources = sources_of(flush.captured, tensors, allowed, effects.of_values)
     except NotReplayable as refusal:
         sources = refusal
     try:

@@ -12,6 +12,7 @@ from genesis.frontend.state import lock
 from genesis.ir.node import Node
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay import computing_anew
+from genesis.tracing.replay_sources import equal_constant
 from genesis.tracing.replay_step import StepReplay
 from genesis.tracing.results import Result
 from genesis.tracing.snapshot import NotReplayable
@@ -48,6 +49,8 @@ class SymbolicStep:
         written = [storage.node for storage in updated]
         sources: dict[Any, Any] = {storage.cell: storage for storage in replay.storages}
         sources |= {x.storage.cell: i for i, x in enumerate(tensors)}
+        sources |= {cell: storage for cell, made in trial.of_values.items()
+                    if (storage := equal_constant(made)) in replay.storages}
         self._questions = [(again, len(nodes)) for nodes, again in trial.numbers]
         live = {node: (q, n) for q, (nodes, _) in enumerate(trial.numbers) for n, node in enumerate(nodes)}
         values = [storage.node for storage in outputs]
