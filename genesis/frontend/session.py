@@ -51,8 +51,8 @@ class Session:
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         may_read: whether a storage's value follows from memory that the capture guards, so that it may be read now;
             None where no value may.
-        of_values: memory of tensors that it made from numbers of Python's (`genesis.tensor`) → what it holds: their type
-            and, of few of them, their bytes.
+        of_values: memory of tensors that it made from numbers of Python's (`genesis.tensor`) → what it holds: their
+            type and, of few of them, their bytes.
         histories: detached tensors whose history it has made (`Detached`), and where. One that is gone when the call
             ends (`buffer.data.add_(x)`) is none of its effects.
         repeating: an action runs that a replay runs again (`repeated`).

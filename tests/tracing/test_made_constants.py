@@ -1,5 +1,5 @@
-"""Tensors that a compiled function makes of Python's numbers (`tensor(2 / pi)`), over sizes that change: equal numbers are
-one constant of all its replays, and others are not."""
+"""Tensors that a compiled function makes of Python's numbers (`tensor(2 / pi)`), over sizes that change: equal numbers
+are one constant of all its replays, and others are not."""
 
 from __future__ import annotations
 
