@@ -249,7 +249,11 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
     roots += [node for node in histories if node.number >= oldest]
     if not roots:
         return []
-    stack = roots.copy()
+    gone = set(state.live_released())
+    unreleased = [node for node in roots if node not in gone]
+    released = released_nodes(oldest) if unreleased else set()  # with all that their gradients would go through
+    unreleased = [node for node in unreleased if node not in released]
+    stack = unreleased.copy()
     seen: set[Node] = set()
     found: dict[Storage, None] = {}
     while stack:
@@ -261,10 +265,6 @@ def needed_by_backwards(updates: list[Storage], live: list[Storage], content: di
             stack.extend(node.inputs)
         elif id(node.buffer) in overwritten:
             found[overwritten[id(node.buffer)]] = None
-    gone = set(state.live_released())
-    unreleased = [node for node in roots if node not in gone]
-    released = released_nodes(oldest) if unreleased else set()  # with all that their gradients would go through
-    unreleased = [node for node in unreleased if node not in released]
     return list(found | dict.fromkeys(leaves_to_copy(unreleased, overwritten, kept, released, oldest)))
 
 
