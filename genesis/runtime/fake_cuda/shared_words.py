@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -80,6 +80,9 @@ class SharedWords:
             self._at(kind, place)  # all are read
             self._plus(kind, place, value, wanted)
             return np.where(wanted != 0, value.dtype.type(0), value)
+        if what == "written":
+            kind, *sizes = kind.split()
+            return self._written(kind, *map(int, sizes), *np.broadcast_arrays(*values))
         if what == "alike":
             return self._alike(*np.broadcast_arrays(*values))
         if what in ("waited", "entered", "left"):
@@ -92,6 +95,29 @@ class SharedWords:
             return self._changed(what, kind, *np.broadcast_arrays(*values))
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
+
+    def _written(self, kind: str, columns: int, inner: int, next_share: int, row: np.ndarray, first: np.ndarray,
+                 slot: np.ndarray, near: np.ndarray, value: np.ndarray, wanted: np.ndarray, out: np.ndarray,
+                 part: np.ndarray | None = None, shares: np.ndarray | None = None) -> np.ndarray:
+        """Rows that end: to memory, with what programs for shares have of them, or to slots."""
+        kept, gone = (wanted != 0) & (row == first), (wanted != 0) & (row != first)
+        self._put("f32", slot, value, kept)
+        sums, at = value[gone], (row * columns + near)[gone]
+        if at.size and next_share and part is not None and shares is not None:
+            begin, many = int(np.unique(part).item()), int(np.unique(shares).item())
+            if many < 0:
+                _memory(begin, np.float32, at)[at] = sums
+                return np.where(wanted != 0, value.dtype.type(0), value)
+            for share in range(many):
+                sums = sums + _memory(begin + share * next_share, np.float32, at)[at]
+        if at.size:
+            import ml_dtypes
+            dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+            at = (row * inner + near)[gone]
+            if np.unique(at).size != at.size:
+                raise RuntimeError("two threads write to one place of memory")
+            _memory(int(np.unique(out).item()), dtype, at)[at] = sums.astype(dtype)
+        return np.where(wanted != 0, value.dtype.type(0), value)
 
     def _changed(self, what: str, kind: str, place: np.ndarray, value: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Largest values, and who found 0; or totals."""
@@ -258,6 +284,12 @@ class SharedWords:
             ranks[i] = words[place[i]]
             words[place[i]] += 1
         return ranks
+
+
+def _memory(address: int, dtype: Any, at: np.ndarray) -> np.ndarray:
+    """Memory from an address on, up to the last of these elements."""
+    nbytes = (int(at.max()) + 1) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8).view(dtype)
 
 
 __all__ = ["SharedWords"]

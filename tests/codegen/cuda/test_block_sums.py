@@ -12,7 +12,7 @@ import torch
 
 from genesis.codegen.cuda import side_by_side as beside
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import block_sums, ordered_hits, row_sums, shared_words
+from genesis.codegen.cuda.templates import block_sums, ordered_hits, row_sums, shared_words, written_rows
 from genesis.codegen.cuda.worker import compile_kernel
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
@@ -42,6 +42,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_sums, "ROUNDS", 1)
     monkeypatch.setattr(row_sums, "ENOUGH", 2)
     monkeypatch.setattr(ordered_hits, "ENOUGH", 2)
+    monkeypatch.setattr(written_rows, "ENOUGH", 8)
+    monkeypatch.setattr(written_rows, "MOST_ROWS", 64)
+    monkeypatch.setattr(written_rows, "STEPS", (256, 256))
     monkeypatch.setattr(ordered_hits, "STEP", 256)
     monkeypatch.setattr(ordered_hits, "LISTED_AT_EASE", 32)
     monkeypatch.setattr(block_rows, "DIGITS", ((400, 3), (1 << 21, 4)))
@@ -213,6 +216,35 @@ def test_a_program_may_find_none_of_its_bins_words() -> None:
     schedule = scheduled((4000, 16), 0, 300, "float32", True)
     found, want, _ = run(schedule, torch.zeros(300, dtype=torch.int64))
     torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-4)
+
+
+WRITTEN = [((600, 70), 500, "bfloat16"), ((300, 128), 500, "float32"), ((4000, 65), 700, "float16"),
+           ((900, 100), 300, "float32"), ((700, 72), 1300, "bfloat16")]
+"""(table, positions, dtype) of rows that are written as soon as they end."""
+
+
+def written(shape: tuple[int, int], count: int, dtype: str) -> tuple[Schedule, block_sums._WrittenSums]:
+    """The kernels of an index_add onto zeros, and that which writes rows."""
+    schedule = scheduled(shape, 0, count, dtype, True)
+    group = schedule.groups[-1]
+    kernel = block_sums._written(group, next(n for n in group.nodes if n.op.name == "block_sums"))
+    assert kernel is not None
+    return schedule, kernel
+
+
+@by_default("alike-*", "one row-*", "few rows-*", "Zipf-*")
+@pytest.mark.parametrize(("kind", "table"), sweep_but(
+    lambda kind, table: (list(INDICES).index(kind) - WRITTEN.index(table)) % len(WRITTEN) < 2, INDICES, WRITTEN))
+def test_rows_are_written_when_their_hits_are_added_up(table: tuple[tuple[int, int], int, str], kind: str) -> None:
+    shape, count, dtype = table
+    schedule, kernel = written(*table)
+    assert kernel.shares and kernel.most_hits > kernel.step / 2 and kernel.tiles.rows > 16
+    index = INDICES[kind](shape[0], count, torch.Generator().manual_seed(0))
+    found, want, told = run(schedule, index)
+    again, *_ = run(schedule, index)
+    assert torch.equal(found, again) and not told
+    tolerance = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-5)
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=max(tolerance / 8, 1e-5))
 
 
 def test_programs_have_parts_of_a_bin_a_bin_or_several() -> None:

@@ -18,7 +18,18 @@ from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.group_sums import Words
 from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SHORT_ROW, SIXTH, OrderedHits, ordered_tiles
-from genesis.codegen.cuda.templates.row_sums import BESIDE, REGISTERS, STEP, WARPS, expected_hits, sizes_of, tiles_of
+from genesis.codegen.cuda.templates.row_sums import (
+    BESIDE,
+    REGISTERS,
+    STEP,
+    WARPS,
+    expected_hits,
+    is_turned,
+    sizes_of,
+    tiles_of,
+)
+from genesis.codegen.cuda.templates.written_rows import KINDS, MOST_ORDERED, WrittenRows, written_tiles
+from genesis.codegen.cuda.templates.written_rows import REGISTERS as WRITTEN_REGISTERS
 from genesis.ir.node import Node
 from genesis.ir.ops.block_rows import WIDE
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
@@ -40,6 +51,12 @@ SHORT_ROWS_WIDTH: Final = 128
 """Maximum elements of wide rows that are put in order where they have few hits (`SHORT_ROW`): then to find these takes
 most of the time, and a program finds those of four times as many rows."""
 
+WRITTEN_WIDTH: Final = (WIDE, SHORT_ROWS_WIDTH)
+"""Fewest and most elements of rows that are written as soon as they end (`written_rows.py`)."""
+
+WRITTEN_HITS: Final = SHORT_ROW
+"""Hits of such a row below which that is done."""
+
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
 
@@ -54,10 +71,26 @@ columns that a bin that everything hits keeps a GPU busy."""
 
 def emit_block_sums(group: Group, node: Node) -> KernelSource:
     """The kernel of a group with a block_sums: hits in the order of their rows, where several have room in a warp."""
+    if (written := _written(group, node)) is not None:
+        return written.source()
     _, rows, inner = map(hint, sizes_of(node))
     count = hint(node.inputs[1].type.numel)
     wide = inner >= WIDE and (inner > SHORT_ROWS_WIDTH or count >= SHORT_ROW * rows)
     return _WideSums(group, node).source() if wide else _OrderedSums(group, node).source()
+
+
+def _written(group: Group, node: Node) -> _WrittenSums | None:
+    """The kernel whose programs write a row when it ends, if it is of use: rows so wide that few have room in shared
+    memory, and hit so rarely that a program's hits have."""
+    base, words = node.inputs[:2]
+    _, rows, inner = sizes_of(node)
+    zeros = base.op.name == "const" and base["value"] == 0 and not is_turned(node)
+    wide = inner.__class__ is int and WRITTEN_WIDTH[0] <= inner <= WRITTEN_WIDTH[1]
+    rarely = hint(words.type.numel) < WRITTEN_HITS * hint(rows)
+    if not (zeros and wide and rarely and node.dtype in KINDS):
+        return None
+    found = _WrittenSums(group, node)
+    return found if found.most_hits <= MOST_ORDERED else None
 
 
 def share_of(count: int, bins: int, programs: int, nbytes: int, least: int) -> int:
@@ -211,7 +244,7 @@ class _BlockSums(Words):
                 f"number = {self.number(f'tl.where(helps, program, chunk_0 * {self.several} + tile)')}",
                 "if shares > 0:",
                 *(f"    {line}" for line in (
-                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * WARPS)})",  # one for every thread
+                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * self.tiles.warps)})",  # one for every thread
                     "flag = flags + (number + each * next_share)",
                     "ready = tl.full((), 0, tl.int32)",
                     "while ready < shares:",
@@ -271,6 +304,50 @@ class _OrderedSums(_BlockSums, OrderedHits):
 
     def handed_over(self) -> list[str]:
         return self.handing_over() if self.share else []
+
+
+class _WrittenSums(_BlockSums, WrittenRows):
+    """Hits are put into the order of their rows, and a row is written when it ends.
+
+    Attributes:
+        most_hits: of a program.
+    """
+
+    def __init__(self, group: Group, node: Node):
+        base, words, _, source = node.inputs
+        outer, rows, inner = map(hint, sizes_of(node))
+        count = hint(words.type.numel)
+        tiles = written_tiles(outer, rows, inner, node.dtype.itemsize)
+        hits, several = expected_hits(tiles.rows, rows, count), max((1 << node["bits"]) // tiles.rows, 1)
+        super().__init__(group, node, base, words, source, tiles, hits, hits * several)
+        least = min(SHARE, SHARE_ELEMENTS // tiles.columns, MOST_ORDERED // 2)
+        self.found_in_blocks(least)
+        self.most_hits = 2 * self.share if self.share else most(words.type.numel)
+        self.placed(hits * several, self.most_hits)
+        self.found_in_blocks(least)
+        if self.share:
+            beside = -(-self.inner // tiles.columns)
+            self.next_share = self.several * beside * tiles.rows * tiles.columns * self.size
+        self.registers = WRITTEN_REGISTERS
+
+    def summed(self) -> list[str]:
+        return [*self.handed(), *super().summed()]
+
+    def handed(self) -> list[str]:
+        """How many programs for shares have sums of the rows, and where; -1: this one is for a share."""
+        if not self.share:
+            return []
+        return [*self.waiting(),
+                "handed = tl.where(helps, -1, shares)",
+                "to_part = (parts + number.to(tl.int64) * (ROWS * COLUMNS)).to(tl.int64)"]
+
+    def more(self) -> list[str]:
+        return self.shares_added(1)
+
+    def handed_over(self) -> list[str]:
+        return ["total = total * 0",
+                f"tl.store({self.part('number')}, total, mask=helps & (last == "
+                f"{self.start('row_near')}) & (near >= 0))"]
 
 
 class _WideSums(_BlockSums):

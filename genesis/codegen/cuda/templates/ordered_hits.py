@@ -149,7 +149,12 @@ class OrderedHits(Words):
         self.listed = self.step // warps + self.at_ease
         loaded = register_bytes(self.inner, self.vector, source.dtype.itemsize)
         self.beside = min(max(power_of_two(2 * hits // tiles.groups), BESIDE[0]), BESIDE[1], LOADED // loaded)
-        self.ordered_at = warps * (self.listed + 1) * 4
+        self.laid_out(warps * (self.listed + 1) * 4)
+
+    def laid_out(self, ordered_at: int) -> None:
+        """Give what ordering takes its places in shared memory, behind so many bytes; sums come behind it."""
+        warps, tiles = self.tiles.warps, self.tiles
+        self.ordered_at = ordered_at
         behind = tiles.groups + BESIDE[1]  # hits that are read past the last one, for nothing
         self.counters_at = self.ordered_at + (warps * self.listed + behind) * 4
         self.numbers_at = self.counters_at + warps * (tiles.rows + 1) * 4
@@ -162,7 +167,7 @@ class OrderedHits(Words):
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"THREADS": THREADS}
+        return {"THREADS": 32 * self.tiles.warps}
 
     @property
     def helpers_used(self) -> tuple[str, ...]:
@@ -190,11 +195,11 @@ class OrderedHits(Words):
     @property
     def slice(self) -> int:
         """Rows whose sums are in registers at a time where they begin and end."""
-        return max(1, min(self.tiles.rows, EACH * THREADS // self.tiles.columns))
+        return max(1, min(self.tiles.rows, EACH * 32 * self.tiles.warps // self.tiles.columns))
 
     def begun(self) -> list[str]:
         """Which columns a program has; its sums are 0."""
-        total, lanes = triton_type(self.total), self.tiles.columns // self.vector
+        lanes = self.tiles.columns // self.vector
         return [
             f"outer = tl.program_id(0){self.to_int64} // blocks",
             "near = tl.arange(0, COLUMNS)[None, :]",
@@ -203,9 +208,7 @@ class OrderedHits(Words):
             "group = tl.arange(0, GROUPS)[:, None]",
             "lane = tl.arange(0, THREADS)[None, :]",
             f"row_of = tl.arange(0, {self.slice})[:, None]",
-            f"for near_0 in tl.range(0, ROWS, {self.slice}):",
-            f"    g_put_{self.kind}({self.spot_of('near_0 + row_of')}, tl.zeros([{self.slice}, COLUMNS], {total}), "
-            f"tl.full([{self.slice}, COLUMNS], 1, tl.int1))",
+            *self.sums_begun(),
             *(f"count_{warp} = tl.full((), 0, tl.int32)" for warp in range(self.tiles.warps)),
             f"list_of = tl.arange(0, {self.tiles.warps})[None, :] * {4 * (self.listed + 1)}",
             f"counter = (tl.arange(0, {self.tiles.warps})[:, None] * (ROWS + 1) + tl.arange(0, ROWS)[None, :]) * 4",
@@ -213,6 +216,12 @@ class OrderedHits(Words):
             "tl.debug_barrier()",
             *self.rows.x_lines("tl.full((), 0, tl.int32)"),
         ]
+
+    def sums_begun(self) -> list[str]:
+        """All sums are 0."""
+        return [f"for near_0 in tl.range(0, ROWS, {self.slice}):",
+                f"    g_put_{self.kind}({self.spot_of('near_0 + row_of')}, tl.zeros([{self.slice}, COLUMNS], "
+                f"{triton_type(self.total)}), tl.full([{self.slice}, COLUMNS], 1, tl.int1))"]
 
     def summed(self) -> list[str]:
         """Put the listed hits into order, and add their rows."""
@@ -227,15 +236,14 @@ class OrderedHits(Words):
                   "    word = g_get_s32(list + 4 * (first + lane % 32))"]
         return [
             f"g_put_s32(words + {self.counters_at} + counter, counter * 0, counter >= 0)",
-            f"g_put_{self.kind}({self.spot_of('ROWS + group')}, "
-            f"tl.zeros([GROUPS, COLUMNS], {triton_type(self.total)}), tl.full([GROUPS, COLUMNS], 1, tl.int1))",
+            *self.slots_begun(),
             "tl.debug_barrier()",
             f"own = g_get_s32(words + lane // 32 * {4 * (self.listed + 1)})",
             f"list = words + 4 + lane // 32 * {4 * (self.listed + 1)}",
             f"numbers = words + {self.numbers_at} + lane // 32 * {2 * self.listed}",
             *listed,
-            f"    number = g_ranked(tl.where(here, word & (ROWS - 1), ROWS), {counters})",
-            "    g_put_u16(numbers + 2 * (first + lane % 32), number, here)",
+            f"    rank = g_ranked(tl.where(here, word & (ROWS - 1), ROWS), {counters})",
+            "    g_put_u16(numbers + 2 * (first + lane % 32), rank, here)",
             "tl.debug_barrier()",
             f"times = g_get_s32(words + {self.counters_at} + counter)",
             "of_row = tl.sum(times, 0)",
@@ -244,11 +252,16 @@ class OrderedHits(Words):
             f"g_put_s32(words + {self.counters_at} + counter, starts, counter >= 0)",
             "tl.debug_barrier()",
             *listed,
-            "    number = g_get_u16(numbers + 2 * (first + lane % 32))",
-            f"    place = number + g_get_s32({counters} + 4 * (word & (ROWS - 1)))",
+            "    rank = g_get_u16(numbers + 2 * (first + lane % 32))",
+            f"    place = rank + g_get_s32({counters} + 4 * (word & (ROWS - 1)))",
             f"    g_put_s32(words + {self.ordered_at} + place * 4, word, here)",
             "tl.debug_barrier()",
         ]
+
+    def slots_begun(self) -> list[str]:
+        """What groups have of rows that began before is 0."""
+        return [f"g_put_{self.kind}({self.spot_of('ROWS + group')}, tl.zeros([GROUPS, COLUMNS], "
+                f"{triton_type(self.total)}), tl.full([GROUPS, COLUMNS], 1, tl.int1))"]
 
     def hit(self, place: str) -> str:
         """The hit at a place of the order."""
@@ -282,7 +295,7 @@ class OrderedHits(Words):
             f"first_row = {self.row('tl.minimum(begun_at, found - 1)')}",
             f"last_row = {self.row('tl.minimum(begun_at + tl.maximum(mine, 1), found) - 1')}",
             f"goes_on = (begun_at >= found) | ({self.start('first_row')} < begun_at)",
-            "first_slot = tl.where(goes_on, ROWS + group, first_row)",
+            *self.destined(),
             f"from_column = {source} + (outer * ({self.rows.size} * {self.inner}) + column)",
             f"total = tl.zeros([GROUPS, COLUMNS], {total})",
             f"for first in tl.range(0, each, {self.beside}):",
@@ -301,6 +314,10 @@ class OrderedHits(Words):
     def put_by(self, row: str, wanted: str) -> str:
         """What is left of `total` when that of rows which end has gone to their slots."""
         return f"g_ended_{self.kind}({row}, first_row, first_slot, sums, total, {wanted})"
+
+    def destined(self) -> list[str]:
+        """Where the sums of each group's first row go, which may have begun before."""
+        return ["first_slot = tl.where(goes_on, ROWS + group, first_row)"]
 
     def joined(self) -> list[str]:
         """The last row of each stretch: what began before goes beside the sums, and is added where it began."""

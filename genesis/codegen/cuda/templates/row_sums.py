@@ -24,6 +24,7 @@ from genesis.codegen.cuda.templates.checked_index import checked_outside
 from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.segments import columns_of
 from genesis.codegen.cuda.templates.shared_words import (
+    LISTED,
     get_helper,
     listed_helper,
     plus_helper,
@@ -268,7 +269,12 @@ class RowSums:
         """The functions of assembly that the kernel calls, but for that which gives it shared memory."""
         kinds = sorted({"s32", self.kind})
         return (*(helper(kind) for kind in kinds for helper in (put_helper, get_helper)),
-                plus_helper(self.kind, self.vector), listed_helper(self.listed, self.tiles.warps))
+                plus_helper(self.kind, self.vector), listed_helper(self.listed, self.tiles.warps, self.listed_at_a_time))
+
+    @property
+    def listed_at_a_time(self) -> int:
+        """Positions of a thread that are listed at a time."""
+        return min(self.step // (32 * self.tiles.warps), LISTED)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -350,30 +356,40 @@ class RowSums:
 
     def listed_hits(self) -> list[str]:
         """Look through the index; whenever a list may be full, and at the end, the rows of the hits are added."""
-        warps = range(self.tiles.warps)
-        fullest = "count_0"
-        for warp in warps[1:]:
-            fullest = f"tl.maximum({fullest}, count_{warp})"
         return [
             "begin = tl.full((), 0, tl.int32)",
             f"while begin < {self.many}:",
             "    fullest = tl.full((), 0, tl.int32)",
             f"    while (begin < {self.many}) & (fullest <= {self.at_ease}):",
-            *(f"        {line}" for line in (
-                *self.looked_at(),
-                "near_row = row - row_0",
-                "here = r_mask & (near_row >= 0) & (near_row < ROWS)",
-                "g_listed(words, position.to(tl.int32) * ROWS + near_row.to(tl.int32), here)",
-                "begin += RBLOCK",
-                "tl.debug_barrier()",
-                *(f"count_{warp} = g_get_s32(words + {warp * 4 * (self.listed + 1)})" for warp in warps),
-                f"fullest = {fullest}",
-                "tl.debug_barrier()")),  # the numbers have been read before they grow
-            f"    found = {' + '.join(f'count_{warp}' for warp in warps)}",
+            *(f"        {line}" for line in self.listed_step()),
+            f"    found = {self.listed_in_all}",
             *(f"    {line}" for line in self.summed()),
             "    g_put_s32(words + list_of, list_of * 0, list_of >= 0)",
             "    tl.debug_barrier()",
         ]
+
+    def listed_step(self) -> list[str]:
+        """List the hits of a step; `fullest` is the longest list's number then."""
+        warps = range(self.tiles.warps)
+        fullest = "count_0"
+        for warp in warps[1:]:
+            fullest = f"tl.maximum({fullest}, count_{warp})"
+        return [
+            *self.looked_at(),
+            "near_row = row - row_0",
+            "here = r_mask & (near_row >= 0) & (near_row < ROWS)",
+            "g_listed(words, position.to(tl.int32) * ROWS + near_row.to(tl.int32), here)",
+            "begin += RBLOCK",
+            "tl.debug_barrier()",
+            *(f"count_{warp} = g_get_s32(words + {warp * 4 * (self.listed + 1)})" for warp in warps),
+            f"fullest = {fullest}",
+            "tl.debug_barrier()",  # the numbers have been read before they grow
+        ]
+
+    @property
+    def listed_in_all(self) -> str:
+        """How many hits all warps have listed."""
+        return " + ".join(f"count_{warp}" for warp in range(self.tiles.warps))
 
     def summed(self) -> list[str]:
         """Add the rows of the next hits: all are loaded first."""

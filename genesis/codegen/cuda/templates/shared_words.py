@@ -266,18 +266,19 @@ def g_ended_{kind}(row, first, slot, words, value, wanted):
 
 
 LISTED: Final = 8
-"""Elements of a thread that `g_listed` takes at a time."""
+"""Maximum elements of a thread that `g_listed` takes at a time."""
 
 
-def listed_helper(most: int, warps: int) -> str:
+def listed_helper(most: int, warps: int, at_a_time: int = LISTED) -> str:
     """`g_listed(lists, value, wanted)`: each warp appends the values that are wanted to a list of its own.
 
     The list of each of the `warps` is the number of its values and up to `most` of them, one list after another. Their
-    order is that of a thread's elements by `LISTED`, then of the lanes, then of the elements: the same each time.
+    order is that of a thread's elements by so many `at_a_time`, no more than it has, then of the lanes, then of the
+    elements: the same each time.
     """
-    says, each = "Append the values that are wanted to their warps' lists, each with its number first.", range(LISTED)
-    lists, values, wanted = ([f"${(1 + operand) * LISTED + k}" for k in each] for operand in range(3))
-    lines = [f".reg .pred %wanted<{LISTED}>, %none, %first;",
+    says, each = "Append the values that are wanted to their warps' lists, each with its number first.", range(at_a_time)
+    lists, values, wanted = ([f"${(1 + operand) * at_a_time + k}" for k in each] for operand in range(3))
+    lines = [f".reg .pred %wanted<{at_a_time}>, %none, %first;",
              ".reg .b32 %mine, %bits, %below, %list, %place, %many, %total, %end;",
              "mov.b32 %mine, 0;",
              *(line for k in each for line in (f"setp.ne.b32 %wanted{k}, {wanted[k]}, 0;",
@@ -291,7 +292,7 @@ def listed_helper(most: int, warps: int) -> str:
              "ld.shared.s32 %many, [%list];",
              "mov.u32 %below, %lanemask_lt;",
              "mov.b32 %end, %many;",
-             *(line for bit in range(LISTED.bit_length()) for line in (  # numbers of lanes, added up bit by bit
+             *(line for bit in range(at_a_time.bit_length()) for line in (  # numbers of lanes, added up bit by bit
                  f"and.b32 %bits, %mine, {1 << bit};",
                  "setp.ne.b32 %first, %bits, 0;",
                  "vote.sync.ballot.b32 %bits, %first, -1;",
@@ -309,7 +310,7 @@ def listed_helper(most: int, warps: int) -> str:
              "@%first st.shared.s32 [%list], %many;",
              "bar.warp.sync -1;"]
     return _writer("g_listed(lists, value, wanted)", says, f"listed {most} {warps}", assembly(lines) + "\n    DONE:",
-                   ",".join(["r"] * 3 * LISTED), "lists, value, wanted.to(tl.int32)", LISTED)
+                   ",".join(["r"] * 3 * at_a_time), "lists, value, wanted.to(tl.int32)", at_a_time)
 
 
 def equal_ones_summed(kind: str, label: str, value: str, taking: str, first: str, number: int) -> list[str]:
