@@ -1,4 +1,4 @@
-"""Runs the assembly of a function over shared words: a program's threads as coroutines that meet where PTX lets them.
+"""Runs the assembly of a function over shared words and memory: threads as coroutines that meet where PTX lets them.
 
 The host's interpreter knows what such a function gives (`runtime/fake_cuda/shared_words.py`), not how. Here its own
 instructions run: each thread goes on by itself up to an instruction of its warp (`.sync`) or a barrier, and whoever is
@@ -49,9 +49,16 @@ def run_assembly(helper: str, operands: Sequence[Sequence[int]], threads: int, s
         operands: the bits of each operand, a number for each thread; the result is not among them.
         shared: the program's shared memory, which is changed.
     """
+    return run_with_results(helper, operands, threads, shared, bytearray(), 1, seed)[0]
+
+
+def run_with_results(helper: str, operands: Sequence[Sequence[int]], threads: int, shared: bytearray,
+                     memory: bytearray, results: int, seed: int = 0) -> list[list[int]]:
+    """What each thread has of each result; memory's first address is 0."""
     code, labels = _parsed(assembly_of(helper))
-    random, found = np.random.default_rng(seed), [0] * threads
-    runs = [_thread(at, [x[at] for x in operands], code, labels, shared, found) for at in range(threads)]
+    random, found = np.random.default_rng(seed), [[0] * threads for _ in range(results)]
+    runs = [_thread(at, [x[at] for x in operands], code, labels, {"shared": shared, "global": memory}, found)
+            for at in range(threads)]
     where = [next(run) for run in runs]
     while True:
         for warp in random.permutation(threads // 32):
@@ -99,14 +106,14 @@ def _parsed(text: str) -> tuple[list[Instruction], dict[str, int]]:
 
 
 def _thread(thread: int, operands: Sequence[int], code: Sequence[Instruction], labels: dict[str, int],
-            shared: bytearray, found: list[int]) -> Meeting:
+            memories: dict[str, bytearray], found: list[list[int]]) -> Meeting:
     lane, registers, at = thread % 32, dict[str, int](), 0
     special = {"%laneid": lane, "%tid.x": thread, "%lanemask_lt": (1 << lane) - 1, "%lanemask_eq": 1 << lane,
                "%lanemask_gt": MASK << lane + 1 & MASK}
 
     def value(text: str) -> int:
         if text[0] == "$":
-            return operands[int(text[1:]) - 1]
+            return operands[int(text[1:]) - len(found)] if int(text[1:]) >= len(found) else found[int(text[1:])][thread]
         if text[0] == "%":
             return special[text] if text in special else registers.get(text, UNKNOWN)
         return int(text[2:], 16) if text.startswith(("0f", "0d")) else int(text, 0) & MASK
@@ -114,7 +121,7 @@ def _thread(thread: int, operands: Sequence[int], code: Sequence[Instruction], l
     def place(text: str, nbytes: int) -> slice:
         base, _, more = text[1:-1].partition("+")
         first = (value(base) & MASK) + int(more or 0)
-        assert first % nbytes == 0 and first + nbytes <= len(shared), f"{nbytes} bytes at {first} of {len(shared)}"
+        assert first % nbytes == 0 and first + nbytes <= len(memory), f"{nbytes} bytes at {first} of {len(memory)}"
         return slice(first, first + nbytes)
 
     for _ in range(MOST_STEPS):
@@ -126,7 +133,8 @@ def _thread(thread: int, operands: Sequence[int], code: Sequence[Instruction], l
             continue
         name, *kinds = operation.split(".")
         kind = kinds[-1] if kinds else ""
-        nbytes = 8 if kind.endswith("64") else 4
+        nbytes = 8 if kind.endswith("64") else 2 if kind == "b16" else 4
+        memory = memories["global" if "global" in kinds else "shared"]
         if name == "bra":
             at = labels[given[0]]
         elif operation == "bar.sync":
@@ -146,26 +154,26 @@ def _thread(thread: int, operands: Sequence[int], code: Sequence[Instruction], l
         elif name == "mov" and given[1][0] == "{":
             low, high = (value(x) & MASK for x in re.findall(r"%\w+", given[1]))
             registers[given[0]] = low | high << 32
-        elif name == "mov" and given[0] == "$0":
-            found[thread] = value(given[1])
-        elif name in ("ld", "st") and kinds[1] in ("v2", "v4"):
+        elif name == "mov" and given[0][0] == "$":
+            found[int(given[0][1:])][thread] = value(given[1])
+        elif name in ("ld", "st") and {"v2", "v4"} & {*kinds}:
             names = re.findall(r"%\w+", given[name == "st"])
             where = place(given[name == "ld"], 4 * len(names))
             if name == "st":
-                shared[where] = b"".join((value(x) & MASK).to_bytes(4, "little") for x in names)
+                memory[where] = b"".join((value(x) & MASK).to_bytes(4, "little") for x in names)
             else:
-                words = np.frombuffer(bytes(shared[where]), np.uint32)
+                words = np.frombuffer(bytes(memory[where]), np.uint32)
                 registers |= dict(zip(names, map(int, words), strict=True))
         elif name == "ld":
-            registers[given[0]] = int.from_bytes(shared[place(given[1], nbytes)], "little")
+            registers[given[0]] = int.from_bytes(memory[place(given[1], nbytes)], "little")
         elif name == "st":
-            shared[place(given[0], nbytes)] = value(given[1]).to_bytes(8, "little")[:nbytes]
+            memory[place(given[0], nbytes)] = value(given[1]).to_bytes(8, "little")[:nbytes]
         elif name in ("red", "atom"):
             where, added = place(given[-2], 4), value(given[-1]) & MASK
-            before = int.from_bytes(shared[where], "little")
+            before = int.from_bytes(memory[where], "little")
             after = {"min": min(before, added), "max": max(before, added), "or": before | added,
                      "add": before + added & MASK}[kinds[1]]
-            shared[where] = after.to_bytes(4, "little")
+            memory[where] = after.to_bytes(4, "little")
             if name == "atom":
                 registers[given[0]] = before
         else:
@@ -180,6 +188,13 @@ def _computed(name: str, kinds: Sequence[str], x: Sequence[int]) -> int:
         bits, number = (np.uint32, np.float32) if kind == "f32" else (np.uint64, np.float64)
         first, second = (np.array([each], bits).view(number)[0] for each in x)
         return int(np.array([first + second], number).view(bits)[0])
+    if name == "cvt":
+        import ml_dtypes
+        narrow = ml_dtypes.bfloat16 if kinds[1].startswith("bf") else np.float16
+        parts = np.array([y & MASK for y in x], np.uint32).view(np.float32).astype(narrow).view(np.uint16)
+        return int(parts[0]) << 16 | int(parts[1]) if len(x) > 1 else int(parts[0])
+    if name == "mad" and kinds[0] == "wide":
+        return _signed(x[0] & MASK) * _signed(x[1] & MASK) + x[2]
     whole = (1 << 64) - 1 if kind.endswith("64") else MASK
     a, b = x[0] & whole, (x[1] if len(x) > 1 else 0) & whole
     if name == "setp":

@@ -13,7 +13,9 @@ from genesis.codegen.cuda.templates.shared_words import (
     emptied_helper,
     raised_helper,
 )
-from tests.codegen.cuda.run_assembly import run_assembly
+from genesis.codegen.cuda.templates.written_rows import written_helper
+from genesis.runtime.fake_cuda.shared_words import SharedWords
+from tests.codegen.cuda.run_assembly import run_assembly, run_with_results
 from tests.sweeping import by_default, each_value
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64}
@@ -180,3 +182,44 @@ def test_words_are_emptied_and_no_others(nbytes: int) -> None:
     run_assembly(emptied_helper(nbytes, 64), [[SUMS_AT] * 64, list(range(64))], 64, shared)
     assert not any(shared[SUMS_AT:SUMS_AT + nbytes])
     assert set(shared[:SUMS_AT]) == set(shared[SUMS_AT + nbytes:]) == {0xEE}
+
+
+@by_default("0-8-bf16", "2-4-f32", "2-1-f16", "-1-8-f16", "-1-1-f32", "0-2-bf16")
+@pytest.mark.parametrize("kind", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+@pytest.mark.parametrize("shares", [0, 2, -1])
+def test_rows_that_end_go_where_the_interpreter_has_them(kind: str, vector: int, shares: int) -> None:
+    """To memory with what programs for shares have of them, to a share's sums, or to the slot of a row that began
+    before; what is left of the values is 0 there. Every second warp wants nothing."""
+    threads, columns, rows, size = 128, 32, 16, 4 if kind == "f32" else 2
+    inner, lanes = columns - vector, columns // vector
+    random = np.random.default_rng(vector)
+    group = np.arange(threads) // lanes
+    row = random.permutation(max(rows, threads // lanes))[group]
+    near = (np.arange(threads) % lanes * vector)[:, None] + np.arange(vector)
+    wanted = (random.random(threads // lanes) < 0.7)[group] & (np.arange(threads) // 32 % 2 == 0)
+    wanted = wanted[:, None] & (near < inner)
+    first = np.where(group % 3 == 0, row, -1)
+    value = (random.standard_normal((threads, vector)) * 9).astype(np.float32)
+    value.reshape(-1)[:3] = np.nan, np.inf, -1e-41
+    slot, table = 64 + (group[:, None] * columns + near) * 4, max(rows, threads // lanes)
+    next_share, part_at = 4 * table * columns, -(-size * table * inner // 16) * 16
+    parts = (random.standard_normal((2, table, columns)) * 9).astype(np.float32)
+    memory, shared = b"\xee" * part_at + parts.tobytes(), b"\xee" * (64 + 4 * columns * threads)
+
+    def both(*, address: int) -> list[np.ndarray]:
+        given = [row[:, None], first[:, None], slot, near, value, wanted.astype(np.int32), np.int64(address),
+                 np.int64(address + part_at), np.int32(shares)]
+        return [np.ascontiguousarray(np.broadcast_to(x, (threads, vector))) for x in given]
+
+    operands = [bits_of(x[:, k]) if x.itemsize == 4 else [int(y) for y in x[:, k]]
+                for x in (y.astype(np.int32) if y.dtype == np.int64 and at < 6 else y for at, y in enumerate(
+                    both(address=0))) for k in range(vector)]
+    mine, mine_shared = bytearray(memory), bytearray(shared)
+    left = run_with_results(written_helper(kind, vector, columns, inner, next_share), operands, threads, mine_shared,
+                            mine, vector)
+    theirs, words = np.frombuffer(bytearray(memory), np.uint8), SharedWords()
+    words._bytes = np.frombuffer(bytearray(shared), np.uint8)
+    want = words._written(kind, columns, inner, next_share, *both(address=theirs.ctypes.data))
+    assert bytes(mine) == theirs.tobytes() and bytes(mine_shared) == words._bytes.tobytes()
+    assert bytes(mine) != memory and [bits_of(np.ascontiguousarray(want[:, k])) for k in range(vector)] == left

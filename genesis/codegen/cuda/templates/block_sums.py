@@ -244,7 +244,8 @@ class _BlockSums(Words):
                 f"number = {self.number(f'tl.where(helps, program, chunk_0 * {self.several} + tile)')}",
                 "if shares > 0:",
                 *(f"    {line}" for line in (
-                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * self.tiles.warps)})",  # one for every thread
+                    # one for every thread
+                    f"each = tl.arange(0, {max(power_of_two(self.shares), 32 * self.tiles.warps)})",
                     "flag = flags + (number + each * next_share)",
                     "ready = tl.full((), 0, tl.int32)",
                     "while ready < shares:",

@@ -269,7 +269,8 @@ class RowSums:
         """The functions of assembly that the kernel calls, but for that which gives it shared memory."""
         kinds = sorted({"s32", self.kind})
         return (*(helper(kind) for kind in kinds for helper in (put_helper, get_helper)),
-                plus_helper(self.kind, self.vector), listed_helper(self.listed, self.tiles.warps, self.listed_at_a_time))
+                plus_helper(self.kind, self.vector),
+                listed_helper(self.listed, self.tiles.warps, self.listed_at_a_time))
 
     @property
     def listed_at_a_time(self) -> int:

@@ -276,7 +276,8 @@ def listed_helper(most: int, warps: int, at_a_time: int = LISTED) -> str:
     order is that of a thread's elements by so many `at_a_time`, no more than it has, then of the lanes, then of the
     elements: the same each time.
     """
-    says, each = "Append the values that are wanted to their warps' lists, each with its number first.", range(at_a_time)
+    says = "Append the values that are wanted to their warps' lists, each with its number first."
+    each = range(at_a_time)
     lists, values, wanted = ([f"${(1 + operand) * at_a_time + k}" for k in each] for operand in range(3))
     lines = [f".reg .pred %wanted<{at_a_time}>, %none, %first;",
              ".reg .b32 %mine, %bits, %below, %list, %place, %many, %total, %end;",
