@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BLOCKS: Final = (1024, 2048, 4096)
 """Positions of a block: as few as leave no more than `FEW_BLOCKS`, so that many programs share the sorting."""
 
-DIGITS: Final = ((1 << 19, 8), (1 << 21, 10))
+DIGITS: Final = ((1 << 18, 8), (1 << 21, 10))
 """(positions up to which, bits of a bin's number). Who adds rows looks through a bin's words, a thousand at a time: of
 a long index finer bins save turns. They cost those who sort blocks: on an H200 500,000 positions took 6.2 µs with 8
 bits and 10.3 with 10, an embedding with its gradient 62 and 68; a million 9.5 and 11.3, and 133 and 110."""

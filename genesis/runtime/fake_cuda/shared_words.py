@@ -81,8 +81,8 @@ class SharedWords:
             self._plus(kind, place, value, wanted)
             return np.where(wanted != 0, value.dtype.type(0), value)
         if what == "written":
-            kind, *sizes = kind.split()
-            return self._written(kind, *map(int, sizes), *np.broadcast_arrays(*values))
+            kind, columns = kind.split()
+            return self._written(kind, int(columns), *np.broadcast_arrays(*values))
         if what == "alike":
             return self._alike(*np.broadcast_arrays(*values))
         if what in ("waited", "entered", "left"):
@@ -96,20 +96,20 @@ class SharedWords:
         write = {"put": self._put, "plus": self._plus}[what]
         return write(kind, values[0], values[1], values[2])
 
-    def _written(self, kind: str, columns: int, inner: int, next_share: int, row: np.ndarray, first: np.ndarray,
-                 slot: np.ndarray, near: np.ndarray, value: np.ndarray, wanted: np.ndarray, out: np.ndarray,
-                 part: np.ndarray | None = None, shares: np.ndarray | None = None) -> np.ndarray:
+    def _written(self, kind: str, columns: int, row: np.ndarray, first: np.ndarray, slot: np.ndarray, near: np.ndarray,
+                 value: np.ndarray, wanted: np.ndarray, out: np.ndarray, inner: np.ndarray,
+                 *shared: np.ndarray) -> np.ndarray:
         """Rows that end: to memory, with what programs for shares have of them, or to slots."""
         kept, gone = (wanted != 0) & (row == first), (wanted != 0) & (row != first)
         self._put("f32", slot, value, kept)
         sums, at = value[gone], (row * columns + near)[gone]
-        if at.size and next_share and part is not None and shares is not None:
-            begin, many = int(np.unique(part).item()), int(np.unique(shares).item())
+        if at.size and shared:
+            begin, many, further = (int(np.unique(x).item()) for x in shared)
             if many < 0:
                 _memory(begin, np.float32, at)[at] = sums
                 return np.where(wanted != 0, value.dtype.type(0), value)
             for share in range(many):
-                sums = sums + _memory(begin + share * next_share, np.float32, at)[at]
+                sums = sums + _memory(begin + share * further, np.float32, at)[at]
         if at.size:
             import ml_dtypes
             dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]

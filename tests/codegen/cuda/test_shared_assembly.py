@@ -209,17 +209,17 @@ def test_rows_that_end_go_where_the_interpreter_has_them(kind: str, vector: int,
 
     def both(*, address: int) -> list[np.ndarray]:
         given = [row[:, None], first[:, None], slot, near, value, wanted.astype(np.int32), np.int64(address),
-                 np.int64(address + part_at), np.int32(shares)]
+                 np.int32(inner), np.int64(address + part_at), np.int32(shares), np.int64(next_share)]
         return [np.ascontiguousarray(np.broadcast_to(x, (threads, vector))) for x in given]
 
     operands = [bits_of(x[:, k]) if x.itemsize == 4 else [int(y) for y in x[:, k]]
                 for x in (y.astype(np.int32) if y.dtype == np.int64 and at < 6 else y for at, y in enumerate(
                     both(address=0))) for k in range(vector)]
     mine, mine_shared = bytearray(memory), bytearray(shared)
-    left = run_with_results(written_helper(kind, vector, columns, inner, next_share), operands, threads, mine_shared,
+    left = run_with_results(written_helper(kind, vector, columns, True), operands, threads, mine_shared,
                             mine, vector)
     theirs, words = np.frombuffer(bytearray(memory), np.uint8), SharedWords()
     words._bytes = np.frombuffer(bytearray(shared), np.uint8)
-    want = words._written(kind, columns, inner, next_share, *both(address=theirs.ctypes.data))
+    want = words._written(kind, columns, *both(address=theirs.ctypes.data))
     assert bytes(mine) == theirs.tobytes() and bytes(mine_shared) == words._bytes.tobytes()
     assert bytes(mine) != memory and [bits_of(np.ascontiguousarray(want[:, k])) for k in range(vector)] == left

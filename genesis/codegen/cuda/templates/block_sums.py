@@ -51,10 +51,10 @@ SHORT_ROWS_WIDTH: Final = 128
 """Maximum elements of wide rows that are put in order where they have few hits (`SHORT_ROW`): then to find these takes
 most of the time, and a program finds those of four times as many rows."""
 
-WRITTEN_WIDTH: Final = (WIDE, SHORT_ROWS_WIDTH)
+WRITTEN_WIDTH: Final = (8, SHORT_ROWS_WIDTH)
 """Fewest and most elements of rows that are written as soon as they end (`written_rows.py`)."""
 
-WRITTEN_HITS: Final = SHORT_ROW
+WRITTEN_HITS: Final = 1000
 """Hits of such a row below which that is done."""
 
 SHARED_BINS: Final = 4
@@ -85,7 +85,7 @@ def _written(group: Group, node: Node) -> _WrittenSums | None:
     base, words = node.inputs[:2]
     _, rows, inner = sizes_of(node)
     zeros = base.op.name == "const" and base["value"] == 0 and not is_turned(node)
-    wide = inner.__class__ is int and WRITTEN_WIDTH[0] <= inner <= WRITTEN_WIDTH[1]
+    wide = WRITTEN_WIDTH[0] <= hint(inner) <= WRITTEN_WIDTH[1]
     rarely = hint(words.type.numel) < WRITTEN_HITS * hint(rows)
     if not (zeros and wide and rarely and node.dtype in KINDS):
         return None
@@ -316,9 +316,9 @@ class _WrittenSums(_BlockSums, WrittenRows):
 
     def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
-        outer, rows, inner = map(hint, sizes_of(node))
+        outer, rows = map(hint, sizes_of(node)[:2])
         count = hint(words.type.numel)
-        tiles = written_tiles(outer, rows, inner, node.dtype.itemsize)
+        tiles = written_tiles(outer, rows, sizes_of(node)[2], count, node.dtype.itemsize)
         hits, several = expected_hits(tiles.rows, rows, count), max((1 << node["bits"]) // tiles.rows, 1)
         super().__init__(group, node, base, words, source, tiles, hits, hits * several)
         least = min(SHARE, SHARE_ELEMENTS // tiles.columns, MOST_ORDERED // 2)
@@ -326,9 +326,7 @@ class _WrittenSums(_BlockSums, WrittenRows):
         self.most_hits = 2 * self.share if self.share else most(words.type.numel)
         self.placed(hits * several, self.most_hits)
         self.found_in_blocks(least)
-        if self.share:
-            beside = -(-self.inner // tiles.columns)
-            self.next_share = self.several * beside * tiles.rows * tiles.columns * self.size
+        self.shared = self.share > 0
         self.registers = WRITTEN_REGISTERS
 
     def summed(self) -> list[str]:

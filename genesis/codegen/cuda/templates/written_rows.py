@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Final
 from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.templates.ordered_hits import LOADED, OrderedHits
-from genesis.codegen.cuda.templates.row_sums import BESIDE, ENOUGH, Tiles, register_bytes
+from genesis.codegen.cuda.templates.row_sums import BESIDE, Tiles, expected_hits, register_bytes
 from genesis.codegen.cuda.templates.segments import columns_of
 from genesis.codegen.cuda.templates.shared_words import assembly
 from genesis.ir.size_divisors import twos
+from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import bfloat16, float16, float32
 
 if TYPE_CHECKING:
@@ -31,8 +32,17 @@ if TYPE_CHECKING:
 WARPS: Final = 8
 """Warps of a program: twice those of `row_sums.py`, as it has four times as many rows."""
 
-MOST_ROWS: Final = 256
-"""Maximum rows of a program: each warp counts its hits by row."""
+ROWS: Final = 256
+"""Rows of a program that are hit now and then."""
+
+MOST_ROWS: Final = 1024
+"""Maximum rows of a program, if they are hit rarely: each warp counts its hits by row."""
+
+ENOUGH: Final = 384
+"""Programs that keep a GPU busy: rows are shared out up to there, as many as a table's largest size has."""
+
+FEW_HITS: Final = 192
+"""Hits of a program below which it has more rows than `ROWS`: what it does once takes longer than to add them."""
 
 MOST_ORDERED: Final = 4096
 """Maximum hits of a program, for which it has 10 bytes of shared memory each: four programs are on a multiprocessor."""
@@ -42,6 +52,12 @@ STEPS: Final = (512, 2048)
 
 REGISTERS: Final = 80
 """Maximum registers of a thread: three programs of 8 warps are on a multiprocessor then."""
+
+ODD: Final = 4
+"""Elements of a thread where rows begin at any place."""
+
+MANY_HITS: Final = 1000
+"""Hits of a program above which it has fewer rows: those that may be its all have room then."""
 
 KINDS: Final[dict[DType, str]] = {float32: "f32", bfloat16: "bf16", float16: "f16"}
 """Dtypes whose rows are written in this way: those that are added in float32."""
@@ -59,34 +75,44 @@ class WrittenTiles(Tiles):
         return self.groups * self.columns // (32 * WARPS)
 
 
-def written_tiles(outer: int, rows: int, inner: int, itemsize: int) -> WrittenTiles:
-    """Blocks for a table of these sizes with elements of so many bytes.
+def written_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int) -> WrittenTiles:
+    """Blocks for a table of these sizes with elements of so many bytes, `count` positions.
 
-    >>> written_tiles(1, 100_000, 104, 2), written_tiles(1, 20_000, 128, 4)
-    (WrittenTiles(rows=256, columns=128, groups=16), WrittenTiles(rows=64, columns=128, groups=8))
+    >>> written_tiles(1, 100_000, 104, 100_000, 2), written_tiles(1, 900_000, 32, 262_144, 4)
+    (WrittenTiles(rows=256, columns=128, groups=16), WrittenTiles(rows=1024, columns=32, groups=32))
     """
-    columns = columns_of(inner)
-    block = min(power_of_two(rows), MOST_ROWS)
-    while block > 1 and -(-rows // block) * outer * -(-inner // columns) < ENOUGH:
+    columns = columns_of(hint(inner))
+    block = min(power_of_two(rows), ROWS, MOST_ROWS)
+    while block < MOST_ROWS and expected_hits(block, rows, count) < FEW_HITS:
+        block *= 2
+    beside = outer * -(-hint(inner) // columns)
+    while block > 1 and (expected_hits(block, rows, count) > MANY_HITS or -(-rows // block) * beside < ENOUGH):
         block //= 2
-    return WrittenTiles(block, columns, 32 * WARPS * min(16 // itemsize, columns) // columns)
+    return WrittenTiles(block, columns, 32 * WARPS * min(16 // itemsize, columns, loaded_at_once(inner)) // columns)
 
 
-def written_helper(kind: str, vector: int, columns: int, inner: int, next_share: int) -> str:
-    """`g_written(row, first, slot, near, value, wanted, out[, part, shares])`: rows end here. Values that are wanted go
-    to memory, rounded, and 0 is given instead of them; the others stay what they are.
+def loaded_at_once(inner: int) -> int:
+    """Neighbouring elements of a row that a thread has: with each loaded by itself more leave fewer rows to wait for
+    together."""
+    return 16 if twos(as_written(inner)) > 1 else ODD
 
-    An element's place is out + row · `inner` + near. Where its row is `first`, which began before, it goes to `slot` in
-    shared memory instead. With `next_share` programs for shares have added up some of a bin that is hit often: where
-    `shares` is above 0, so many have sums of the row, `columns` float32 each, at `part` and every `next_share` bytes
-    further, which are added; where it is below 0 the program is for a share itself, and leaves its own at `part`.
+
+def written_helper(kind: str, vector: int, columns: int, shared: bool) -> str:
+    """`g_written(row, first, slot, near, value, wanted, out, inner[, part, shares, further])`: rows end here. Values
+    that are wanted go to memory, rounded, and 0 is given instead of them; the others stay what they are.
+
+    An element's place is out + row · inner + near. Where its row is `first`, which began before, it goes to `slot` in
+    shared memory instead. Of bins that are `shared` programs for shares have added up some, where they are hit often:
+    if `shares` is above 0, so many have sums of the row, `columns` float32 each, at `part` and every so many bytes
+    `further`, which are added; if it is below 0 the program is for a share itself, and leaves its own at `part`.
 
     `vector` of a thread's elements at a time are neighbours in one row, wanted or not together. Which elements a thread
     has is Triton's to say: those that it loads at once, and a program in which they were others would stop. All lanes
     take part: a warp that wants no element goes past.
     """
     each, size = range(vector), 4 if kind == "f32" else 2
-    row, first, slot, near, _, wanted, out, part, shares = (f"${(1 + operand) * vector}" for operand in range(9))
+    row, first, slot, near, _, wanted, out, inner, part, shares, further = (
+        f"${(1 + operand) * vector}" for operand in range(11))
     values, furthest = [f"${5 * vector + k}" for k in each], f"${5 * vector - 1}"
     lines = [
         ".reg .pred %wanted, %gone, %kept, %some, %more;",
@@ -104,7 +130,7 @@ def written_helper(kind: str, vector: int, columns: int, inner: int, next_share:
         f"setp.eq.and.s32 %kept, {row}, {first}, %wanted;",
         f"setp.ne.and.s32 %gone, {row}, {first}, %wanted;",
         *(f"@%kept st.shared{form} [{slot}{at}], {registers};" for form, at, registers in _floats("%sum", vector))]
-    if next_share:
+    if shared:
         lines += [
             f"mad.lo.s32 %off, {row}, {columns}, {near};",
             f"mad.wide.s32 %from, %off, 4, {part};",
@@ -118,7 +144,7 @@ def written_helper(kind: str, vector: int, columns: int, inner: int, next_share:
             *(f"@%gone ld.volatile.global{form} {registers}, [%from{at}];"
               for form, at, registers in _floats("%got", vector)),
             *(f"add.rn.f32 %sum{k}, %sum{k}, %got{k};" for k in each),
-            f"add.s64 %from, %from, {next_share};",
+            f"add.s64 %from, %from, {further};",
             "sub.s32 %left, %left, 1;",
             "bra MORE;",
             "HANDED:",
@@ -141,16 +167,16 @@ def written_helper(kind: str, vector: int, columns: int, inner: int, next_share:
     lines += [
         "WRITTEN:",
         *(f"@%wanted mov.f32 ${k}, 0f00000000;" for k in each)]
-    letters = "rrrrfrl" + ("lr" if next_share else "")
+    letters = "rrrrfrlr" + ("lrl" if shared else "")
     constraints = ",".join([*["=&f"] * vector, *(letter for letter in letters for _ in each)])
-    more = ", part, shares" if next_share else ""
+    more = ", part, shares, further" if shared else ""
     return f'''
 @triton.jit
-def g_written(row, first, slot, near, value, wanted, out{more}):
+def g_written(row, first, slot, near, value, wanted, out, inner{more}):
     """Write what is wanted of rows that end to memory; what is left of the values."""
-    return tl.inline_asm_elementwise("""{{ // shared written {kind} {columns} {inner} {next_share}{assembly(lines)}
+    return tl.inline_asm_elementwise("""{{ // shared written {kind} {columns}{assembly(lines)}
     DONE:
-        }}""", "{constraints}", [row, first, slot, near, value, wanted.to(tl.int32), out{more}], dtype=tl.float32,
+        }}""", "{constraints}", [row, first, slot, near, value, wanted.to(tl.int32), out, inner{more}], dtype=tl.float32,
         is_pure=False, pack={vector})
 '''
 
@@ -174,11 +200,10 @@ class WrittenRows(OrderedHits):
     """A kernel whose programs write a row when its hits are added up.
 
     Attributes:
-        next_share: bytes from what a program for a share has to what the next one has of the same rows; 0: there are
-            none.
+        shared: whether there are programs for shares.
     """
 
-    next_share = 0
+    shared = False
 
     def placed(self, looked_at: int, most_hits: int) -> None:
         """Have room for so many hits, of words of which the program looks at some `looked_at`."""
@@ -196,9 +221,9 @@ class WrittenRows(OrderedHits):
 
     @property
     def helpers_used(self) -> tuple[str, ...]:
-        vector = min(self.vector, twos(self.inner))
+        vector = min(self.vector, twos(as_written(self.inner)))
         return (*super().helpers_used,
-                written_helper(KINDS[self.node.dtype], vector, self.tiles.columns, self.inner, self.next_share))
+                written_helper(KINDS[self.node.dtype], vector, self.tiles.columns, self.shared))
 
     @property
     def slice(self) -> int:
@@ -226,7 +251,10 @@ class WrittenRows(OrderedHits):
     def destined_in_all(self) -> list[str]:
         """Where the program's rows lie."""
         at = f"(outer * {self.length} + row_0) * {self.inner} + tl.program_id(1){self.to_int64} * COLUMNS"
-        return [f"to_rows = (out + ({at})).to(tl.int64)"]
+        apart = f"next_part = {self.tiles.rows * self.tiles.columns * self.size} * next_share.to(tl.int64)"
+        return [f"to_rows = (out + ({at})).to(tl.int64)",
+                f"width = tl.full((), 0, tl.int32) + {self.inner}",
+                *([apart] if self.shared else [])]
 
     def not_hit(self) -> list[str]:
         """Rows that nothing hits are 0, or what programs for shares have of them."""
@@ -239,7 +267,7 @@ class WrittenRows(OrderedHits):
         begins = f"for near_0 in tl.range(0, ROWS, {self.slice}):"
         zeros = f"tl.zeros([{self.slice}, COLUMNS], "
         alone = [begins, *(f"    {line}" for line in (*rows, f"tl.store(out + at, {zeros}{dtype}), mask=inside)"))]
-        if not self.next_share:
+        if not self.shared:
             return alone
         return [
             "if handed == 0:",
@@ -262,8 +290,8 @@ class WrittenRows(OrderedHits):
                 f"in_row = column < {self.inner}"]
 
     def put_by(self, row: str, wanted: str, first: str = "first_kept") -> str:
-        more = ", to_part, handed" if self.next_share else ""
-        return f"g_written({row}, {first}, slot, near, total, ({wanted}) & in_row, to_rows{more})"
+        more = ", to_part, handed, next_part" if self.shared else ""
+        return f"g_written({row}, {first}, slot, near, total, ({wanted}) & in_row, to_rows, width{more})"
 
     def joined(self) -> list[str]:
         """The last row of each stretch: what began before is left for the group where it began, which adds it."""
