@@ -219,13 +219,13 @@ def test_a_program_may_find_none_of_its_bins_words() -> None:
 
 
 WRITTEN = [((600, 70), 500, "bfloat16"), ((300, 128), 500, "float32"), ((4000, 65), 700, "float16"),
-           ((900, 100), 300, "float32"), ((700, 72), 1300, "bfloat16")]
+           ((2, 300, 70), 500, "float32"), ((700, 72), 1300, "bfloat16")]
 """(table, positions, dtype) of rows that are written as soon as they end."""
 
 
-def written(shape: tuple[int, int], count: int, dtype: str) -> tuple[Schedule, block_sums._WrittenSums]:
+def written(shape: tuple[int, ...], count: int, dtype: str) -> tuple[Schedule, block_sums._WrittenSums]:
     """The kernels of an index_add onto zeros, and that which writes rows."""
-    schedule = scheduled(shape, 0, count, dtype, True)
+    schedule = scheduled(shape, len(shape) - 2, count, dtype, True)
     group = schedule.groups[-1]
     kernel = block_sums._written(group, next(n for n in group.nodes if n.op.name == "block_sums"))
     assert kernel is not None
@@ -235,11 +235,14 @@ def written(shape: tuple[int, int], count: int, dtype: str) -> tuple[Schedule, b
 @by_default("alike-*", "one row-*", "few rows-*", "Zipf-*")
 @pytest.mark.parametrize(("kind", "table"), sweep_but(
     lambda kind, table: (list(INDICES).index(kind) - WRITTEN.index(table)) % len(WRITTEN) < 2, INDICES, WRITTEN))
-def test_rows_are_written_when_their_hits_are_added_up(table: tuple[tuple[int, int], int, str], kind: str) -> None:
+def test_rows_are_written_when_their_hits_are_added_up(table: tuple[tuple[int, ...], int, str], kind: str,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     shape, count, dtype = table
+    if len(shape) > 2:  # as of a size that has not the hint of its class
+        monkeypatch.setattr(written_rows, "columns_of", lambda inner: 32)
     schedule, kernel = written(*table)
     assert kernel.shares and kernel.most_hits > kernel.step / 2 and kernel.tiles.rows > 16
-    index = INDICES[kind](shape[0], count, torch.Generator().manual_seed(0))
+    index = INDICES[kind](shape[-2], count, torch.Generator().manual_seed(0))
     found, want, told = run(schedule, index)
     again, *_ = run(schedule, index)
     assert torch.equal(found, again) and not told
@@ -302,12 +305,12 @@ def test_sums_by_blocks_compile_for_hopper(monkeypatch: pytest.MonkeyPatch, shap
 
 def test_odd_rows_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each element of 16 bits has a register of its own: more of them than there is room for waited for each other, 20
-    times for nine."""
+    times for nine. What programs for shares have is read one after another, of bins that are hit often alone."""
     monkeypatch.undo()
     waited = []
     for columns in (31, 32):
         *_, group = scheduled((8191, columns), 0, 65_000, "bfloat16", True).groups
-        waited.append(waits([line for _, line in instructions(compile_cubin(emit(group)))]))
+        waited.append(waits([line for _, line in instructions(compile_cubin(emit(group))) if "STRONG" not in line]))
     assert waited[0] < waited[1] + 2
 
 
