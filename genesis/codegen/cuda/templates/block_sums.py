@@ -51,10 +51,10 @@ SHORT_ROWS_WIDTH: Final = 128
 """Maximum elements of wide rows that are put in order where they have few hits (`SHORT_ROW`): then to find these takes
 most of the time, and a program finds those of four times as many rows."""
 
-WRITTEN_WIDTH: Final = (8, SHORT_ROWS_WIDTH)
+WRITTEN_WIDTH: Final = (24, SHORT_ROWS_WIDTH)
 """Fewest and most elements of rows that are written as soon as they end (`written_rows.py`)."""
 
-WRITTEN_HITS: Final = 1000
+WRITTEN_HITS: Final = 16
 """Hits of such a row below which that is done."""
 
 SHARED_BINS: Final = 4

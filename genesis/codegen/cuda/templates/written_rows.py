@@ -38,7 +38,7 @@ ROWS: Final = 256
 MOST_ROWS: Final = 1024
 """Maximum rows of a program, if they are hit rarely: each warp counts its hits by row."""
 
-ENOUGH: Final = 384
+ENOUGH: Final = 256
 """Programs that keep a GPU busy: rows are shared out up to there, as many as a table's largest size has."""
 
 FEW_HITS: Final = 192
@@ -176,8 +176,8 @@ def g_written(row, first, slot, near, value, wanted, out, inner{more}):
     """Write what is wanted of rows that end to memory; what is left of the values."""
     return tl.inline_asm_elementwise("""{{ // shared written {kind} {columns}{assembly(lines)}
     DONE:
-        }}""", "{constraints}", [row, first, slot, near, value, wanted.to(tl.int32), out, inner{more}], dtype=tl.float32,
-        is_pure=False, pack={vector})
+        }}""", "{constraints}", [row, first, slot, near, value, wanted.to(tl.int32), out, inner{more}],
+        dtype=tl.float32, is_pure=False, pack={vector})
 '''
 
 
