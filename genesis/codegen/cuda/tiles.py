@@ -32,7 +32,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
 from genesis.codegen.cuda.turned_tiles import turned_tile
-from genesis.ir.size_divisors import is_multiple
+from genesis.ir.size_divisors import is_multiple, twos
 from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
@@ -69,6 +69,13 @@ what a thread waits for."""
 
 STEP_BYTES: Final = 32
 """Bytes between neighbours of a row up to which they are read along it: each sector has one."""
+
+PIECE_BYTES: Final = 128
+"""Bytes of a row below which a block of it is short where rows are read through an index: a line. Maximum elements,
+too, of rows that then are blocks as a whole."""
+
+PIECE_VECTOR: Final = 8
+"""Minimum bytes that a thread loads at once of such a row."""
 
 MOST_PARTS_LOADED: Final = 64
 """Loads of a thread of which each is a part's of a concatenation, and most are masked: eight parts of 23 float16 were
@@ -146,6 +153,7 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
                 return in_rows, blocks_of_elements
             if _one_by_one(in_rows):
                 return kernel, _flat_vectors(kernel, gpu)
+            r_block = _of_taken_rows(r_block, columns, in_rows)
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
@@ -220,6 +228,18 @@ def _row_block(columns: int) -> int:
             return found
     fitting = [block for block in blocks if _wasted(block, columns if number is None else number) <= WASTE]
     return fitting[0] if fitting else 0
+
+
+def _of_taken_rows(block: int, columns: int, kernel: Kernel) -> int:
+    """The block of rows that are read through an index: all of a row whose pieces would be short, if threads have
+    vectors of it. Its lanes idle where it ends, but the next piece is another program's, and lines are read in parts."""
+    moved = [s.out.dtype.itemsize for s in kernel.loads("xr")]
+    number = literal_value(columns)
+    length = columns if number is None else number
+    if not any(isinstance(s, Index) for s in kernel.statements) or not moved or isinstance(length, SymInt):
+        return block
+    short = 0 < block < length and block * min(moved) < PIECE_BYTES and twos(length) * min(moved) >= PIECE_VECTOR
+    return power_of_two(length) if short and length <= PIECE_BYTES else block
 
 
 def _wasted(block: int, columns: int) -> float:
