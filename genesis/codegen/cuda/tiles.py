@@ -232,7 +232,7 @@ def _row_block(columns: int) -> int:
 
 def _of_taken_rows(block: int, columns: int, kernel: Kernel) -> int:
     """The block of rows that are read through an index: all of a row whose pieces would be short, if threads have
-    vectors of it. Its lanes idle where it ends, but the next piece is another program's, and lines are read in parts."""
+    vectors of it. Lanes idle where it ends; pieces are other programs', and lines are read in parts."""
     moved = [s.out.dtype.itemsize for s in kernel.loads("xr")]
     number = literal_value(columns)
     length = columns if number is None else number

@@ -15,7 +15,7 @@ from genesis.ir import Graph, Node
 from genesis.ir.ops import indexing, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.row_number import in_range
-from genesis.ir.types import bfloat16, int64
+from genesis.ir.types import DType, bfloat16, float32, int64
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.gpus import GPUS
 from tests.codegen.cuda.idle_gpu import Kept
@@ -49,6 +49,20 @@ def test_rows_that_are_read_whole_have_lanes_for_their_places() -> None:
     schedule = check([table, index], indexing.take(table, index, axis=0) * 2.0, data=[some(table), torch.arange(6)])
     [group] = schedule.groups
     assert "RBLOCK" in emit(group).source
+
+
+@pytest.mark.parametrize(("columns", "dtype", "block"), [
+    (100, bfloat16, 128), (72, bfloat16, 128), (100, float32, 128), (104, bfloat16, 128), (65, bfloat16, 16),
+    (70, bfloat16, 16), (300, bfloat16, 64)])
+def test_rows_that_are_read_through_an_index_are_not_read_in_pieces_of_a_sector(columns: int, dtype: DType,
+                                                                               block: int) -> None:
+    """Blocks of 16 of 100 bfloat16 waste fewer lanes than one of 128: 200,000 rows took 33.6 µs in them on an H200.
+    Where no two elements are loaded at once idle lanes would be loads that do nothing."""
+    table, index = an_input(0, (50, columns), dtype), an_input(1, (9,), int64)
+    places = torch.randint(0, 50, (9,), generator=torch.Generator().manual_seed(0))
+    schedule = check([table, index], indexing.take(table, index, axis=0) * 2.0, data=[some(table), places])
+    [group] = schedule.groups
+    assert emit(group).constexprs["RBLOCK"] == block
 
 
 @pytest.mark.parametrize("architecture", [80, 90, 120])
