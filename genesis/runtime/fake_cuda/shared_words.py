@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -106,13 +106,13 @@ class SharedWords:
         if at.size and shared:
             begin, many, further = (int(np.unique(x).item()) for x in shared)
             if many < 0:
-                _memory(begin, np.float32, at)[at] = sums
+                _memory(begin, value.dtype, at)[at] = sums
                 return np.where(wanted != 0, value.dtype.type(0), value)
             for share in range(many):
-                sums = sums + _memory(begin + share * further, np.float32, at)[at]
+                sums = sums + _memory(begin + share * further, value.dtype, at)[at]
         if at.size:
             import ml_dtypes
-            dtype = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+            dtype = np.dtype({"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind])
             at = (row * inner + near)[gone]
             if np.unique(at).size != at.size:
                 raise RuntimeError("two threads write to one place of memory")
@@ -286,9 +286,9 @@ class SharedWords:
         return ranks
 
 
-def _memory(address: int, dtype: Any, at: np.ndarray) -> np.ndarray:
+def _memory(address: int, dtype: np.dtype, at: np.ndarray) -> np.ndarray:
     """Memory from an address on, up to the last of these elements."""
-    nbytes = (int(at.max()) + 1) * np.dtype(dtype).itemsize
+    nbytes = (int(at.max()) + 1) * dtype.itemsize
     return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8).view(dtype)
 
 
