@@ -289,7 +289,7 @@ class SharedWords:
 def _memory(address: int, dtype: np.dtype, at: np.ndarray) -> np.ndarray:
     """Memory from an address on, up to the last of these elements."""
     nbytes = (int(at.max()) + 1) * dtype.itemsize
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8).view(dtype)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)).view(dtype)
 
 
 __all__ = ["SharedWords"]
