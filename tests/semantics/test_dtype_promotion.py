@@ -9,6 +9,7 @@ import torch
 from torch_programs import name_of, same
 
 import genesis
+from tests.sweeping import by_default
 
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 SCALARS = [True, 2, 1.5]
@@ -55,6 +56,12 @@ def test_pairs_of_tensors(name):
 def test_a_tensor_and_a_0d_tensor(name):
     for a, b in itertools.product(DTYPES, DTYPES):
         compare(name, lambda T, a=a, b=b: (operand(T, a), operand(T, b, 0)))
+
+
+@by_default("add", "div", "floor_divide", "pow", "eq", "bitwise_and", "maximum", "atan2")
+@pytest.mark.parametrize("name", BINARY)
+def test_two_0d_tensors(name):
+    for a, b in itertools.product(DTYPES, DTYPES):
         compare(name, lambda T, a=a, b=b: (operand(T, a, 0), operand(T, b, 0)))
 
 
