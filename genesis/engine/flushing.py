@@ -19,7 +19,6 @@ from genesis.engine.preparation import Flush, prepare
 from genesis.engine.running import Divisible, run
 from genesis.engine.short_read import first_read, read_alone, read_size, short_read
 from genesis.engine.state import engine_state
-from genesis.engine.young_objects import collect_young, put_off_collection
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
 from genesis.frontend.pending import live_pending
@@ -94,6 +93,7 @@ def _flush_locked(wanted: Sequence[Storage]) -> bool:
 
 def _look_at_young() -> None:
     """Have Python's collector look at young objects, where it would soon do so in the middle of a program."""
+    from genesis.engine.young_objects import collect_young, put_off_collection  # here: importing computes nothing
     put_off_collection()
     looks = gc.get_count()[1]
     before, engine_state.looks = engine_state.looks, looks
@@ -112,6 +112,7 @@ def let_go() -> None:
     then, where a value that it returned, such as a model's scores, kept it alive behind its flush."""
     looks = gc.get_count()[1]
     if looks >= LOOKS and looks + engine_state.looks_between >= gc.get_threshold()[1]:
+        from genesis.engine.young_objects import collect_young
         collect_young()
 
 

@@ -22,7 +22,6 @@ from genesis.engine.cuts import Cuts, Turns, position, returns_next, whole_turns
 from genesis.engine.interruption import left_behind
 from genesis.engine.recorded_since import every, oldest, soon
 from genesis.engine.state import engine_state
-from genesis.engine.young_objects import collect_young, put_off_collection
 from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.pending import NEVER, SHORT, live_pending
 from genesis.frontend.state import lock, state
@@ -90,6 +89,7 @@ def look(storage: Storage, number: int) -> None:
 def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> None:
     """Look; what is recorded meanwhile is not looked at. After an exception the next look is at number `again`."""
     cuts = engine_state.cuts
+    from genesis.engine.young_objects import put_off_collection  # here: importing genesis records nothing
     put_off_collection()
     try:
         state.look_at = NEVER
@@ -108,6 +108,7 @@ def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> N
 def _collected(cuts: Cuts) -> bool:
     """A piece was computed in the middle of an op, which held what it was made of: now that is over, and the young
     objects are looked at. False if a program has run since: then it is not known where to look next."""
+    from genesis.engine.young_objects import collect_young
     collect_young(recorded=FEW)
     return cuts.ran == engine_state.ran
 
