@@ -17,6 +17,7 @@ from genesis.frontend.storage import Cell
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.passes.graph.autodiff import read_by_backward
+from genesis.runtime.contexts import uncollected
 
 
 class Usage:
@@ -82,7 +83,8 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
     if usage.skip:
         return [], usage
     if usage.positions is None:
-        usage.positions = _positions_read(captured, wanted)
+        with uncollected:  # it makes as many objects as compiling does (`plans.find`), all of which are gone then
+            usage.positions = _positions_read(captured, wanted)
     saved = [captured.order[position] for position in usage.positions]
     captured.outputs = [*captured.outputs, *saved]
     captured.key = (*captured.key, "saved", usage.positions)

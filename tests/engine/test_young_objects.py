@@ -6,6 +6,7 @@ import gc
 import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -125,6 +126,31 @@ def test_young_objects_are_not_looked_at_more_often_than_the_collector_would(col
         recorded(x).tolist()
         assert gc.get_count()[1] >= LOOKS
     assert 1 not in collected
+
+
+def test_the_collector_stays_out_while_a_program_is_prepared_for_its_runs() -> None:
+    """What a backward would read of a new program is found, and what the plan keeps is bound to memory."""
+    found: set[str] = set()
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        found.update(frame.name for frame in traceback.extract_stack(limit=40))
+    w = genesis.ones(3, requires_grad=True)
+    x = w
+    for i in range(200):  # a program that no other test has
+        x = (x * (i + 0.25)).sin() - i
+    genesis.ones(1).tolist()
+    before = gc.get_threshold()
+    gc.set_threshold(20, 5, 1 << 30)
+    gc.callbacks.append(note)
+    try:
+        loss = x.sum()
+        loss.item()
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+    assert "start" in found and "_prepared" in found, "it was looked at on the way"
+    assert found.isdisjoint({"_positions_read", "_list", "compile_graph"})
+    assert loss.requires_grad
 
 
 LOOPS = """

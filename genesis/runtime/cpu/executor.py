@@ -22,7 +22,7 @@ import torch
 from genesis.ir.interrupting import of_computing
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType, row_major
-from genesis.runtime.contexts import leaving
+from genesis.runtime.contexts import leaving, uncollected
 from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.number_tensors import CPU, operand_tensor
 from genesis.runtime.cpu.storage import CPUStorage
@@ -242,7 +242,8 @@ class CPUExecutor:
         for index, number, dtype in self.number_tensors:
             registers[index] = operand_tensor(numbers[number], dtype)
         if bound.arena_version != arena.version:
-            bound.prepare(inputs)
+            with uncollected:  # what stays with the plan: tens of thousands of objects where it has as many values
+                bound.prepare(inputs)
         elif changed:
             bound.rebind(changed)
         bound.runs += 1
