@@ -33,8 +33,13 @@ BLOCKS: Final = (1024, 2048, 4096)
 
 DIGITS: Final = ((1 << 18, 8), (1 << 21, 10))
 """(positions up to which, bits of a bin's number). Who adds rows looks through a bin's words, a thousand at a time: of
-a long index finer bins save turns. They cost those who sort blocks: on an H200 500,000 positions took 6.2 µs with 8
-bits and 10.3 with 10, an embedding with its gradient 62 and 68; a million 9.5 and 11.3, and 133 and 110."""
+a long index finer bins save turns. They cost those who sort blocks: on an H200 500,000 positions took 5.3 µs with 8
+bits and 7.5 with 10, an embedding with its gradient 54.2 and 46.0; a million 9.5 and 11.3, and 133 and 110."""
+
+LARGE: Final = (1 << 16, 1 << 17)
+"""(positions, rows) above which bins have most bits: of a table of more rows with fewer bits several programs look
+through a bin (H200, an embedding with its gradient: 150,000 of bfloat16[300000, 64] 65.8 and 45.3 µs, 262,144 of
+float32[900000, 32] 99.6 and 79.6)."""
 
 FEW_BLOCKS: Final = 64
 """Blocks up to which they are shorter than the longest: whoever adds up a bin reads of each of them where the bin lies
@@ -47,6 +52,18 @@ WIDE: Final = 65
 """Fewest elements of a wide row: a warp and more take a hit of it. Hits in the order of their rows took 22.7 µs (20,000
 bfloat16 of 300) and some 180 (31,598 of 1021) where sums of each group take 16 and 115; of 32 and 64 elements they took
 58 and 52 where these took 72 and 80 (500,000 of bfloat16[20000, 32], 300,000 of f32[50000, 64]; one H200)."""
+
+WRITTEN_WIDTH: Final = (24, 128)
+"""Fewest and most elements of rows of zeros that are added to and written as soon as they end
+(`codegen/cuda/templates/written_rows.py`)."""
+
+WRITTEN_HITS: Final = 16
+"""Hits of such a row below which that is done: of more, rows whose sums stay in shared memory are as fast (H200,
+500,000 of bfloat16[20000, 32] 21.8 µs for 25.0)."""
+
+WRITTEN_COUNT: Final = 1 << 19
+"""Maximum positions of wide rows for which there may be more than `FEW_BLOCKS` blocks: then bins are so small that all
+hits of a program have room (H200, 400,000 of float16[50000, 80] with their look-up 81 µs; by groups 129)."""
 
 LOW_BITS: Final = 12
 """Maximum bits of a row's number within its bin, for tables of up to a million rows: each of a bin's programs looks
@@ -64,12 +81,14 @@ def block_of(count: int) -> int:
     return next((block for block in BLOCKS if most(count) <= block * FEW_BLOCKS), BLOCKS[-1])
 
 
-def digit_of(count: int) -> int:
-    """Bits of a bin's number for an index of so many positions.
+def digit_of(count: int, rows: int) -> int:
+    """Bits of a bin's number for an index of so many positions in a table of so many rows.
 
-    >>> digit_of(500_000), digit_of(1_000_000)
-    (8, 10)
+    >>> digit_of(200_000, 100_000), digit_of(200_000, 300_000), digit_of(1_000_000, 1000)
+    (8, 10, 10)
     """
+    if most(count) > LARGE[0] and most(rows) > LARGE[1]:
+        return DIGITS[-1][1]
     return next((digit for longest, digit in DIGITS if most(count) <= longest), DIGITS[-1][1])
 
 
@@ -165,20 +184,31 @@ block_sums: Op = Op("block_sums", "index", _sums_type, attrs=("bits", "block", "
                     reference=_reference_sums)
 
 
-def fits_blocks(rows: int, inner: int, count: int) -> bool:
-    """Whether so many positions can be added by blocks of them to a table of so many rows of `inner` elements."""
-    block, digit = block_of(count), digit_of(count)
-    blocks = FEW_BLOCKS if hint(inner) >= WIDE else MOST_BLOCKS
+def written_at_once(rows: int, inner: int, count: int) -> bool:
+    """Whether rows of zeros that are added to are written as soon as they end, if their dtype is added in float32."""
+    return WRITTEN_WIDTH[0] <= hint(inner) <= WRITTEN_WIDTH[1] and hint(count) < WRITTEN_HITS * hint(rows)
+
+
+def fits_blocks(rows: int, inner: int, count: int, zeros: bool = False) -> bool:
+    """Whether so many positions can be added by blocks of them to a table of so many rows of `inner` elements.
+
+    Args:
+        zeros: the table is zeros of a dtype that is added in float32.
+    """
+    block, digit = block_of(count), digit_of(count, rows)
+    written = zeros and written_at_once(rows, inner, count) and most(count) <= WRITTEN_COUNT
+    blocks = FEW_BLOCKS if hint(inner) >= WIDE and not written else MOST_BLOCKS
     return bool(block) and most(count) <= block * blocks and bin_bits(rows, digit) <= LOW_BITS
 
 
 def rows_by_block(base: Node, index: Node, source: Node, turned: bool = False) -> Node:
     """base with the source's rows added, by sorting blocks of the index by bins; `turned`: to its columns."""
-    count = prod(index.type.shape)
-    block, digit = block_of(count), digit_of(count)
-    bits = bin_bits(base.type.shape[2 if turned else 1], digit)
+    count, rows = prod(index.type.shape), base.type.shape[2 if turned else 1]
+    block, digit = block_of(count), digit_of(count, rows)
+    bits = bin_bits(rows, digit)
     found = words_by_block(index, bits=bits, block=block, digit=digit)
     return block_sums(base, item(found, index=0), item(found, index=1), source, bits=bits, block=block, turned=turned)
 
 
-__all__ = ["bin_bits", "block_of", "block_sums", "digit_of", "fits_blocks", "rows_by_block", "words_by_block"]
+__all__ = ["bin_bits", "block_of", "block_sums", "digit_of", "fits_blocks", "rows_by_block", "words_by_block",
+           "written_at_once"]

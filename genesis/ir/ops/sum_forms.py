@@ -45,7 +45,7 @@ from genesis.ir.ops.line_sums import (
     taken_at_once,
 )
 from genesis.ir.sym_int import hint, most
-from genesis.ir.types import DType, float32, float64, int32, int64
+from genesis.ir.types import DType, bfloat16, float16, float32, float64, int32, int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,6 +76,9 @@ IN_ANY_ORDER: Final = {int32, int64}
 
 IF_ALLOWED: Final = {float32, float64}
 """Dtypes that memory can be added to, and whose sums depend on it."""
+
+SUMMED_IN_FLOAT32: Final = {float32, bfloat16, float16}
+"""Dtypes whose sums are float32 until they are written."""
 
 NARROWEST: Final = 8
 """Elements of a row below which it lies in pieces too short to be read: rows of many outer sizes are moved together, so
@@ -275,7 +278,8 @@ def rows_form(base: Node, index: Node) -> RowsForm:
     writes_most = (base.op.name == "const" or 2 * hint(count) >= hint(rows)
                    or (outer.__class__ is int and outer == 1 and MANY_ROWS <= hint(rows) <= 16 * hint(count)
                        and hint(base.type.numel) * base.type.dtype.itemsize <= WRITTEN_ANEW))
-    if writes_most and fits_blocks(rows, inner, count):
+    zeros = base.op.name == "const" and base["value"] == 0 and base.type.dtype in SUMMED_IN_FLOAT32
+    if writes_most and fits_blocks(rows, inner, count, zeros):
         return "blocks"
     if writes_most and rows < 2**31 and count < 2**26:
         return "groups"

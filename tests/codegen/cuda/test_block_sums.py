@@ -42,7 +42,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_sums, "ROUNDS", 1)
     monkeypatch.setattr(row_sums, "ENOUGH", 2)
     monkeypatch.setattr(ordered_hits, "ENOUGH", 2)
-    monkeypatch.setattr(written_rows, "ENOUGH", 8)
+    monkeypatch.setattr(written_rows, "ENOUGH", {False: 8, True: 8})
     monkeypatch.setattr(written_rows, "MOST_ROWS", 64)
     monkeypatch.setattr(written_rows, "STEPS", (256, 256))
     monkeypatch.setattr(ordered_hits, "STEP", 256)
@@ -345,6 +345,23 @@ def test_blocks_are_few_and_bins_not_wide(monkeypatch: pytest.MonkeyPatch) -> No
     assert not block_rows.fits_blocks(9, 4, 3_000_000)
     for inner in (64, 65):
         assert block_rows.fits_blocks(9, inner, 300_000) == (inner < block_rows.WIDE)
+    assert block_rows.fits_blocks(50_000, 80, 400_000, zeros=True)  # these are written when they end
+    assert not block_rows.fits_blocks(50_000, 80, 600_000, zeros=True)
+    assert not block_rows.fits_blocks(9000, 80, 400_000, zeros=True)
+    assert not block_rows.fits_blocks(50_000, 80, 400_000)
+
+
+@pytest.mark.parametrize(("shape", "count", "taken"), [
+    ((100_000, 104), 100_000, True), ((20_000, 32), 500_000, False), ((900_000, 32), 262_144, True),
+    ((50_000, 80), 400_000, True), ((65_000, 128), 524_000, True), ((32_769, 96), 524_000, True),
+    ((7071, 11), 9000, False)])
+def test_rows_that_are_written_when_they_end_have_room_for_their_hits(
+        monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], count: int, taken: bool) -> None:
+    """Wide rows by many blocks of the index are: as sums of each group they have not been tried."""
+    monkeypatch.undo()
+    group = scheduled(shape, 0, count, "bfloat16", True).groups[-1]
+    kernel = block_sums._written(group, next(n for n in group.nodes if n.op.name == "block_sums"))
+    assert (kernel is not None) == taken
 
 
 WORDS = '''import triton

@@ -31,7 +31,7 @@ from genesis.codegen.cuda.templates.row_sums import (
 from genesis.codegen.cuda.templates.written_rows import KINDS, MOST_ORDERED, WrittenRows, written_tiles
 from genesis.codegen.cuda.templates.written_rows import REGISTERS as WRITTEN_REGISTERS
 from genesis.ir.node import Node
-from genesis.ir.ops.block_rows import WIDE
+from genesis.ir.ops.block_rows import WIDE, written_at_once
 from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
 from genesis.ir.size_divisors import twos
 from genesis.ir.sym_int import as_written, hint, most
@@ -50,12 +50,6 @@ ROUNDS: Final = 16
 SHORT_ROWS_WIDTH: Final = 128
 """Maximum elements of wide rows that are put in order where they have few hits (`SHORT_ROW`): then to find these takes
 most of the time, and a program finds those of four times as many rows."""
-
-WRITTEN_WIDTH: Final = (24, SHORT_ROWS_WIDTH)
-"""Fewest and most elements of rows that are written as soon as they end (`written_rows.py`)."""
-
-WRITTEN_HITS: Final = 16
-"""Hits of such a row below which that is done."""
 
 SHARED_BINS: Final = 4
 """Shares that a bin must have, if all bins are hit alike, for them to be shared at all; else shares are larger."""
@@ -80,14 +74,11 @@ def emit_block_sums(group: Group, node: Node) -> KernelSource:
 
 
 def _written(group: Group, node: Node) -> _WrittenSums | None:
-    """The kernel whose programs write a row when it ends, if it is of use: rows so wide that few have room in shared
-    memory, and hit so rarely that a program's hits have."""
+    """The kernel whose programs write a row when it ends, where zeros are added to and a program's hits have room."""
     base, words = node.inputs[:2]
     _, rows, inner = sizes_of(node)
-    zeros = base.op.name == "const" and base["value"] == 0 and not is_turned(node)
-    wide = WRITTEN_WIDTH[0] <= hint(inner) <= WRITTEN_WIDTH[1]
-    rarely = hint(words.type.numel) < WRITTEN_HITS * hint(rows)
-    if not (zeros and wide and rarely and node.dtype in KINDS):
+    zeros = base.op.name == "const" and base["value"] == 0 and not is_turned(node) and node.dtype in KINDS
+    if not zeros or not written_at_once(rows, inner, words.type.numel):
         return None
     found = _WrittenSums(group, node)
     return found if found.most_hits <= MOST_ORDERED else None

@@ -3,9 +3,9 @@
 As in `ordered_hits.py` a program puts its hits into the order of their rows, and groups of lanes add up equal stretches
 of them in registers. There each row's sum lies in shared memory until all are written; rows of a hundred elements leave
 room for 64 of them, and what a program does once (find its hits, count them by row) took most of the time where a row
-has one hit. Here a program has 256 rows, whatever their width: what a row has goes to memory when the next one begins,
-and rows that nothing hits are written beside. Only the first row of a stretch may have begun before it: what a group
-has of that one is left in shared memory for the group that it is of, which adds these in the order of the groups.
+has one hit. Here a program has 256 of these, and twice the warps: what a row has goes to memory when the next one
+begins, and rows that nothing hits are written beside. Only the first row of a stretch may have begun before it: what a
+group has of that one is left in shared memory for the group that it is of, which adds these in their order.
 
 All hits are put in order before the first is added, so that no row ends twice: they have room, as of a bin that is hit
 more often others add up whole shares (`block_sums.py`). Who writes a row adds what they have of it.
@@ -38,11 +38,19 @@ ROWS: Final = 256
 MOST_ROWS: Final = 1024
 """Maximum rows of a program, if they are hit rarely: each warp counts its hits by row."""
 
-ENOUGH: Final = 256
-"""Programs that keep a GPU busy: rows are shared out up to there, as many as a table's largest size has."""
+MOST_ELEMENTS: Final = 256 * 128
+"""Maximum elements of a program's rows: with 512 rows of 128 as few programs as multiprocessors have rows for two had
+much to write (H200: f32[100000, 96] at 60,000 places 27.5 µs for 22.7, bf16[100000, 104] at 100,000 25.4 for 18.2)."""
 
 FEW_HITS: Final = 192
 """Hits of a program below which it has more rows than `ROWS`: what it does once takes longer than to add them."""
+
+ENOUGH: Final = {False: 256, True: 384}
+"""Programs that keep a GPU busy, counted for a table's largest size, by whether rows are more than `NARROW` elements:
+rows are shared out up to there (H200: 32 bfloat16 8.8 and 10.9 µs, 128 float16 19.3 and 15.2)."""
+
+NARROW: Final = 32
+"""Maximum elements of rows for which fewer programs are enough."""
 
 MOST_ORDERED: Final = 4096
 """Maximum hits of a program, for which it has 10 bytes of shared memory each: four programs are on a multiprocessor."""
@@ -53,10 +61,10 @@ STEPS: Final = (512, 2048)
 REGISTERS: Final = 80
 """Maximum registers of a thread: three programs of 8 warps are on a multiprocessor then."""
 
-ODD: Final = 4
-"""Elements of a thread where rows begin at any place."""
+ODD: Final = 2
+"""Elements of a thread where rows begin at any place (H200: of 415,296 rows of 31 float32 36.1 µs, with four 39.7)."""
 
-MANY_HITS: Final = 1000
+MANY_HITS: Final = 1024
 """Hits of a program above which it has fewer rows: those that may be its all have room then."""
 
 KINDS: Final[dict[DType, str]] = {float32: "f32", bfloat16: "bf16", float16: "f16"}
@@ -83,10 +91,10 @@ def written_tiles(outer: int, rows: int, inner: int, count: int, itemsize: int) 
     """
     columns = columns_of(hint(inner))
     block = min(power_of_two(rows), ROWS, MOST_ROWS)
-    while block < MOST_ROWS and expected_hits(block, rows, count) < FEW_HITS:
+    while 2 * block <= min(MOST_ROWS, MOST_ELEMENTS // columns) and expected_hits(block, rows, count) < FEW_HITS:
         block *= 2
-    beside = outer * -(-hint(inner) // columns)
-    while block > 1 and (expected_hits(block, rows, count) > MANY_HITS or -(-rows // block) * beside < ENOUGH):
+    beside, enough = outer * -(-hint(inner) // columns), ENOUGH[columns > NARROW]
+    while block > 1 and (expected_hits(block, rows, count) > MANY_HITS or -(-rows // block) * beside < enough):
         block //= 2
     return WrittenTiles(block, columns, 32 * WARPS * min(16 // itemsize, columns, loaded_at_once(inner)) // columns)
 
