@@ -12,6 +12,7 @@ from . import (
     energies,
     estimates,
     fields,
+    from_scratch,
     generative,
     graphs,
     imagination,
@@ -37,6 +38,6 @@ from .lab import PROGRAMS
 
 __all__ = ["FAMILIES", "PROGRAMS"]
 
-FAMILIES = (attending, classical, decisions, densities, designs, directions, energies, estimates, fields, generative,
-            graphs, imagination, language, likenesses, mixing, numerics, pretraining, reinforcement, scenes, schemes,
-            searches, sequences, shared_weights, shortcuts, speech, structures, trainers, training, vision)
+FAMILIES = (attending, classical, decisions, densities, designs, directions, energies, estimates, fields, from_scratch,
+            generative, graphs, imagination, language, likenesses, mixing, numerics, pretraining, reinforcement, scenes,
+            schemes, searches, sequences, shared_weights, shortcuts, speech, structures, trainers, training, vision)
