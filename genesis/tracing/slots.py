@@ -284,23 +284,41 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float)
 
 
+def _place_in_memory(part: Any) -> tuple[Any, ...]:
+    """Which part of its memory a tensor shows; nothing for all of it."""
+    if part is None:
+        return ()
+    return (part.strides, part.steps) if part.__class__ is Layout else (
+        part.strides, part.offset, part.steps, part.shapes)
+
+
 def describe_all(values: Iterable[Any], tensors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """(key, tensors) as of further arguments after these tensors. A value may be a view, as a result is that was given
-    another shape (`state["momentum"] = update.view(shape)`): a replay takes the memory that it is a view of."""
+    another shape (`state["momentum"] = update.view(shape)`): a replay takes the memory that it is a view of. One may
+    share memory with one before it, as what a layer and the one that flattens it have given last (`self.out`)."""
     key: list[Any] = []
-    found = list(tensors)
+    found, arguments = list(tensors), len(tensors)
     at: dict[int, int] = {}
     for i, x in enumerate(found):
         at.setdefault(id(x.storage), i)
     for value in values:
-        part = value.part if isinstance(value, TensorBase) else None
-        if part is None or part.__class__ is Layout or value.leaf is not None or value.detached is not None:
+        if not isinstance(value, TensorBase) or value.leaf is not None or value.detached is not None:
             describe(value, key, found, at)
             continue
-        if at.setdefault(id(value.storage), len(found)) < len(found):
+        part, index = value.part, at.get(id(value.storage))
+        shared = index is not None and index >= arguments and found[index] is not value and (
+            found[index].leaf is None and found[index].detached is None)
+        if not shared and (part is None or part.__class__ is Layout):
+            describe(value, key, found, at)
+            continue
+        if shared:
+            key.append(("shares", index))
+        elif index is not None:
             raise NotReplayable("two arguments share memory")
-        found.append(value)
-        key.append((value.spec, value.storage.type, part.__class__, part.strides, part.offset, part.steps, part.shapes,
+        else:
+            at[id(value.storage)] = len(found)
+            found.append(value)
+        key.append((value.spec, value.storage.type, part.__class__, *_place_in_memory(part),
                     value.storage.needs_grad, value.__class__, value.is_view, value.storage.inference))
         if set_by_the_user(value):
             raise NotReplayable("a view that it keeps has an attribute of the user's")

@@ -96,6 +96,7 @@ class StandIns:
         self.tensors: list[Any] = []
         self.strides: list[tuple[Any, ...]] = []
         self._made: dict[int, Any] = {}
+        self._storages: set[int] = set()
         self._sizes: Iterator[Any] = iter(symbols.sizes)
         self._numbers: Iterator[Any] = iter(symbols.numbers)
 
@@ -107,6 +108,9 @@ class StandIns:
         """
         if isinstance(value, TensorBase):
             if id(value) not in self._made:
+                if id(value.storage) in self._storages:  # of slots (`describe_all`)
+                    raise NotReplayable("two places that it writes to share memory")
+                self._storages.add(id(value.storage))
                 self._made[id(value)] = self._tensor(value)
                 self.tensors.append(self._made[id(value)])
             return self._made[id(value)]

@@ -953,3 +953,126 @@ def test_a_place_that_python_writes_to_is_written_to() -> None:
             return x + 1
         return step, lambda: dict(kept)
     both(make)
+
+
+class Kept:
+    """A layer that keeps what it gave last, and gives it."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function, self.out = function, genesis.zeros(1)
+
+    def __call__(self, x: Any) -> Any:
+        self.out = self.function(x)
+        return self.out
+
+
+def test_places_that_share_memory() -> None:
+    """What a layer and the one that flattens it gave last (makemore's layers)."""
+    def make() -> Any:
+        layers = [Kept(lambda x: x * 2), Kept(lambda x: x.view(-1)), Kept(lambda x: x[1:4]), Kept(lambda x: x + 1),
+                  Kept(lambda x: x), Kept(lambda x: x[None])]
+
+        def run(x: Any) -> Any:
+            for layer in layers:
+                x = layer(x)
+            return x.sum()
+        return run, lambda: [layer.out for layer in layers]
+    assert both(make).hits >= 3
+
+
+def test_places_that_share_memory_and_are_written_to() -> None:
+    def make() -> Any:
+        layers = [Kept(lambda x: x * 2), Kept(lambda x: x.view(-1)[2:5])]
+
+        def run(x: Any) -> Any:
+            first, second = (layer.out for layer in layers)
+            if first.ndim > 1:
+                first.add_(1)
+                second.mul_(3)
+            found = first.sum() + second.sum() * 10
+            for layer in layers:
+                x = layer(x)
+            return found + x.sum()
+        return run, lambda: [layer.out for layer in layers]
+    both(make)
+
+
+@pytest.mark.parametrize("apart", [
+    lambda first, second: (first.clone(), second), lambda first, second: (first, second.clone()),
+    lambda first, second: (first, first.clone().view(-1))])
+def test_places_that_no_longer_share_memory(apart: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+    """One of them is made another between calls: what is written through the other does not reach it."""
+    found = []
+    for wrap in (lambda f: f, genesis.compile):
+        layers = [Kept(lambda x: x * 2), Kept(lambda x: x.view(-1))]
+
+        @wrap
+        def run(x: Any, layers: Any = layers) -> Any:
+            first, second = (layer.out for layer in layers)
+            total = first.sum() * 0
+            if first.ndim > 1:
+                first.add_(1)
+                total = second.sum()
+            for layer in layers:
+                x = layer(x)
+            return total
+        seen = []
+        for i in range(9):
+            seen.append(values(run(ramp(2, 3, start=i))))
+            if i % 3 == 2:
+                layers[0].out, layers[1].out = apart(layers[0].out, layers[1].out)
+            seen.append([values(layer.out) for layer in layers])
+        found.append(seen)
+    assert found[0] == found[1]
+
+
+def test_places_that_share_memory_change_places() -> None:
+    def make() -> Any:
+        layers = [Kept(lambda x: x * 2), Kept(lambda x: x.view(3, 2))]
+        for layer, x in zip(layers, (ramp(2, 3), None), strict=True):
+            layer(layers[0].out if x is None else x)
+
+        def run(x: Any) -> Any:
+            layers[0].out, layers[1].out = layers[1].out, layers[0].out
+            return (layers[0].out * x.view(layers[0].out.shape)).sum() + layers[1].out.mean()
+        return run, lambda: [layer.out for layer in layers]
+    both(make)
+
+
+def test_places_that_share_memory_over_sizes() -> None:
+    def make() -> Any:
+        layers = [Kept(lambda x: x * 2), Kept(lambda x: x.view(-1)), Kept(lambda x: x * 1)]
+
+        def run(x: Any) -> Any:
+            before = layers[1].out.sum() + layers[0].out.mean()
+            for layer in layers:
+                x = layer(x)
+            return x.sum() + before
+        return run, lambda: [layer.out for layer in layers]
+    both(make, 14, lambda i: ramp(2 + i * i % 7, 3, start=i / 4))
+
+
+def test_a_place_that_shares_memory_with_another_one() -> None:
+    """Views of what two layers gave last change places between calls."""
+    found = []
+    for wrap in (lambda f: f, genesis.compile):
+        layers = [Kept(lambda x: x * 2), Kept(lambda x: x + 1), Kept(lambda x: x.view(-1)), Kept(lambda x: x.view(-1))]
+
+        @wrap
+        def run(x: Any, layers: Any = layers) -> Any:
+            first, second, of_first, of_second = (layer.out for layer in layers)
+            if first.ndim > 1:
+                first.add_(1)
+                second.mul_(3)
+            total = of_first.sum() + 10 * of_second.sum()
+            for layer, view in zip(layers[:2], layers[2:], strict=True):
+                view(layer(x))
+            return total
+        seen = []
+        for i in range(9):
+            seen.append(values(run(ramp(2, 3, start=i))))
+            if i == 5:
+                layers[2].out, layers[3].out = layers[3].out, layers[2].out
+        found.append(seen)
+    assert found[0] == found[1]
+    assert run.hits >= 3
