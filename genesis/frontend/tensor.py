@@ -172,7 +172,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         self.leaf, self.detached, self.is_view = leaf_of(self) or new_leaf(self), None, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = self.part.of_leaf()
-        else:
+        elif was is None or getrefcount(was) >= HELD_AND_NAMED:  # else no view shares it: `x.detach().requires_grad_()`
             _follow(self, was)
         return self
 
