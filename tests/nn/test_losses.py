@@ -275,3 +275,14 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
 def test_a_likely_mistake_is_told_as_torch_tells_it(name: str) -> None:
     act = MISTAKES[name]
     assert told(lambda: act(genesis)) == told(lambda: act(torch))
+
+
+@pytest.mark.parametrize(("inputs", "labels"), [((5, 4), (1, 2)), ((-1, 4), (1, 2)), ((4, 4), (1, -1))])
+@pytest.mark.parametrize("lengths", [list, "tensor"])
+def test_lengths_that_ctc_loss_cannot_have(inputs, labels, lengths):
+    """More steps than there are, or fewer than none: a number came back."""
+    for lib in (torch, genesis):
+        logs = (lib.arange(24.0).reshape(4, 2, 3) / 10).log_softmax(2)
+        given = [lib.tensor(x) if lengths == "tensor" else list(x) for x in (inputs, labels)]
+        with pytest.raises(RuntimeError, match="lengths to have value"):
+            lib.nn.functional.ctc_loss(logs, lib.tensor([[1, 2], [2, 1]]), *given).item()

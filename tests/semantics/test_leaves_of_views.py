@@ -166,8 +166,8 @@ def test_objects_are_searched_for_views_of_before_once(monkeypatch):
 
 
 def test_nothing_is_searched_for_views_of_a_tensor_that_was_just_detached(monkeypatch):
-    """`x.detach().requires_grad_()` at each turn (Langevin steps, normals of a surface, an adversary), beside views of x:
-    objects were looked through each time, 20 ms and more. What the detached tensor had no views of needs none."""
+    """`x.detach().requires_grad_()` at each turn (Langevin steps, normals of a surface), beside views of x.
+    Objects were looked through each time, 20 ms and more; what the detached tensor has no views of needs none of it."""
     asked, usual = [], gc.get_objects
     monkeypatch.setattr(gc, "get_objects", lambda: asked.append(1) or usual())
 

@@ -8,6 +8,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
 from genesis.nn.functional.losses import check_reduction, reduced
+from genesis.ops.common import required
 from genesis.ops.comparison import where
 from genesis.ops.creation import as_tensor
 from genesis.ops.exponential import logaddexp
@@ -36,7 +37,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
         zero_infinity: count targets that are too long for their inputs as 0, instead of inf.
 
     Raises:
-        RuntimeError: shapes do not fit, or the blank is no class.
+        RuntimeError: shapes do not fit, the blank is no class, or, on the CPU, a length is negative or an input has
+            more steps than there are.
 
     >>> import genesis
     >>> quarter = genesis.full((2, 1, 4), 0.25).log()
@@ -52,13 +54,16 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     x = log_probs.unsqueeze(1) if alone else log_probs
     if x.spec.ndim != 3 or not x.spec.numel:
         raise failure(op, "log_probs tensor must not be empty and have 2 or 3 dimensions", named)
-    _steps, batch, classes = x.spec.shape
+    steps, batch, classes = x.spec.shape
     if not 0 <= blank < classes:
         raise failure(op, "blank must be in label range", named)
     device = x.spec.device
     inputs, labels = (as_tensor(n, device=device).reshape(-1).to(int64) for n in (input_lengths, target_lengths))
     if inputs.spec.shape != (batch,) or labels.spec.shape != (batch,):
         raise failure(op, "input_lengths and target_lengths must be of size batch_size", named)
+    inputs = required(op, inputs, (inputs >= 0) & (inputs <= steps),
+                      f"expected input_lengths to have values of 0 to {steps}, as many steps as log_probs has")
+    labels = required(op, labels, labels >= 0, "expected target_lengths to have values of at least 0")
     if targets.spec.ndim not in (1, 2) or (targets.spec.ndim == 2 and targets.spec.shape[0] != batch):
         raise failure(op, f"targets must be of shape (batch_size, longest) or one after the other, and batch_size is "
                       f"{batch}", named)
