@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.templates.ordered_hits import LOADED, OrderedHits
 from genesis.codegen.cuda.templates.row_sums import BESIDE, Tiles, expected_hits, register_bytes
@@ -58,8 +59,8 @@ MOST_ORDERED: Final = 4096
 STEPS: Final = (512, 2048)
 """Fewest and most words that a program looks at at a time."""
 
-REGISTERS: Final = 80
-"""Maximum registers of a thread: three programs of 8 warps are on a multiprocessor then."""
+REGISTERS: Final = H200.registers // (3 * 32 * WARPS) // 8 * 8
+"""Maximum registers of a thread, handed out by eights: three programs are on a multiprocessor then."""
 
 ODD: Final = 2
 """Elements of a thread where rows begin at any place (H200: of 415,296 rows of 31 float32 36.1 µs, with four 39.7)."""
