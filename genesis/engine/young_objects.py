@@ -41,10 +41,12 @@ def collect_young(recorded: int = 0) -> None:
 def put_off_collection() -> None:
     """Have the collector count its looks at the second generation anew, if it would soon go through everything and
     there is hardly more than when it did so last."""
+    if not gc.isenabled():
+        return
     looks = gc.get_count()[2]
     if SOON * looks >= gc.get_threshold()[2] > 0 and looks != last_collection.asked:
         last_collection.asked = looks  # where it is not put off, each value that is recorded would ask again
-        if last_collection.is_recent() and gc.isenabled():
+        if last_collection.is_recent():
             make_old()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -19,7 +20,7 @@ def stop() -> None:
 def stopped(function: Callable[[], Any], inside: CodeType, at: int, does: Callable[[], Any] = stop) -> int:
     """Call the function, with `Stop` raised, or something else done, at the `at`-th distinct line, from 0, that the
     code `inside` comes to with all that it calls; the function may catch it, or end by it. Returns how many lines it
-    came to."""
+    came to. Python's collector is off meanwhile: with what runs where it looks more lines come now and then."""
     seen: set[tuple[str, int]] = set()
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -34,7 +35,8 @@ def stopped(function: Callable[[], Any], inside: CodeType, at: int, does: Callab
             if len(seen) - 1 == at:
                 does()
         return trace
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         function()
@@ -42,4 +44,6 @@ def stopped(function: Callable[[], Any], inside: CodeType, at: int, does: Callab
         pass
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return len(seen)

@@ -137,10 +137,11 @@ def test_a_state_that_is_carried_in_a_buffer_under_no_grad() -> None:
 @pytest.mark.parametrize("each", [197, pytest.param(5, marks=pytest.mark.sweep)])
 def test_an_exception_at_any_line_of_a_run_on_stand_ins_leaves_the_net(each: int) -> None:
     """Every such line, each once. What the captured call has written is pending then."""
-    lines = interrupted(-1)
+    lines, at = interrupted(-1), 0
     assert lines > 500
-    for at in range(0, lines, each):
-        assert interrupted(at) == at + 1
+    while (came := interrupted(at)) == at + 1:
+        at += each
+    assert came > lines - 50  # of a run to its end: what is kept from earlier ones saves lines
 
 
 def interrupted(at: int) -> int:
@@ -192,7 +193,7 @@ def test_a_signal_handler_finds_no_stand_ins(each: int) -> None:
             compiled(ramp(6, 4))
         finally:
             signal.signal(signal.SIGUSR1, before)
-        assert seen == [state] * (at >= 0) and net.calls == 4 and counts(compiled) == (3, 1)
+        assert seen == [state] * (0 <= at < found) and net.calls == 4 and counts(compiled) == (3, 1)
         return found
     for at in range(0, lines(-1), each):
         lines(at)
