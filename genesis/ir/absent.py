@@ -59,6 +59,7 @@ MODULES = (
     Absent("genesis.autograd.grad gives the gradients of any function", r"grad", "nn"),
     Absent("pruning is not there yet: multiply weights by masks, with nn.utils.parametrize", r"prune", "nn.utils"),
     Absent("it is a part of torch itself; nothing stands in its place", r"backends|cpp", "nn"),
+    Absent("SummaryWriter.add_scalar and the like make the records", r"summary", "utils.tensorboard"),
     Absent("tensors are sent by value", r"reductions", "multiprocessing"),
     Absent("genesis.sparse.sparse_coo_tensor makes sparse matrices", r"semi_structured", "sparse"),
     Absent("it belongs to torch's libraries", r"rnn", "backends.cudnn"),
@@ -212,6 +213,7 @@ NAMES = (
            r"noop_context_fn|set_checkpoint_.*|DefaultDeviceType|SelectiveCheckpointContext|"
            r"create_selective_checkpoint_contexts|SAC_IGNORED_OPS|GraphExecGroup", "utils.checkpoint"),
     Absent("genesis.amp.GradScaler keeps it", r"OptState", "amp.grad_scaler"),
+    Absent("SummaryWriter writes the files", r"FileWriter", "utils.tensorboard.writer"),
     Absent("the CPU has one queue: what is read has been computed", r"Stream(Context)?|Event|get_capabilities", "cpu"),
     Absent("genesis.cuda.Event and genesis.cuda.Stream are those of GPUs", r"Event|Stream", ""),
     Absent("torchrun starts processes; init_process_group asks for their number",

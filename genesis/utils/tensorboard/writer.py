@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from genesis.ir.suggest import suggesting
 from genesis.utils.tensorboard.plugins import MOST_THRESHOLDS, precision_curve, write_embedding
 
 
@@ -244,3 +245,6 @@ def _number(value: Any) -> float:
     if array.size != 1:
         raise ValueError(f"scalar should be 0D, not of shape {array.shape}")
     return float(array.reshape(()))
+
+
+__getattr__ = suggesting(__name__)
