@@ -412,6 +412,27 @@ def test_where_the_stack_ends_all_stays_pending() -> None:
     assert outcomes == {(True, 0), (True, 1), (False, 1)}
 
 
+def test_where_the_stack_ends_while_a_plan_runs_all_stays_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what a plan calls: the step that was asked for, its gradients and a total beside it are made afterwards."""
+    net, optimizer, _ = trained()
+    total = genesis.zeros(3)
+    genesis.eval(total)
+    before, count = net.weight.tolist(), optimizer.state[net.weight]["step"]
+    optimizer.zero_grad()
+    net(genesis.ones(4, 3)).pow(2).sum().backward()
+    total.add_(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUExecutor, "start", no_stack)
+        with pytest.raises(RecursionError):
+            optimizer.step()
+    assert optimizer.state[net.weight]["step"] == count + 1
+    assert net.weight.tolist() != before and total.tolist() == [1] * 3 and net.weight.grad.tolist()[0][0] != 0
+
+
+def no_stack(*what: Any) -> None:
+    raise RecursionError("the stack's end")
+
+
 def test_a_value_for_which_there_was_no_memory_is_computed_when_it_is_read_again(
         monkeypatch: pytest.MonkeyPatch) -> None:
     x = genesis.ones(2)
