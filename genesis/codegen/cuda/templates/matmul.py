@@ -29,6 +29,7 @@ from genesis.codegen.cuda.templates.product_choice import (
     fitted,
     shrunk,
     streamed_forms,
+    turns,
     with_room,
 )
 from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
@@ -112,7 +113,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     if len(pairs) > 1:
         sums = _lines_of_pairs(list(zip(views[::2], views[1::2], strict=True)), dtype, ragged, dots, index64)
     else:
-        sums = (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead) if few is None
+        sums = (product_lines(a, b, dtype, ragged, dots, index64, ahead=ahead, turned=turns(tile, dtype)) if few is None
                 else few_product(a, b, few, ragged, index64))
     lines = ["batch = part"] if splits > 1 and batches else []
     more = None

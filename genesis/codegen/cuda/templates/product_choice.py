@@ -265,6 +265,11 @@ def fitted(tile: Tile, product: Product, gpu: GpuModel) -> Tile:
     return with_room(tile, product.dtype, gpu)
 
 
+def turns(tile: Tile, dtype: DType) -> bool:
+    """Whether a tile is summed up the other way round: it has fewer rows than Hopper's tensor cores take."""
+    return dtype in (float16, bfloat16) and tile.i < 64 <= tile.j
+
+
 def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
     """The tile with as many blocks loaded ahead as a program's shared memory has room for."""
     nbytes = (tile.i + tile.j) * tile.k * dtype.itemsize

@@ -80,12 +80,13 @@ def _stride(part: Expr) -> int | None:
 
 
 def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, index64: bool,
-                  stop: str = "last", ahead: str = "") -> list[str]:
+                  stop: str = "last", ahead: str = "", turned: bool = False) -> list[str]:
     """The lines that leave Σ_k A·B of the tile in `total`, k from `first` to `last` in steps that end at `stop`.
 
     Args:
         ragged: which of "rows", "columns" and "depth" their blocks do not divide.
         ahead: the operands that are loaded a block ahead.
+        turned: whether the tile is summed up as Bᵀ·Aᵀ: Hopper's tensor cores take 64 rows at least, and few columns.
     """
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     block = f"tl.arange(0, K){'.to(tl.int64)' if index64 else ''}"
@@ -102,7 +103,7 @@ def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str]
         return f"tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})"
     now = [name for name in "ab" if name not in ahead]
     lines = [start("a", a.batch, a.row, "i", "[:, None]"), start("b", b.batch, b.column, "j", "[None, :]"),
-             f"total = tl.zeros([I, J], {triton_type(held)})",
+             f"total = tl.zeros([{'J, I' if turned else 'I, J'}], {triton_type(held)})",
              *([f"k = first + {block}"] if ahead else []),
              *(f"{name}_next = {load(name)}" for name in ahead),
              f"for start in range(first, {stop}, K):",
@@ -111,6 +112,9 @@ def product_lines(a: OperandView, b: OperandView, dtype: DType, ragged: set[str]
              *(f"    {name}_tile = {name}_next" for name in ahead),
              *([f"    k = start + K + {block}"] if ahead else []),
              *(f"    {name}_next = {load(name)}" for name in ahead)]
+    if turned:
+        return [*lines, f"    total = tl.dot(tl.trans(b_tile), tl.trans(a_tile), total{rounding(dtype)})",
+                "total = tl.trans(total)"]
     if dots:
         return [*lines, f"    total = tl.dot(a_tile, b_tile, total{rounding(dtype)})"]
     wider = f".to({triton_type(held)})"
