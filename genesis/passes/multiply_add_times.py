@@ -122,14 +122,14 @@ def fastest_fma(batch: Size, rows: Size, columns: Size, depth: Size, multiproces
     Args:
         splits: parts of the inner dimension, each of which is a product of its own.
     """
-    return _fastest(_sampled(batch, rows, columns, depth), multiprocessors, splits)
+    return _fastest(sampled(batch, rows, columns, depth), multiprocessors, splits)
 
 
 Sizes = tuple[int, int, int, int]
 """Batch, rows, columns, depth."""
 
 
-def _sampled(*sizes: Size) -> tuple[Sizes, ...]:
+def sampled(*sizes: Size) -> tuple[Sizes, ...]:
     """The sizes themselves, or some of their classes."""
     if not any(isinstance(size, SymInt) for size in sizes):
         return (sizes,)  # type: ignore[return-value]  # none is a SymInt
@@ -147,12 +147,12 @@ def _within(size: Size, part: float) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _fastest(sampled: tuple[Sizes, ...], multiprocessors: int, splits: int) -> FmaChoice:
+def _fastest(samples: tuple[Sizes, ...], multiprocessors: int, splits: int) -> FmaChoice:
     best: FmaChoice | None = None
     for tile, step in product(FMA_TILES, STEPS):
         if tile.of_a_thread * step > MOST_AT_ONCE:
             continue
-        times = [_microseconds(tile, step, sizes, multiprocessors, splits) for sizes in sampled]
+        times = [_microseconds(tile, step, sizes, multiprocessors, splits) for sizes in samples]
         found = FmaChoice(tile, step, sum(times) / len(times))
         if best is None or found.microseconds * SAME < best.microseconds:
             best = found
@@ -251,13 +251,13 @@ def fastest_streamed(rows: Size, columns: Size, depth: Size, multiprocessors: in
 
 def streamed_microseconds(form: StreamedFma, rows: Size, columns: Size, depth: Size, multiprocessors: int) -> float:
     """Microseconds of one product in a form, without its launch, in the mean of the sizes' class."""
-    return _streamed(form, _sampled(1, rows, columns, depth), multiprocessors)
+    return _streamed(form, sampled(1, rows, columns, depth), multiprocessors)
 
 
 @functools.lru_cache(maxsize=4096)
-def _streamed(form: StreamedFma, sampled: tuple[Sizes, ...], multiprocessors: int) -> float:
+def _streamed(form: StreamedFma, samples: tuple[Sizes, ...], multiprocessors: int) -> float:
     total = 0.0
-    for _, rows, columns, depth in sampled:
+    for _, rows, columns, depth in samples:
         tiles = -(-rows // form.rows) * -(-columns // form.columns)
         most = -(-tiles // multiprocessors)
         beside = tiles % multiprocessors
@@ -266,7 +266,7 @@ def _streamed(form: StreamedFma, sampled: tuple[Sizes, ...], multiprocessors: in
         cycles = form.rows * form.columns * (rounds * depth / 128 / form.issued + most * 4 / STORED)
         handing = HANDED_OVER + ADDED * max(multiprocessors / tiles - 1, 0) if shared else 0.0
         total += cycles / CYCLES + most * ENDS + handing
-    return total / len(sampled)
+    return total / len(samples)
 
 
 def blocks_ahead(step: int, blocks: int) -> int:

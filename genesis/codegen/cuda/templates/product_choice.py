@@ -33,6 +33,7 @@ from genesis.passes.multiply_add_times import (
     StreamedFma,
     blocks_ahead,
     fastest_fma,
+    sampled,
     streamed_microseconds,
     streams_fma,
     streams_sooner,
@@ -93,6 +94,12 @@ need to take part."""
 
 FLAT_COLUMNS: Final = 1024
 """Fewest columns of a product whose time is that of reading the other matrix."""
+
+FLAT_TILE: Final = Tile(64, 64, 128, 4, 6)
+"""Tile of a product of few rows whose columns are enough for all multiprocessors: a row of the other matrix is read 256
+bytes at a time (H200, µs, beside 64 × 64 × 64 with 7 blocks under way and cuBLAS: 8 × 4096 × 14336 31.1, 43.2 and 31.3,
+16 rows 30.8, 43.2 and 31.8, 64 rows 33.6, 34.0 and 35.1, 40 × 2048 × 8192 8.3, 9.3 and 18.5; 8 × 8192 × 28672 109, 111
+and 108)."""
 
 BLOCK_MICROSECONDS: Final = 0.70
 """Time of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
@@ -179,17 +186,31 @@ def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
 
 
 def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float:
-    """The model of a form."""
+    """The model of a form, in the mean of the sizes' class."""
     if form.fma:
         key = StreamedFma(form.tile.i, form.tile.j, form.tile.k, form.tile.num_stages, form.shared, form.rate)
         return streamed_microseconds(key, product.rows, product.columns, product.depth, gpu.multiprocessors)
-    tiles = hint(-(-product.rows // form.tile.i) * -(-product.columns // form.tile.j))
-    rounds = tiles / gpu.multiprocessors
-    ending = form.ending + form.for_each * product.ops
+    sizes = product.rows, product.columns, product.depth
+    samples = sampled(1, *sizes)
+    steps = [_streamed_steps(form, *sample[1:], product.ops, gpu) for sample in samples]
+    mean = sum(steps) / len(steps)
+    if len(steps) > 1:
+        mean = (mean + _streamed_steps(form, *map(hint, sizes), product.ops, gpu)) / 2
+    return form.tile.i * form.tile.j * mean * BLOCK_MICROSECONDS / (128 * 256 * 64) * (
+        MEASURED_AT / max(gpu.dot_flops, 1))
+
+
+def _streamed_steps(form: Form, rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> float:
+    """Elements of the inner dimension that a multiprocessor could sum up in a tile at full speed meanwhile.
+
+    A kernel that serves a class of sizes shares tiles where that pays (`streamed_matmul.program_lines`).
+    """
+    rounds = -(-rows // form.tile.i) * -(-columns // form.tile.j) / gpu.multiprocessors
+    each = depth + form.ending + form.for_each * ops
+    whole = math.ceil(rounds) * each / form.rate
     if not form.shared:
-        rounds = math.ceil(rounds)
-    time = form.tile.i * form.tile.j * (rounds * (hint(product.depth) + ending) + form.sharing) / form.rate
-    return time * BLOCK_MICROSECONDS / (128 * 256 * 64) * (MEASURED_AT / max(gpu.dot_flops, 1))
+        return whole
+    return min(whole, (rounds * each + form.sharing) / form.rate)
 
 
 def _tiles_beside(first: Tile, product: Product) -> list[Tile]:
@@ -211,6 +232,9 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
                 and size >= least * enough and not (product.unaligned and tile in NOT_AHEAD))
     if product.dtype is float32 or product.unaligned or product.splits > 1 or tile.i * tile.j > DEEP:
         return tile
+    if _is_flat(product) and hint(product.depth) >= FLAT_TILE.k * FLAT_TILE.num_stages // 2 and not _narrower(
+            FLAT_TILE, product, gpu):
+        return FLAT_TILE
     return _with_blocks_under_way(tile, product, gpu)
 
 
@@ -259,10 +283,21 @@ def tile_by_rule(product: Product, gpu: GpuModel) -> Tile:
 def fitted(tile: Tile, product: Product, gpu: GpuModel) -> Tile:
     """A tile no larger than the product, narrow where it is flat, with room for what it loads ahead."""
     tile = shrunk(tile, product.rows, product.columns, product.depth, 16)
-    if hint(product.rows) <= FLAT_ROWS and hint(product.columns) >= FLAT_COLUMNS and product.dtype is not float32:
-        while tile.j > 16 and -(-hint(product.columns) // tile.j) * product.batch * 2 <= gpu.multiprocessors:
+    if _is_flat(product):
+        while tile.j > 16 and _narrower(tile, product, gpu):
             tile = replace(tile, j=tile.j // 2)
     return with_room(tile, product.dtype, gpu)
+
+
+def _is_flat(product: Product) -> bool:
+    """Is its time that of reading the other matrix?"""
+    return (hint(product.rows) <= FLAT_ROWS and hint(product.columns) >= FLAT_COLUMNS
+            and product.dtype is not float32)
+
+
+def _narrower(tile: Tile, product: Product, gpu: GpuModel) -> bool:
+    """Would tiles of half as many columns be no more than there are multiprocessors?"""
+    return -(-hint(product.columns) // tile.j) * hint(product.batch) * 2 <= gpu.multiprocessors
 
 
 def turns(tile: Tile, dtype: DType) -> bool:

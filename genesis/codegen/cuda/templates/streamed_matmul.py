@@ -147,6 +147,8 @@ round. Rates, endings and `sharing` were fitted to an H200's times of each form 
 op costs (`for_each`) is reckoned, and the choice that they give has not been timed as a whole. Sharing has a lower rate
 as the GPU, at its limit of power, makes other tiles faster while some multiprocessors are idle."""
 
+SLOWER: Final = 20
+"""Sharing makes all tiles of a kernel on tensor cores slower by one part in so many (see `FORMS`)."""
 
 TF32_FORMS: Final = (Form(Tile(128, 256, 32, 8, 4), 1, False, 1.0, 220, 50),)
 """The forms for float32 operands that tensor cores round."""
@@ -176,8 +178,8 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
 
     A program has its parts from the last to the first: the beginning of a tile, of which other programs have the
     rest, comes first and the end of one comes last, so that who adds parts seldom waits. It waits for programs of
-    lower numbers alone, which the GPU starts before it. Multiply-adds are shared only where programs would be idle for
-    longer than handing over takes.
+    lower numbers alone, which the GPU starts before it. Tiles are shared only where programs would be idle for longer
+    than handing over takes, which the kernel sees by its sizes.
 
     Args:
         sums: what is done for a part of a tile, from `low` to `high` of the inner dimension.
@@ -193,8 +195,8 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
                 *indented([*place, "low, high = 0, depth", *sums, *ends])]
     return [*begin,
             "shared = tiles % PROGRAMS",
-            *([f"if PROGRAMS - shared <= {form.sharing} * PROGRAMS // (steps * K):",
-               "    shared = 0"] if form.fma else []),
+            f"if PROGRAMS - shared <= {form.sharing} * PROGRAMS // (steps * K){'' if form.fma else f' + tiles // {SLOWER}'}:",
+            "    shared = 0",
             "if (shared > 0) & (2 * shared < PROGRAMS) & (tiles > PROGRAMS):",
             "    shared += PROGRAMS",
             "units = shared * steps",
