@@ -64,6 +64,15 @@ MOST_READS_BESIDE = 2
 """Likewise, where one tile's epilogue waits for them while another tile has the tensor cores: a gate and its factor. A
 thread has 32 registers for each at a time."""
 
+SHORT = 4
+"""Maximum pointwise ops of an epilogue whose values are loaded while the tile is summed up (as `SHORT_EPILOGUE` of
+`codegen/cuda/templates/product_choice.py`)."""
+
+WEIGHT_PER_VALUE = 2.8
+"""Weighted ops of a longer epilogue that take as long, exposed, as a kernel of its own takes to read or write a value
+for each sum (one H200, both with their gradients: linear + gelu by tanh 16384 × 768 × 3072, 21 weighted ops, 3.5 ps an
+element for 2.1 of four values; a gate of silu, 16 weighted ops, 1.9 to 3.3 for 2.9 of six)."""
+
 DEPTH_PER_VALUE = 190
 """Elements of the inner dimension that take as long on the tensor cores as memory takes to read or write a 16-bit value
 for each sum: 2 bytes at 3.5 TB/s and 2 operations at 0.66 PFLOP/s (an H200's rates, `codegen/cuda/gpu_model.py`)."""
@@ -115,6 +124,12 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
     reads = sum(_about_as_large(x, product) for x in read)
     if reads > (MOST_READS_BESIDE if beside else MOST_READS):
         raise Refused("the product's tile would be held while several other values are loaded")
+    ops = sum(node.op.kind == "pointwise" for node in known)
+    read = dict.fromkeys(x for node in second.levels for x in fuser.values.reads[node] if x not in known)
+    moved = sum(_about_as_large(x, product) for x in read)  # inputs, too
+    if moved and ops > SHORT and first.weight + second.weight > WEIGHT_PER_VALUE * (moved + len(stored) + 1):
+        raise Refused(f"the product's tile would wait for what it reads, and for {first.weight + second.weight} "
+                      "weighted ops: in a kernel of their own they take no longer than memory does")
     if (reads > MOST_READS or len(stored) > FEW_STORED) and not _moved_beside(fuser, product, (*known,), stored):
         raise Refused("memory takes longer to move what the product's tiles would read and store than their sums take")
     at = coordinates(((second.size, "x"),)).element

@@ -22,6 +22,7 @@ from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Group
@@ -219,3 +220,16 @@ def test_small_tiles_of_one_round_are_not_shared(rows: int, groups: int) -> None
     found = Product(bfloat16, 1, rows, 768, 16_384, "tn", ops=1)
     form = choose_product(found, streamed_forms(found, H200), H200)
     assert isinstance(form, Form) and (form.groups, form.shared) == (groups, groups == 1)
+
+
+@pytest.mark.parametrize(("sizes", "shared"), [((3072, 16384, 768), True), ((768, 16384, 3072), True),
+                                               ((8192, 8192, 8192), False), ((2048, 2048, 2048), False)], ids=str)
+def test_the_form_of_a_class_of_sizes_is_that_of_its_sizes(sizes: tuple[int, int, int], shared: bool) -> None:
+    """Its largest have tiles for all multiprocessors: one of each kept half of them idle (H200, the gradient of a
+    weight 768 × 16384 × 3072 0.71 of cuBLAS, whose size alone took the shared form at 0.96)."""
+    rows, depth, columns = sizes
+    alone = streamed_forms(Product(bfloat16, 1, rows, columns, depth), H200)
+    with Trace(R=rows, C=columns, D=depth) as trace:
+        r, c, d = map(trace.symbol, "RCD")
+        found = streamed_forms(Product(bfloat16, 1, r, c, d), H200)
+    assert found[0].value.shared == alone[0].value.shared == shared

@@ -13,7 +13,7 @@ import torch
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
-from genesis.codegen.cuda.source import KernelSource, MatrixMap
+from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap
 from genesis.codegen.cuda.templates import streamed_matmul
 from genesis.codegen.cuda.templates.streamed_matmul import Form
 from genesis.codegen.cuda.templates.tile import Tile
@@ -28,6 +28,7 @@ from genesis.ir.types import DType, bfloat16, float16, float32, float64
 from genesis.passes import structural_memo
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
+from tests.codegen.cuda import run_interpreted
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some
@@ -174,6 +175,28 @@ def test_programs_share_the_sums_of_tiles(only_form: Callable[[Form], None], mon
     a, b = inputs((rows, depth), (depth, columns), dtype=bfloat16)
     kernel = check((a, b), matmul(a, b))
     assert "parts" in kernel.signature and kernel.grid == (programs, 1, 1)
+
+
+@pytest.mark.parametrize("sharing", [0, 10_000])
+def test_a_kernel_shares_tiles_where_that_pays(only_form: Callable[[Form], None], monkeypatch: pytest.MonkeyPatch,
+                                               sharing: int) -> None:
+    """It sees by its sizes, which may be any of a class, whether programs would be idle for longer than handing over
+    takes. No part is handed over if not."""
+    only_form(replace(SHARED, sharing=sharing))
+    exchanged, argument = [], run_interpreted._argument
+
+    def noted(value: object, memory: dict[Node, torch.Tensor]) -> object:
+        found = argument(value, memory)
+        if isinstance(value, Exchange):
+            exchanged.append(found)
+        return found
+    monkeypatch.setattr(run_interpreted, "_argument", noted)
+    monkeypatch.setitem(globals(), "SMALL", replace(H200, multiprocessors=5))
+    a, b = inputs((264, 704), (704, 400), dtype=bfloat16)
+    kernel = check((a, b), matmul(a, b))
+    assert f"<= {sharing} * PROGRAMS // (steps * K) + tiles // 20" in kernel.source
+    parts = [memory for memory in exchanged if memory.dtype is torch.float32]
+    assert len(parts) == 1 and bool(parts[0].any()) == (not sharing)
 
 
 def test_work_on_shared_tiles_is_done_once(only_form: Callable[[Form], None]) -> None:

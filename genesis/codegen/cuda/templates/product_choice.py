@@ -191,20 +191,22 @@ def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float
         key = StreamedFma(form.tile.i, form.tile.j, form.tile.k, form.tile.num_stages, form.shared, form.rate)
         return streamed_microseconds(key, product.rows, product.columns, product.depth, gpu.multiprocessors)
     sizes = product.rows, product.columns, product.depth
-    samples = sampled(1, *sizes)
-    steps = [_streamed_steps(form, *sample[1:], product.ops, gpu) for sample in samples]
+    steps = [_streamed_steps(form, (rows, columns, depth), product.ops, gpu)
+             for _, rows, columns, depth in sampled(1, *sizes)]
     mean = sum(steps) / len(steps)
-    if len(steps) > 1:
-        mean = (mean + _streamed_steps(form, *map(hint, sizes), product.ops, gpu)) / 2
+    if len(steps) > 1:  # the largest sizes of classes are powers of two, which people take
+        rows, columns, depth = map(hint, sizes)
+        mean = (mean + _streamed_steps(form, (rows, columns, depth), product.ops, gpu)) / 2
     return form.tile.i * form.tile.j * mean * BLOCK_MICROSECONDS / (128 * 256 * 64) * (
         MEASURED_AT / max(gpu.dot_flops, 1))
 
 
-def _streamed_steps(form: Form, rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> float:
+def _streamed_steps(form: Form, sizes: tuple[int, int, int], ops: int, gpu: GpuModel) -> float:
     """Elements of the inner dimension that a multiprocessor could sum up in a tile at full speed meanwhile.
 
     A kernel that serves a class of sizes shares tiles where that pays (`streamed_matmul.program_lines`).
     """
+    rows, columns, depth = sizes
     rounds = -(-rows // form.tile.i) * -(-columns // form.tile.j) / gpu.multiprocessors
     each = depth + form.ending + form.for_each * ops
     whole = math.ceil(rounds) * each / form.rate

@@ -193,9 +193,10 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
         each = 1 if group == "0" else form.groups
         return [*begin, f"for tile in range(tl.program_id(0) + {group} * PROGRAMS, tiles, {each} * PROGRAMS):",
                 *indented([*place, "low, high = 0, depth", *sums, *ends])]
+    slower = "" if form.fma else f" + tiles // {SLOWER}"
     return [*begin,
             "shared = tiles % PROGRAMS",
-            f"if PROGRAMS - shared <= {form.sharing} * PROGRAMS // (steps * K){'' if form.fma else f' + tiles // {SLOWER}'}:",
+            f"if PROGRAMS - shared <= {form.sharing} * PROGRAMS // (steps * K){slower}:",
             "    shared = 0",
             "if (shared > 0) & (2 * shared < PROGRAMS) & (tiles > PROGRAMS):",
             "    shared += PROGRAMS",
