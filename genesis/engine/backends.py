@@ -150,7 +150,7 @@ class CUDABackend(Backend):
     passes = frozenset({"add_into", "chunk_loss", "heads_beside", "matrix_vector", "patch_products", "scale_products",
                         "sum_products", "thin_products", "turn_products", "turn_operands", "align_operands", "split_k",
                         "split_attention", "reduce_in_order", "split_argmax", "take_in_rows", "split_scans",
-                        "split_reductions", "snapshots", "shadow_weights", "remat", "side_by_side",
+                        "split_reductions", "slice_early", "snapshots", "shadow_weights", "remat", "side_by_side",
                         "overlap_collectives", "reduce_early"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
                 "convolution_weight_last")

@@ -35,6 +35,7 @@ from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.save_recurrent import save_recurrent
 from genesis.passes.graph.save_statistics import save_statistics
 from genesis.passes.graph.scale_products import scale_products
+from genesis.passes.graph.slice_early import slice_early
 from genesis.passes.graph.snapshots import copy_returned_inputs
 from genesis.passes.graph.split_argmax import split_argmax
 from genesis.passes.graph.split_attention import split_attention
@@ -251,6 +252,8 @@ def _lower(work: Work, target: Target) -> Work:
 
 PASSES: tuple[Pass, ...] = (
     Pass("inline", "capture", "what the script recorded", on_graph(inline)),
+    Pass("slice_early", "sliced_early", "with slices before what is computed row by row", on_graph(slice_early),
+         optional=True),
     Pass("autodiff", "grad", "with its derivatives", on_graph(autodiff)),
     Pass("bucket_gradients", "bucketed", "with gradients put into the buckets that are reduced over all ranks",
          on_graph(bucket_gradients)),
