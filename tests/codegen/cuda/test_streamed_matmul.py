@@ -14,8 +14,8 @@ import torch
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.source import Exchange, KernelSource, MatrixMap
-from genesis.codegen.cuda.templates import streamed_matmul
-from genesis.codegen.cuda.templates.streamed_matmul import Form
+from genesis.codegen.cuda.templates import product_choice, streamed_matmul
+from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, FewTiles, Form
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.codegen.cuda.worker import compile_kernel
 from genesis.ir import Graph, Node
@@ -429,3 +429,63 @@ def test_what_stores_along_the_rows_has_room(only_form: Callable[[Form], None], 
     group, = fuse(decomposed(Graph(*at_odd_places(4097, gelu))), gpu=SMALL).groups
     compiled = compile_kernel(emit(group, SMALL).key_parts(), 90)
     assert stack_bytes(compiled["cubin"]) == 0 and compiled["shared_bytes"] <= H200.block_shared_memory
+
+
+@pytest.fixture
+def only_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[FewTiles], None]:
+    """Makes all streamed products with few tiles take one of these, faster than any that is read by pointers."""
+    def use(few: FewTiles) -> None:
+        monkeypatch.setattr(product_choice, "FEW_TILES", (replace(few, block=0.0, line=0.0, ends=0.0),))
+        monkeypatch.setattr(structural_memo, "_closed", {})
+    return use
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("few", FEW_TILES, ids=lambda x: f"{x.form.tile.i}x{x.form.tile.j}")
+def test_few_tiles_are_one_a_program(only_few: Callable[[FewTiles], None], monkeypatch: pytest.MonkeyPatch,
+                                     few: FewTiles, turned: tuple[bool, bool]) -> None:
+    """Behind a bias and an activation, of rows and columns that no tile divides."""
+    only_few(few)
+    monkeypatch.setitem(globals(), "SMALL", replace(H200, multiprocessors=48))
+    rows, depth, columns = 136, 136, 264
+    a, b, bias = inputs((depth, rows) if turned[0] else (rows, depth), (columns, depth) if turned[1] else
+                        (depth, columns), (columns,), dtype=bfloat16)
+    y = matmul(swap_last(a) if turned[0] else a, swap_last(b) if turned[1] else b)
+    kernel = check((a, b, bias), p.maximum(y + movement.expand(bias, shape=(rows, columns)), y * 0.0))
+    assert kernel.name.startswith("streamed_matmul_") and kernel.constexprs["J"] == few.form.tile.j
+
+
+def test_programs_with_several_tiles_of_one_piece_store_one_after_the_other(only_form: Callable[[Form], None]) -> None:
+    """As sizes of a class have, which are more tiles than the one that the form was chosen for."""
+    only_form(FEW_TILES[0].form)
+    a, b = inputs((136, 264), (264, 200), dtype=bfloat16)
+    graph = Graph((a, b), (matmul(a, b),))
+    kernel = emit(fuse(graph).groups[0], SMALL)
+    assert kernel.constexprs["J"] == 64 and kernel.name == "streamed_matmul"
+    data = [some(x) for x in (a, b)]
+    memory = {a: data[0].contiguous(), b: data[1].contiguous(), graph.outputs[0]: empty(graph.outputs[0])}
+    run_gluon(kernel, memory, 1, launches=2)
+    want, = evaluate(graph, data)
+    torch.testing.assert_close(_memory(graph.outputs[0], memory).reshape(want.shape), want, rtol=0.01, atol=1e-3)
+
+
+@pytest.mark.parametrize("few", FEW_TILES, ids=lambda x: f"{x.form.tile.i}x{x.form.tile.j}")
+def test_few_tiles_compile_for_hopper(only_few: Callable[[FewTiles], None], few: FewTiles) -> None:
+    only_few(few)
+    a, b = inputs((256, 4096), (384, 4096), dtype=bfloat16)
+    kernel = emit(fuse(Graph((a, b), (matmul(a, swap_last(b)),))).groups[0])
+    assert kernel.name == "streamed_matmul" and kernel.grid == (132, 1, 1) and compile_cubin(kernel)
+
+
+@pytest.mark.parametrize(("shape", "turned", "form"), [
+    ((2048, 2048, 512), True, "streamed 64x128x64"),
+    ((344, 3264, 528), True, "streamed 64x64x64"),
+    ((2048, 2048, 1024), True, "streamed 128x128x64"),
+    ((2000, 2000, 400), False, "64x128x64"),
+    ((4352, 192, 128), True, "64x128x64"),
+], ids=["few tiles", "fewer", "more than one a multiprocessor", "rows within lines", "short sums"])
+def test_few_tiles_are_streamed_where_the_model_says_so(shape: tuple[int, int, int], turned: bool, form: str) -> None:
+    rows, depth, columns = shape
+    a, b = inputs((rows, depth), (columns, depth) if turned else (depth, columns), dtype=bfloat16)
+    kernel = emit(fuse(Graph((a, b), (matmul(a, swap_last(b) if turned else b),))).groups[0])
+    assert kernel.choices[0].startswith(f"product {form} ")

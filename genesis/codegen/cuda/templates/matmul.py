@@ -35,6 +35,7 @@ from genesis.codegen.cuda.templates.product_choice import (
 from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
+    LINE_BYTES,
     PIECE,
     Form,
     Operand,
@@ -50,7 +51,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k, matmul_sum
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.size_divisors import divided_by, gcd, is_multiple
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import Size, hint
 from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.index_map import add, offset
@@ -89,7 +90,8 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     elif dots:
         ops = sum(x.op.kind == "pointwise" for x in group.nodes)
         depths = [x.shape[-1] for x in node.inputs[::2]]
-        product = Product(dtype, batch, rows, columns, sum(depths), _layout(a) + _layout(b), ops, splits, bool(ahead))
+        product = Product(dtype, batch, rows, columns, sum(depths), _layout(a) + _layout(b), ops, splits, bool(ahead),
+                          sum(_splits_lines(x, dtype) for x in (a, b)))
         taken = _taken(group, pairs, depths, product, gpu)
         if isinstance(taken, Form):
             return _streamed(group, node, pairs, depths, gpu, index64, product, taken)
@@ -177,6 +179,12 @@ def _lines_of_pairs(pairs: Sequence[tuple[OperandView, OperandView]], dtype: DTy
 def _layout(view: OperandView) -> str:
     """See `Product.layout`."""
     return "n" if stride_of(view.column) == 1 else "t" if stride_of(view.row) == 1 else "s"
+
+
+def _splits_lines(view: OperandView, dtype: DType) -> bool:
+    """Do rows of a matrix begin within lines of the L2?"""
+    row, column = (stride_of(part) or 0 for part in (view.row, view.column))
+    return hint(row if column == 1 else column) * dtype.itemsize % LINE_BYTES != 0
 
 
 def _mapped(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[int], product: Product,

@@ -20,7 +20,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import block_for
 from genesis.codegen.cuda.choices import Candidate, choose, size_class
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.templates.streamed_matmul import Form, forms_for
+from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, Form, forms_for
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.config import config
 from genesis.ir.place import MOST_SHARING
@@ -121,6 +121,7 @@ class Product:
         ops: how many are done to the sum before it is stored.
         splits: parts of the sum, each of which is one of the batches.
         unaligned: whether an operand is loaded a block ahead, into registers (`templates/product_lines.py`).
+        lines: operands whose rows begin at no multiple of a line of the L2 (`streamed_matmul.LINE_BYTES`).
     """
 
     dtype: DType
@@ -132,6 +133,7 @@ class Product:
     ops: int = 0
     splits: int = 1
     unaligned: bool = False
+    lines: int = 0
 
     @property
     def dot(self) -> str:
@@ -173,16 +175,29 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
 
 
 def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
-    """The forms that a product of matrices can be streamed in, the fastest first; none if it has too few tiles."""
+    """The forms that a product of matrices can be streamed in, the fastest first; none where by pointers it is faster,
+    or has too few tiles."""
     known = forms_for(product.dtype)
     size = hint(product.rows * product.columns)
     smallest = min((form.tile.i * form.tile.j for form in known), default=0)
     if not streams_fma(size, gpu.multiprocessors) if product.dot == "ieee" else (
             size < smallest * (gpu.multiprocessors // 2)):
-        return []
+        return _forms_of_few(product, gpu) if product.dot == "half" else []
     found = [Candidate(form.name, form, _streamed_microseconds(form, product, gpu)) for form in known
              if hint(product.columns) >= form.tile.j and not (form.shared and gpu.multiprocessors > MOST_SHARING)]
     return sorted(found, key=lambda candidate: candidate.microseconds)
+
+
+def _forms_of_few(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
+    """Those of a product of which each multiprocessor makes one tile at most, if it is faster so than by pointers."""
+    rows, columns, slower = hint(product.rows), hint(product.columns), MEASURED_AT / max(gpu.dot_flops, 1)
+    by_pointers, found = _microseconds(_by_rule(product, gpu), product, gpu), []
+    for few in FEW_TILES:
+        tile = few.form.tile
+        if -(-rows // tile.i) * -(-columns // tile.j) <= gpu.multiprocessors:
+            time = -(-hint(product.depth) // tile.k) * (few.block + few.line * product.lines) + few.ends
+            found.append(Candidate(few.form.name, few.form, time * slower))
+    return sorted((x for x in found if x.microseconds < by_pointers), key=lambda candidate: candidate.microseconds)
 
 
 def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float:

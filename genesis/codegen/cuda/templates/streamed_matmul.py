@@ -160,6 +160,33 @@ time that it reads shared memory, or 8 and 8. How long they take has a model of 
 (`passes/multiply_add_times.py`)."""
 
 
+@dataclass(frozen=True)
+class FewTiles:
+    """A tile of 16-bit products of which each multiprocessor makes one at most.
+
+    Attributes:
+        form: how its kernel is made: as many blocks are under way as shared memory has room for.
+        block: microseconds of a block of the inner dimension.
+        line: what a block takes longer for each operand whose rows begin at no multiple of `LINE_BYTES`.
+        ends: microseconds that it begins later than one that is read by pointers, and of the tile's end.
+    """
+
+    form: Form
+    block: float
+    line: float
+    ends: float
+
+
+FEW_TILES: Final = (FewTiles(Form(Tile(64, 64, 64, 4, 12), 1, False, 1.0, 0, 0), 0.166, 0.031, 0.4),
+                    FewTiles(Form(Tile(64, 128, 64, 4, 8), 1, False, 1.0, 0, 0), 0.188, 0.085, 0.7))
+"""Times are fitted to those of an H200 (2026-11-30, 21 products of 96 to 8192 steps, which took 0.77 to 1.24 of them
+beside 2 µs of a launch): a multiprocessor reads 100 to 130 KB from the L2 in a microsecond. By pointers a block takes
+0.23 and 0.35 µs."""
+
+LINE_BYTES: Final = 128
+"""What the L2 gives at once: rows of a block that begin elsewhere are in one more of these."""
+
+
 def forms_for(dtype: DType) -> tuple[Form, ...]:
     """The forms of products of a dtype."""
     if dtype is float32:
@@ -352,7 +379,7 @@ def pieces_function(columns: int) -> str:
         lines += [f"{left}, {right} = left_and_right({x})" for x, (left, right) in zip(names, halves, strict=True)]
         names = [x for pair in halves for x in pair]
     return "\n".join((LEFT_AND_RIGHT, "", "@triton.jit", "def pieces_of(value):",
-                      *indented([*lines, f"return {', '.join(names)}"]), ""))
+                      *indented([*lines, f"return ({', '.join(names)},)"]), ""))
 
 
 _PUT: Final = """@triton.jit

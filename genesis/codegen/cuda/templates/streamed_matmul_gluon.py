@@ -91,7 +91,8 @@ def gluon_module(name: str, signature: dict[str, str], pairs: Pairs, dtype: DTyp
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
     products = _products(a, b, dtype, lines, index64, form, result is not None, ahead, beside)
     sharing = "\n\n".join((*((AS_IT_LIES,) if form.fma else (ORDER, _LAYOUTS)), HAND_OVER)) if form.shared else ""
-    parts = (PLACE, pieces_function(tile.j), _PUT if result else "", sharing, prelude_for("\n".join(lines)),
+    stores = _put(tile.j // PIECE) if result else ""
+    parts = (PLACE, pieces_function(tile.j), stores, sharing, prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(pairs, form)),
              _function("products", f"{shared}, turns, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
              _function(name, given, kernel))
@@ -180,14 +181,17 @@ def _function(name: str, given: str, lines: list[str]) -> str:
     return f"@triton.jit\ndef {name}({given}):\n" + "".join(f"    {line}\n" for line in lines)
 
 
-_PUT: Final = """@triton.jit
+def _put(pieces: int) -> str:
+    """Stores by the copy engine: of two pieces one is filled while the other is under way. Of tiles that are one piece
+    each ends before the next, whatever its number."""
+    return f"""@triton.jit
 def put(map, block, number: tl.constexpr, value, row, column):
-    tma.store_wait(1)
+    tma.store_wait({min(pieces - 1, 1)})
     block[number].store(value)
     fence_async_shared()
     store_block(map, [row, column], block[number])
 """
-"""Stores by the copy engine: of two pieces one is filled while the other is under way."""
+
 
 AS_IT_LIES: Final = """@triton.jit
 def in_order(total):
