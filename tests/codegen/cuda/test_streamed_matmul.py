@@ -483,7 +483,8 @@ def test_few_tiles_compile_for_hopper(only_few: Callable[[FewTiles], None], few:
     ((2048, 2048, 1024), True, "streamed 128x128x64"),
     ((2000, 2000, 400), False, "64x128x64"),
     ((4352, 192, 128), True, "64x128x64"),
-], ids=["few tiles", "fewer", "more than one a multiprocessor", "rows within lines", "short sums"])
+    ((208, 4096, 3904), False, "64x128x64"),
+], ids=["few tiles", "fewer", "more than one a multiprocessor", "rows within lines", "short sums", "from memory"])
 def test_few_tiles_are_streamed_where_the_model_says_so(shape: tuple[int, int, int], turned: bool, form: str) -> None:
     rows, depth, columns = shape
     a, b = inputs((rows, depth), (columns, depth) if turned else (depth, columns), dtype=bfloat16)
