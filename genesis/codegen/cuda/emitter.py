@@ -162,7 +162,7 @@ class Body(Addresses):
         last = ', eviction_policy="evict_first"' if self.passes and s.out.vars == "xr" else ""
         found = f"tl.load({pointer}{f', mask={masks}, other={self.masked.other(s)}' if masks else ''}{last}){upcast}"
         if same_in_vectors.same_in_vectors(self, s):
-            return same_in_vectors.load_lines(self, s.out.name, found)
+            return same_in_vectors.load_lines(self, s, found)
         return [f"{s.out.name} = {found}"]
 
     def store(self, s: Store) -> list[str]:

@@ -82,7 +82,7 @@ class Program(Accumulators):
 
     def _names_what_is_masked(self, s: Load) -> bool:
         """Whether a load is one whose text says what it gives where its mask does not hold."""
-        return not (self.vector and s.out.vars == "xr") and not same_in_vectors(self, s)
+        return not (self.vector and s.out.vars == "xr")
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""
@@ -136,7 +136,7 @@ class Program(Accumulators):
         reductions = [s for s in ends if isinstance(s, Reduce)]
         found = [line for s in reductions for line in self.start(s)]
         wanted = self.needed(ends)
-        inner, everywhere = self.r_lines(), self.rounded
+        inner, everywhere = self.lines_of_block(wanted), self.rounded
         if self.blocks.kept_bytes:
             first = [s for s in wanted if isinstance(s, Load) and s.out.name in self.held - self.loaded]
             found += [f"{s.out.name}_held = ()" for s in first]
@@ -175,6 +175,12 @@ class Program(Accumulators):
             return lines
         whole = f" | (chunk < {self.chunks - 1})" if self.chunks else ""
         return [*lines, f"r_mask = (r < {self.r_size}){whole}" if whole else f"r_mask = r < {end or self.r_size}"]
+
+    def lines_of_block(self, statements: Sequence[Statement], end: str = "") -> list[str]:
+        """`r_lines`, and where the block's vectors begin if a statement loads one element for each of them."""
+        lines = self.r_lines(end)
+        vectors = any(isinstance(s, Load) and same_in_vectors(self, s) for s in statements)
+        return loop_lines(self, lines) if vectors else lines
 
     def needed(self, ends: Sequence[Statement]) -> list[Statement]:
         """What must be computed inside a loop over r for these ends, in order."""
@@ -224,7 +230,7 @@ class Program(Accumulators):
             ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.loop_of(s) == index)
                     or (isinstance(s, Store) and index == self.stored_in(s, last) and self.inside(s))]
             for s in self.needed(ends):
-                if isinstance(s, Load) and s.out.vars == "xr":
+                if isinstance(s, Load) and s.out.vars == "xr" and not same_in_vectors(self, s):
                     uses[s] = uses.get(s, 0) + 1
         found, room = set(), self.blocks.kept_bytes
         for s in sorted((s for s in uses if uses[s] > 1), key=lambda s: -uses[s]):
@@ -275,9 +281,7 @@ class Program(Accumulators):
         assert splits is not None
 
         def block(head: str) -> list[str]:
-            inner = self.r_lines(self.r_size if splits.multiple % self.blocks.r == 0 else "end")
-            if any(isinstance(s, Load) and same_in_vectors(self, s) for s in inside):
-                inner = loop_lines(self, inner)
+            inner = self.lines_of_block(inside, self.r_size if splits.multiple % self.blocks.r == 0 else "end")
             inner += self.shares(reductions.values(), "r_start - begin")
             for s in inside:
                 inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
