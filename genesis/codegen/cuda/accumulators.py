@@ -17,6 +17,7 @@ from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import Kernel, Part, Reduce, Value
 from genesis.codegen.cuda.masked_lanes import largest_beside_places
 from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
+from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import vector_of_rows
 
 LANES, FEWEST_LANES = 8, 4
@@ -41,6 +42,9 @@ class Accumulators(Body):
         read_again = blocks.looped and not blocks.kept_bytes and kernel.splits is None
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.online = dict(self.exponentials) if read_again else {}
+        if not blocks.looped:
+            sums = [s for s in kernel.statements if isinstance(s, Reduce) and self.averages_out(s)]
+            self.rounded = rounded_values(kernel, averaged=[s.out.name for s in sums])
         self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
         parts = [self.part_as_reduction(s) for s in kernel.statements if isinstance(s, Part)]
         self.squares |= beside_spreads(parts, "squares", "sum")

@@ -1,4 +1,5 @@
-"""Which float32 values of a kernel are only ever seen rounded to 16 bits: cheap arithmetic is good enough for them."""
+"""Which float32 values of a kernel are only ever seen rounded to 16 bits, or in sums that average their errors out:
+cheap arithmetic is good enough for them."""
 
 from __future__ import annotations
 
@@ -12,20 +13,21 @@ REDUCTIONS: Final = {"sum", "max", "min"}
 
 
 def rounded_values(kernel: Kernel, statements: Sequence[Statement] | None = None,
-                   seen: Iterable[str] = ()) -> frozenset[str]:
+                   seen: Iterable[str] = (), averaged: Iterable[str] = ()) -> frozenset[str]:
     """Names of float32 values that reach memory as float16 or bfloat16 alone, through arithmetic and sums.
 
     Args:
         statements: those of the kernel that use the values, when others compute them anew.
         seen: values that somebody else sees in float32.
+        averaged: sums that are as exact with cheap operands.
     """
-    exact = set(seen)
+    exact, averaged = set(seen), set(averaged)
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
     found = set()
     for s in reversed(kernel.statements if statements is None else statements):
         if not isinstance(s, END) and s.out.dtype is float32 and s.out.name not in exact:
             found.add(s.out.name)
-        on = not isinstance(s, END) and s.out.name in found and _passes_on(s)
+        on = not isinstance(s, END) and (s.out.name in found and _passes_on(s) or s.out.name in averaged)
         if not _rounds(s, dtypes) and not on:
             exact.update(value.name for value in operands_of(s, kernel.indices))
     return frozenset(found)
