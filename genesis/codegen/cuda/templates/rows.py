@@ -21,7 +21,8 @@ from genesis.codegen.cuda.loops import (
     multiples_of_16,
     needs_int64,
 )
-from genesis.codegen.cuda.lowerings import POINTER
+from genesis.codegen.cuda.kernel_ir import Load
+from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.row_edges import before_end
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.ir.node import Node
@@ -103,6 +104,19 @@ class Rows:
     def operand_lines(self) -> list[str]:
         """The operands' values at (x, r)."""
         return [line for statement in self.kernel.statements for line in self.body.statement(statement)]
+
+    def loads(self) -> list[tuple[str, str, str]]:
+        """The operands' values, if all are loaded as they are: each one's name, its load, and what makes the value of
+        what is loaded (a conversion to float32, or nothing). Empty where something is computed of them."""
+        found = []
+        for s in self.kernel.statements:
+            if not isinstance(s, Load):
+                return []
+            line, = self.body.statement(s)
+            name, _, load = line.partition(" = ")
+            upcast = "" if held(s.out.dtype) is s.out.dtype else f".to({triton_type(held(s.out.dtype))})"
+            found.append((name, load.removesuffix(upcast) if upcast else load, upcast))
+        return found
 
     def address(self, length: int | None = None, block: str = "RBLOCK") -> str:
         """Where (x, r) lies in a result whose axis has `length` elements, by default the operands' own.
