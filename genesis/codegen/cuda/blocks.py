@@ -60,6 +60,11 @@ ONE_WARP: Final = 1024
 """Elements of rows that one warp has, 32 a thread: cross-entropy of rows of 160 float32 with gradients was 1863
 instructions of each of two warps for twice as many rows, and is 1131 of one (sm_90)."""
 
+ONE_WARP_READS: Final = 4096
+"""Elements of rows that one warp reads, without writing any, 128 a thread at most: programs of one row each are started
+too slowly, one in 0.22 µs of a multiprocessor (H200: cross-entropy of 66 M float16 in rows of 300 and 691, kernels
+alone: 126 and 100 µs in programs of four warps that share each row, 81 in one warp of 2048 elements, 58 and 64 so)."""
+
 COMPUTED_ALONE: Final = 10
 """Weighted ops of an element of two-byte rows from which on programs of one warp are worth starting; a softmax has 7.
 Cross-entropy with gradients of 39,673 rows of 150 float16, 13, took 40 µs in programs of four warps (H200)."""
@@ -209,6 +214,10 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             return choose_rows(Blocks(x_block, r_block, False, SHARED_WARPS), kernel, gpu)
     if stored and _one_warp(kernel, r_block) and about(kernel.x_size) >= 2 * x_block * enough_programs(gpu):
         return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
+    if not stored and _one_warp_reads(kernel, r_block):
+        x_alone = ONE_WARP_READS // r_block
+        if about(kernel.x_size) >= 8 * x_alone * enough_programs(gpu):
+            return choose_rows(Blocks(x_alone, r_block, False, 1), kernel, gpu)
     warps = between(1, x_block * r_block // 1024, 8)
     if r_block >= 1024 and not stored and len(kernel.loads("xr")) == 1 and not kernel.loads("r"):
         warps = between(warps, x_block * r_block * kernel.loads("xr")[0].out.dtype.itemsize // (32 * EACH_READ), 8)
@@ -258,6 +267,15 @@ def _one_warp(kernel: Kernel, r_block: int) -> bool:
         return False
     return r_block == 2 * 32 * VECTOR // 4 if widths == {4} else (
         widths == {2} and SHORT_ROWS <= r_block <= ONE_WARP // 2 and kernel.weight >= COMPUTED_ALONE)
+
+
+def _one_warp_reads(kernel: Kernel, r_block: int) -> bool:
+    """Whether rows that are only reduced, and are longer than what a warp's lanes load at once, are given to programs of
+    one warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows put each
+    reduction together through shared memory."""
+    loads = kernel.loads("xr")
+    return (len(loads) == 1 and not kernel.loads("r") and not kernel.r_leads and ONE_WARP // 4 < r_block
+            and r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:

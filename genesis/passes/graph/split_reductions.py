@@ -19,7 +19,9 @@ from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import bool_
 from genesis.passes.fusion.materialize import weight
 from genesis.passes.gpu import Gpu
-from genesis.passes.graph.split_spreads import Cut, split_spread
+from genesis.passes.graph.cuts import Apart, Cut, cuts_of
+from genesis.passes.graph.odd_columns import rows_apart
+from genesis.passes.graph.split_spreads import split_spread
 from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
 
 ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 8192))
@@ -42,6 +44,10 @@ LONG_SUMS: Final = (256, 2)
 """(rows of a split, programs of a multiprocessor) up to which mere sums of memory have fewer splits: each program costs
 0.9 µs of a multiprocessor's time beside what it reads (H200: 16,384 rows of 2304 bfloat16, 18 µs by their bytes, in 33
 splits 33.4 µs, in 132 40.7; GPT-2's and ViT's gradients of queries, keys and values)."""
+
+APART_EACH: Final = 4
+"""Minimum programs of a multiprocessor for columns that rows have side by side: with two, some would have half as many
+again as others."""
 
 WIDEST_BLOCK: Final = 1024
 """Columns of a program that sums up what it reads, at most."""
@@ -147,14 +153,13 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
     graph = rewrite(graph, lambda node: None if node in whole else split_spread(
         node, lambda x: _cut(x, gpu, ROWS_OF_SPREADS)))
     whole = _whole_columns(graph, gpu)
-    beside = {(node.inputs[0], node["how"]): Cut(node["splits"], node["multiple"], node["axes"])
-              for node in graph.nodes if node.op is reduce_splits}
+    beside = {(x, node["how"]): cut for node in graph.nodes if node.op is reduce_splits for x, cut in cuts_of(node)}
 
     def split(node: Node) -> Node | None:
         if node in whole or not node.op.associative:
             return None
         cut = beside.get((node.inputs[0], node.op.name))
-        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None)
+        return _split(node, gpu, cut if cut is not None and cut.fits(node) else None)
     return rewrite(graph, split)
 
 
@@ -193,7 +198,8 @@ def _split(node: Node, gpu: Gpu, cut: Cut | None = None) -> Node | None:
     row = _row_before(node, gpu) or _across_orders(node)
     if row:
         return _by_rows(node, row, gpu)
-    parts = reduce_splits(node.inputs[0], how=node.op.name, axes=cut.axes, splits=cut.splits, multiple=cut.multiple)
+    x = cut.seen(node.inputs[0])
+    parts = reduce_splits(x, how=node.op.name, axes=cut.axes, splits=cut.splits, multiple=cut.multiple)
     total = cast(node.op(parts, axes=cut.axes_left(node)), dtype=node.dtype)
     return total if total.shape == node.shape else reshape(total, shape=node.shape)
 
@@ -306,6 +312,9 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
     columns = hint(x.shape[last])
     if columns <= SHORT_RUN and results >= 2 * gpu.multiprocessors * columns and extent * columns <= LONGEST_PIECE:
         return None
+    apart = rows_apart(node)
+    if apart is not None:
+        return _split_apart(node, apart, gpu)
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
     fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
     if not fitting:
@@ -319,6 +328,18 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
         while extent < splits * long and splits // 2 * blocks >= each * gpu.multiprocessors:
             splits //= 2
     return Cut(splits, 1, node["axes"])
+
+
+def _split_apart(node: Node, apart: Apart, gpu: Gpu) -> Cut:
+    """Splits of rows that have columns of their own side by side: few, as their parts are so many more."""
+    axes = tuple(axis + (axis > apart.axis) for axis in node["axes"])
+    columns = hint(node.type.numel) * apart.rows
+    extent = hint(prod(node.inputs[0].shape[axis] for axis in node["axes"])) // apart.rows
+    splits, blocks = gpu.multiprocessors, -(-columns // block_of_columns(columns))
+    while splits > 1 and (extent < splits * FEWEST_ROWS or (
+            extent < splits * LONG_SUMS[0] and splits // 2 * blocks >= APART_EACH * gpu.multiprocessors)):
+        splits //= 2
+    return Cut(splits, 1, axes, apart)
 
 
 def block_of_columns(columns: int) -> int:

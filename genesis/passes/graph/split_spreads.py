@@ -11,7 +11,6 @@ the number of all of them, c:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -20,27 +19,10 @@ from genesis.ir.ops import reduction
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import add, cast, div, exp, maximum, mul, sub
 from genesis.ir.ops.splits import reduce_splits, split_counts, split_length
+from genesis.passes.graph.cuts import Cut
 
 NEAR: Final = 6
 """Maximum ops between a reduction and the number that it gives the next one: a division, a cast, a reshape."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a reduction is split.
-
-    Attributes:
-        splits, multiple, axes: `reduce_splits`' own. The other axes of the reduction are reduced with the splits.
-    """
-
-    splits: int
-    multiple: int
-    axes: tuple[int, ...]
-
-    def axes_left(self, node: Node) -> tuple[int, ...]:
-        """The axes of the parts that are still to be reduced."""
-        kept = [axis for axis in range(node.inputs[0].type.ndim) if axis not in self.axes]
-        return (0, *(1 + place for place, axis in enumerate(kept) if axis in node["axes"]))
 
 
 def split_spread(node: Node, cut_of: Callable[[Node], Cut | None]) -> Node | None:
@@ -66,13 +48,14 @@ def split_spread(node: Node, cut_of: Callable[[Node], Cut | None]) -> Node | Non
     cut = cut_of(node)
     if cut is None:
         return None
-    parts = {each: reduce_splits(x, how=each, axes=cut.axes, splits=cut.splits, multiple=cut.multiple)
+    seen = cut.seen(x)
+    parts = {each: reduce_splits(seen, how=each, axes=cut.axes, splits=cut.splits, multiple=cut.multiple)
              for each in (beside.name, how)}
     spread, own, left = parts[how], parts[beside.name], cut.axes_left(node)
     shape = (1, *(1 if axis in left else size for axis, size in enumerate(spread.shape[1:], 1)))
     number = expand(reshape(cast(number, dtype=spread.dtype), shape=shape), shape=spread.shape)
     if how == "squares":
-        count = prod(x.shape[axis] for axis in cut.axes)
+        count = prod(seen.shape[axis] for axis in cut.axes)
         counts = split_counts(count, cut.splits, split_length(count, cut.splits, cut.multiple), spread.dtype,
                               x.type.device)
         counts = expand(reshape(counts, shape=(cut.splits, *(1 for _ in spread.shape[1:]))), shape=spread.shape)
