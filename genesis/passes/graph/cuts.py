@@ -66,6 +66,8 @@ def cuts_of(parts: Node) -> Iterator[tuple[Node, Cut]]:
     x, how = parts.inputs[0], (parts["splits"], parts["multiple"], parts["axes"])
     yield x, Cut(*how)
     if x.op is reshape and x.type.ndim == x.inputs[0].type.ndim + 1:
-        cuts = [Cut(*how, Apart(axis, x.shape[axis + 1])) for axis in range(x.inputs[0].type.ndim)
-                if x.shape[axis + 1] != 0]
-        yield from ((x.inputs[0], cut) for cut in cuts if cut.seen(x.inputs[0]) is x)
+        before = x.inputs[0]
+        for axis, size in enumerate(before.shape):
+            first, rows = x.shape[axis:axis + 2]
+            if x.shape == (*before.shape[:axis], first, rows, *before.shape[axis + 1:]) and size == first * rows:
+                yield before, Cut(*how, Apart(axis, rows))

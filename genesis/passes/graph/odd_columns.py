@@ -33,16 +33,20 @@ MOST_BEHIND: Final = 64
 """Maximum ops that a value is followed through to what is in memory."""
 
 
-def rows_apart(node: Node) -> Apart | None:
+def rows_apart(node: Node, stored: frozenset[Node]) -> Apart | None:
     """The rows that a reduction to columns reads side by side; None where each row is read in vectors, or not as it
-    lies in memory."""
+    lies in memory.
+
+    Args:
+        stored: values that somebody asks for. A kernel that stores what is reduced reduces it on the way.
+    """
     x = node.inputs[0]
     reduced = [axis for axis in node["axes"] if x.shape[axis] != 1]
     if not reduced:
         return None
     axis = max(reduced)
     columns = prod(x.shape[axis + 1:])
-    width = _width_in_memory(x)
+    width = _width_in_memory(x, stored)
     if width is None or hint(columns) == 1 or twos(as_written(columns)) * width >= READ_AT_ONCE:
         return None
     rows = VECTOR // (twos(as_written(columns)) * width)
@@ -54,18 +58,19 @@ def rows_apart(node: Node) -> Apart | None:
     return Apart(axis, rows)
 
 
-def _width_in_memory(x: Node) -> int | None:
+def _width_in_memory(x: Node, stored: frozenset[Node]) -> int | None:
     """Bytes of an element of the narrowest value in memory that another is computed of element by element; None where
-    one lies in another order, or is a part of something."""
+    one lies in another order, is a part of something, or is stored."""
     pending, seen, widths = [x], {x}, [x.dtype.itemsize]
     while pending and len(seen) <= MOST_BEHIND:
         behind = pending.pop()
-        if behind.type.numel != x.type.numel or behind.type.weak:
+        if behind.op.name == "expand":  # one number for many elements
             continue
         if behind.op.kind == "pointwise" or behind.op.name == "reshape":
-            pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen)
+            pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen and y.type.numel == x.type.numel)
             seen.update(behind.inputs)
-        elif behind.op.kind == "movement":
+        if behind.op.kind == "movement" and behind.op.name != "reshape" or (
+                behind in stored and behind.op.kind in ("pointwise", "movement")):
             return None
         widths.append(behind.dtype.itemsize)
-    return min(widths) or None
+    return min(widths)

@@ -149,17 +149,17 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
                                                             %2: f32[] = sum(%1, axes=(0,))
                                                             %3: bf16[] = cast(%2)
     """
-    whole = _whole_columns(graph, gpu)
+    whole, stored = _whole_columns(graph, gpu), frozenset(graph.roots)
     graph = rewrite(graph, lambda node: None if node in whole else split_spread(
-        node, lambda x: _cut(x, gpu, ROWS_OF_SPREADS)))
-    whole = _whole_columns(graph, gpu)
+        node, lambda x: _cut(x, gpu, ROWS_OF_SPREADS, stored)))
+    whole, stored = _whole_columns(graph, gpu), frozenset(graph.roots)
     beside = {(x, node["how"]): cut for node in graph.nodes if node.op is reduce_splits for x, cut in cuts_of(node)}
 
     def split(node: Node) -> Node | None:
         if node in whole or not node.op.associative:
             return None
         cut = beside.get((node.inputs[0], node.op.name))
-        return _split(node, gpu, cut if cut is not None and cut.fits(node) else None)
+        return _split(node, gpu, cut if cut is not None and cut.fits(node) else None, stored)
     return rewrite(graph, split)
 
 
@@ -186,13 +186,14 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     return found
 
 
-def _split(node: Node, gpu: Gpu, cut: Cut | None = None) -> Node | None:
+def _split(node: Node, gpu: Gpu, cut: Cut | None = None, stored: frozenset[Node] = frozenset()) -> Node | None:
     """The reduction in splits; None where it stays whole.
 
     Args:
         cut: that of the same reduction beside a spread, so that one reading of a split gives both.
+        stored: values that somebody asks for.
     """
-    cut = cut or _cut(node, gpu)
+    cut = cut or _cut(node, gpu, stored=stored)
     if cut is None:
         return None
     row = _row_before(node, gpu) or _across_orders(node)
@@ -284,8 +285,9 @@ def _axis_of_neighbours(x: Node) -> int | None:
     return found
 
 
-def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
-    """How a reduction is split; None for one that stays whole. `fewest` are rows of a split of blocks of columns.
+def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, stored: frozenset[Node] = frozenset()) -> Cut | None:
+    """How a reduction is split; None for one that stays whole. `fewest` are rows of a split of blocks of columns,
+    `stored` values that somebody asks for.
 
     The number of splits has few possible values, so that most batch sizes share their kernels.
     """
@@ -312,8 +314,8 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS) -> Cut | None:
     columns = hint(x.shape[last])
     if columns <= SHORT_RUN and results >= 2 * gpu.multiprocessors * columns and extent * columns <= LONGEST_PIECE:
         return None
-    apart = rows_apart(node)
-    if apart is not None:
+    apart = rows_apart(node, stored)
+    if apart is not None and not _follows_rows(node):
         return _split_apart(node, apart, gpu)
     row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
     fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]

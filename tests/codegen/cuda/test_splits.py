@@ -242,6 +242,45 @@ def test_whole_columns_of_what_nobody_else_reads_are_not_cut() -> None:
     assert split.split_reductions(few, H200).roots != few.roots
 
 
+def parts_of(graph: Graph) -> list[Node]:
+    return [node for node in split.split_reductions(graph, replace(H200, multiprocessors=4)).nodes
+            if node.op is reduce_splits]
+
+
+@each_value
+@pytest.mark.parametrize("name", ["sum", "max", "sum of squares", "variance", "logsumexp"])
+@pytest.mark.parametrize(("shape", "axes"), [((6, 3, 104, 19), (0, 2)), ((3, 2, 400, 7), (0, 1, 2)), ((800, 5, 3), (0,))])
+@pytest.mark.parametrize("dtype", [bfloat16, float32])
+def test_rows_of_odd_length_are_columns_side_by_side(small, name: str, shape, axes, dtype: DType) -> None:
+    """Rows of 19 16-bit values begin anywhere; eight of them are 152 neighbours, which are read in vectors (H200: the
+    squares of bfloat16[8, 16, 31, 104, 19] 20.3 µs, torch.compile 14.7)."""
+    x = an_input(0, shape, dtype)
+    wide = p.cast(x, dtype=float32)
+    around = {"variance": lambda: r.mean(wide, axes=axes), "logsumexp": lambda: r.max(wide, axes=axes)}
+    off = p.sub(wide, r.spread(around[name](), wide, axes)) if name in around else wide
+    y = {"sum": lambda: r.sum(x, axes=axes), "max": lambda: r.max(x, axes=axes),
+         "sum of squares": lambda: r.sum(wide * wide, axes=axes), "variance": lambda: r.sum(off * off, axes=axes),
+         "logsumexp": lambda: p.log(r.sum(p.exp(off), axes=axes))}[name]()
+    graph, after, schedule = prepared(x, outputs=(y,))
+    parts = [node for node in after.nodes if node.op is reduce_splits and node.inputs[0].type.numel == x.type.numel]
+    assert parts and {node.inputs[0].type.ndim for node in parts} == {len(shape) + 1}
+    data = [some(x)]
+    for got, want in zip(run_schedule(schedule, data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-2 if y.dtype is bfloat16 else 1e-4, atol=1e-3)
+    if dtype is bfloat16:
+        assert "ld.global.b16" not in compiled_by_triton(emit_loop(schedule.groups[0]).key_parts(), 90).asm["ptx"]
+
+
+def test_rows_that_are_stored_too_are_reduced_as_they_are(small) -> None:
+    x = an_input(0, (600, 5, 19), bfloat16)
+    y = p.exp(x)
+    assert {node.inputs[0].type.ndim for node in parts_of(Graph((x,), (r.sum(y, axes=(0,)),)))} == {4}
+    assert {node.inputs[0].type.ndim for node in parts_of(Graph((x,), (r.sum(y, axes=(0,)), y)))} == {3}
+    turned = an_input(0, (5, 19, 600), bfloat16)
+    in_rows = movement.permute(turned, axes=(2, 0, 1))
+    assert {node.inputs[0].type.ndim for node in parts_of(Graph((turned,), (r.sum(in_rows, axes=(0,)),)))} <= {3}
+
+
 def test_rows_with_infinities_in_one_walk() -> None:
     x, = inputs((6, 40))
     data = some(x)
