@@ -8,6 +8,7 @@ share a loop.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from genesis.codegen.cuda import lowerings
 from genesis.codegen.cuda.block_sizes import Blocks
@@ -16,7 +17,12 @@ from genesis.codegen.cuda.column_blocks import turned
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import Kernel, Part, Reduce, Value
 from genesis.codegen.cuda.masked_lanes import largest_beside_places
-from genesis.codegen.cuda.online_reductions import beside_spreads, sums_of_exponentials, sums_of_squares
+from genesis.codegen.cuda.online_reductions import (
+    beside_spreads,
+    sums_of_exponentials,
+    sums_of_squares,
+    with_early_sums,
+)
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import vector_of_rows
 
@@ -31,6 +37,7 @@ class Accumulators(Body):
     Attributes:
         online: sum of exponentials → the reduction to the largest that shares its loop.
         squares: sum of squared distances → the sum that shares its loop.
+        comoments: sum of values times distances from a mean → the sum of the squares of these.
         placed: place of the largest element → the reduction to the largest, which is known when its place is.
         exponentials: as `online`, of all loops.
         with_others: the names of what comes out of another reduction's accumulators.
@@ -38,8 +45,9 @@ class Accumulators(Body):
     """
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool):
-        super().__init__(kernel, blocks, index64)
         read_again = blocks.looped and not blocks.kept_bytes and kernel.splits is None
+        kernel, self.comoments = with_early_sums(kernel) if read_again else (kernel, {})
+        super().__init__(kernel, blocks, index64)
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.online = dict(self.exponentials) if read_again else {}
         if not blocks.looped:
@@ -85,8 +93,9 @@ class Accumulators(Body):
         kind = lowerings.triton_type(dtype)
         if name in self.with_others:
             return []
-        if name in self.squares:
-            return [f"{name}_{part} = tl.full([XBLOCK, RBLOCK], 0.0, {kind})" for part in ("mean", "all")]
+        if name in self.squares or name in self.comoments:
+            parts = ("mean", "all") if name in self.squares else ("beside", "all")
+            return [f"{name}_{part} = tl.full([XBLOCK, RBLOCK], 0.0, {kind})" for part in parts]
         if name in self.online:
             shape = "[XBLOCK, RBLOCK]" if self.lanes == 1 else f"[XBLOCK, RBLOCK // {self.lanes}]"
             return [f'{name}_top = tl.full({shape}, -float("inf"), {kind})',
@@ -106,7 +115,15 @@ class Accumulators(Body):
             names = f"{name}_mean, {name}_all"
             value = self.reduced_operand(self.squares[name])
             share = f"share_{lowerings.triton_type(self.accumulator(s))[3:]}"
-            return [f"{names} = g_welford({names}, {share}, {value}, {'r_mask' if self.ragged_r else 'True'})"]
+            before = [f"{name}_before = {name}_mean"] if name in self.comoments.values() else []
+            return [*before, f"{names} = g_welford({names}, {share}, {value}, {'r_mask' if self.ragged_r else 'True'})"]
+        if name in self.comoments:
+            around, value = self.comoments[name], f"{name}_new"
+            off = self.use(self.squares[around].operand, self.squares[around].operand.dtype)
+            taken = self.reduced_operand(replace(s, op="sum"))
+            return [f"{value} = {taken}", f"{name}_beside = {name}_beside + {value}",
+                    f"{name}_all = {name}_all + (({around}_before - {around}_mean) * {name}_beside"
+                    f" + {value} * ({off} - {around}_before))"]
         if name in self.online:
             value = self.reduced_operand(self.online[name])
             names, cheap = f"{name}_top, {name}_all", self.cheap(s)
@@ -148,6 +165,11 @@ class Accumulators(Body):
         if name in self.squares:
             size = self.r_size if self.kernel.splits is None else "tl.maximum(end - begin, 0)"
             return [f"{self.squares[name].out.name}, {name} = g_together({name}_mean, {name}_all, {size}, RBLOCK)"]
+        if name in self.comoments:
+            around = self.comoments[name]
+            size = f"tl.full((), {self.r_size}, tl.float32)"
+            mean = f"tl.math.div_rn({self.squares[around].out.name}, {size})"
+            return [f"{name} = tl.sum({name}_all + ({around}_mean - {mean}) * {name}_beside, 1, keep_dims=True)"]
         if name in self.online:
             largest = around = self.online[name].out.name
             if s.op == "exponentials":

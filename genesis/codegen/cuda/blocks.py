@@ -270,12 +270,12 @@ def _one_warp(kernel: Kernel, r_block: int) -> bool:
 
 
 def _one_warp_reads(kernel: Kernel, r_block: int) -> bool:
-    """Whether rows that are only reduced, and are longer than what a warp's lanes load at once, are given to programs of
-    one warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows put each
-    reduction together through shared memory."""
+    """Whether rows that are only reduced, longer than what a warp's lanes load at once, are given to programs of one
+    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows put each reduction
+    together through shared memory."""
     loads = kernel.loads("xr")
-    return (len(loads) == 1 and not kernel.loads("r") and not kernel.r_leads and ONE_WARP // 4 < r_block
-            and r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
+    return (len(loads) == 1 and not kernel.loads("r") and not kernel.r_leads
+            and ONE_WARP // 4 < r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:

@@ -3,15 +3,21 @@
 A maximum and the sum of the exponentials below it: the sum is scaled down whenever the maximum grows (Milakov and
 Gimelshein 2018). A sum and the sum of the squares of what is left without the mean (Welford 1962; Chan, Golub and
 LeVeque 1979 for putting lanes together). Both run in each lane by itself; `g_online` and `g_welford` are the steps.
+
+Beside squares, sums of other values times what is left without the mean, as a norm's gradient has one (a co-moment,
+Welford's step for two variables; lanes are put together as squares are):
+
+    Σ g (v - m)  with m → m'  is  Σ g (v - m') = Σ g (v - m) + (m - m') Σ g
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from genesis.codegen.cuda.kernel_ir import END, Apply, Constant, Reduce, Statement, Value
+from genesis.codegen.cuda.kernel_ir import END, Apply, Constant, Kernel, Reduce, Statement, Value, operands_of
 from genesis.ir.sym_int import SymInt
+from genesis.ir.types import float32
 
 Made = dict[str, Statement]
 
@@ -46,6 +52,112 @@ def sums_of_squares(statements: Sequence[Statement], size: int) -> dict[str, Red
         if isinstance(total, Reduce) and total.op == "sum" and total.operand == centred[0] and (
                 total not in found.values()):
             found[s.out.name] = total
+    return found
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A sum's terms: products of what each element has and of what a row has.
+
+    Attributes:
+        each: the factors of each element, without the one below.
+        scales: those that are one for a row, which wait for a reduction.
+        last: the factor that the others stand beside: what an element has, or a difference that waits.
+        waits: whether it is the latter.
+        node: one of the products.
+    """
+
+    each: list[Value]
+    scales: list[Value]
+    last: Value
+    waits: bool
+    node: Apply
+
+
+def with_early_sums(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
+    """The kernel without sums of products that wait for a reduction where only a factor of a row does, or a mean:
+
+        before: s = sum(g · ((v - mean) · c))        after: t = comoment(g), s = t · c
+                s = sum(g · (v · c))                        t = sum(g · v), s = t · c
+
+    A "comoment" shares the loop of the squares around the mean. And each such reduction → the squares.
+    """
+    statements = kernel.statements
+    made, squares = _made(statements), sums_of_squares(statements, kernel.r_size)
+    totals = {total.out.name: name for name, total in squares.items()}
+    waiting = _waiting(kernel)
+    found: list[Statement] = []
+    beside: dict[str, str] = {}
+    for s in statements:
+        product = _product(s.operand, made, waiting) if isinstance(s, Reduce) and s.op == "sum" else None
+        early = _early(s, product, made, totals) if isinstance(s, Reduce) and product is not None else None
+        if early is None or product is None:
+            found.append(s)
+            continue
+        assert isinstance(s, Reduce)
+        sum_, around = early
+        if sum_.op == "sum":
+            found.append(replace(product.node, out=sum_.operand, operands=(*product.each, product.last)))
+        else:
+            beside[sum_.out.name] = around
+        found.append(sum_)
+        value = sum_.out
+        for place, scale in enumerate(product.scales, 1):
+            out = s.out if place == len(product.scales) else replace(s.out, name=f"{s.out.name}_scaled{place}")
+            found.append(replace(product.node, out=out, operands=(value, scale)))
+            value = out
+    return replace(kernel, statements=tuple(found)) if len(found) > len(statements) else kernel, beside
+
+
+def _product(value: Value, made: Made, waiting: Set[str]) -> _Product | None:
+    """The factors of a float32 product that waits for reductions in one of them; None of anything else."""
+    each: list[Value] = []
+    scales: list[Value] = []
+    node = None
+    while value.vars == "xr" and value.dtype is float32 and value.name in waiting:
+        step = made[value.name]
+        if not isinstance(step, Apply) or step.compute is not float32 or step.node.op.name not in ("mul", "sub"):
+            return None
+        if step.node.op.name == "sub":
+            break
+        node, late = step, [x for x in step.operands if "r" in x.vars and x.name in waiting]
+        if len(late) > 1 or (all("r" in x.vars for x in step.operands) and not late):
+            return None
+        value = late[0] if late else next(x for x in step.operands if "r" in x.vars)
+        beside = step.operands[1 if step.operands[0] is value else 0]
+        (each if "r" in beside.vars else scales).append(beside)
+    if node is None or not scales or len(each) != 1:
+        return None
+    return _Product(each, scales, value, value.name in waiting, node)
+
+
+def _early(s: Reduce, product: _Product, made: Made, totals: Mapping[str, str]) -> tuple[Reduce, str] | None:
+    """The sum that waits for none of the scales, and the squares that it comes with, if it is a co-moment."""
+    g, = product.each
+    if not product.waits:
+        if "xr" not in (g.vars, product.last.vars):
+            return None
+        terms = replace(s.operand, name=f"{s.out.name}_terms")
+        return replace(s, out=replace(s.out, name=f"{s.out.name}_early"), operand=terms), ""
+    last = made[product.last.name]
+    if not isinstance(last, Apply) or last.node.op.name != "sub":
+        return None
+    off, around = last.operands
+    average = _applied(made, around, "div")
+    squares = totals.get(average[0].name) if average else None
+    total = made[average[0].name] if squares is not None else None
+    if squares is None or not isinstance(total, Reduce) or total.operand != off or g.vars != "xr":
+        return None
+    return replace(s, out=replace(s.out, name=f"{s.out.name}_comoment"), op="comoment", operand=g), squares
+
+
+def _waiting(kernel: Kernel) -> set[str]:
+    """The names of what waits for a reduction."""
+    found: set[str] = set()
+    for s in kernel.statements:
+        if not isinstance(s, END) and (isinstance(s, Reduce) or any(
+                x.name in found for x in operands_of(s, kernel.indices))):
+            found.add(s.out.name)
     return found
 
 

@@ -54,6 +54,7 @@ class Program(Accumulators):
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, whole: bool = False):
         super().__init__(kernel, blocks, index64)
+        kernel = self.kernel
         self.shift = shift_of(kernel)
         self.loop_index = self._loop_index()
         self.chunks = rounds(kernel.r_size, blocks.r) if blocks.kept_bytes else 0
@@ -196,7 +197,10 @@ class Program(Accumulators):
     def reads(self, s: Statement) -> list[Value]:
         """The values a statement reads. A sum in one loop with the reduction it waits for reads that one's operand."""
         beside = self.online.get(_name(s)) or self.squares.get(_name(s))
-        return [beside.operand] if beside is not None else operands_of(s, self.kernel.indices)
+        if beside is not None:
+            return [beside.operand]
+        around = self.squares.get(self.comoments.get(_name(s), ""))
+        return [*operands_of(s, self.kernel.indices), *([around.operand] if around is not None else [])]
 
     def loop_of(self, s: Statement) -> int:
         """The loop over r that a statement belongs to; a reduction belongs to the one that feeds it."""

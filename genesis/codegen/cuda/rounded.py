@@ -27,7 +27,7 @@ def rounded_values(kernel: Kernel, statements: Sequence[Statement] | None = None
     for s in reversed(kernel.statements if statements is None else statements):
         if not isinstance(s, END) and s.out.dtype is float32 and s.out.name not in exact:
             found.add(s.out.name)
-        on = not isinstance(s, END) and (s.out.name in found and _passes_on(s) or s.out.name in averaged)
+        on = not isinstance(s, END) and ((s.out.name in found and _passes_on(s)) or s.out.name in averaged)
         if not _rounds(s, dtypes) and not on:
             exact.update(value.name for value in operands_of(s, kernel.indices))
     return frozenset(found)

@@ -69,7 +69,7 @@ def same_in_vectors(body: Body, s: Load) -> bool:
     count, along = elements_of_vector(body), _along(body, s)
     if count == 1 or not along or s.bounds or not all(map(_is_quotient, along)):
         return False
-    return not _split_at(body, s) or len(along) == 1 and body.kernel.splits is None and along[0].number >= count
+    return not _split_at(body, s) or (len(along) == 1 and body.kernel.splits is None and along[0].number >= count)
 
 
 def _split_at(body: Body, s: Load) -> Atom | None:

@@ -27,8 +27,8 @@ class Cut:
     """How a reduction is split.
 
     Attributes:
-        splits, multiple, axes: `reduce_splits`' own, of values as `seen` shows them. The other axes of the reduction are
-            reduced with the splits.
+        splits, multiple, axes: `reduce_splits`' own, of values as `seen` shows them. The other axes of the reduction
+            are reduced with the splits.
         apart: the rows that are not reduced before.
     """
 

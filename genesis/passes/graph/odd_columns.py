@@ -69,7 +69,7 @@ def _width_in_memory(x: Node, stored: frozenset[Node]) -> int | None:
         if behind.op.kind == "pointwise" or behind.op.name == "reshape":
             pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen and y.type.numel == x.type.numel)
             seen.update(behind.inputs)
-        if behind.op.kind == "movement" and behind.op.name != "reshape" or (
+        if (behind.op.kind == "movement" and behind.op.name != "reshape") or (
                 behind in stored and behind.op.kind in ("pointwise", "movement")):
             return None
         widths.append(behind.dtype.itemsize)

@@ -13,6 +13,7 @@ from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build_operands
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.expressions import expression
+from genesis.codegen.cuda.kernel_ir import Load
 from genesis.codegen.cuda.loops import (
     any_needs_int64,
     integer_type,
@@ -21,7 +22,6 @@ from genesis.codegen.cuda.loops import (
     multiples_of_16,
     needs_int64,
 )
-from genesis.codegen.cuda.kernel_ir import Load
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.row_edges import before_end
 from genesis.codegen.cuda.source import Exchange, KernelSource
