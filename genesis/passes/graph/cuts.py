@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from genesis.ir.node import Node
@@ -52,22 +51,3 @@ class Cut:
             ndim, reduced = ndim + 1, {axis + (axis > at) for axis in reduced} | {at + 1}
         kept = [axis for axis in range(ndim) if axis not in self.axes]
         return (0, *(1 + place for place, axis in enumerate(kept) if axis in reduced))
-
-    def fits(self, node: Node) -> bool:
-        """Whether a reduction of the same values may be split so: it reduces these axes, too."""
-        if self.apart is None:
-            return set(self.axes) <= set(node["axes"])
-        at = self.apart.axis
-        return {axis - (axis > at) for axis in self.axes} | {at} <= set(node["axes"])
-
-
-def cuts_of(parts: Node) -> Iterator[tuple[Node, Cut]]:
-    """The values whose splits were reduced, and how they were split: as they are, and before rows were set apart."""
-    x, how = parts.inputs[0], (parts["splits"], parts["multiple"], parts["axes"])
-    yield x, Cut(*how)
-    if x.op is reshape and x.type.ndim == x.inputs[0].type.ndim + 1:
-        before = x.inputs[0]
-        for axis, size in enumerate(before.shape):
-            first, rows = x.shape[axis:axis + 2]
-            if x.shape == (*before.shape[:axis], first, rows, *before.shape[axis + 1:]) and size == first * rows:
-                yield before, Cut(*how, Apart(axis, rows))

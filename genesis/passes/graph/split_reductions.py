@@ -19,7 +19,7 @@ from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import bool_
 from genesis.passes.fusion.materialize import weight
 from genesis.passes.gpu import Gpu
-from genesis.passes.graph.cuts import Apart, Cut, cuts_of
+from genesis.passes.graph.cuts import Apart, Cut
 from genesis.passes.graph.odd_columns import rows_apart
 from genesis.passes.graph.split_spreads import split_spread
 from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
@@ -153,13 +153,14 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
     graph = rewrite(graph, lambda node: None if node in whole else split_spread(
         node, lambda x: _cut(x, gpu, ROWS_OF_SPREADS, stored)))
     whole, stored = _whole_columns(graph, gpu), frozenset(graph.roots)
-    beside = {(x, node["how"]): cut for node in graph.nodes if node.op is reduce_splits for x, cut in cuts_of(node)}
+    beside = {(node.inputs[0], node["how"]): Cut(node["splits"], node["multiple"], node["axes"])
+              for node in graph.nodes if node.op is reduce_splits}
 
     def split(node: Node) -> Node | None:
         if node in whole or not node.op.associative:
             return None
         cut = beside.get((node.inputs[0], node.op.name))
-        return _split(node, gpu, cut if cut is not None and cut.fits(node) else None, stored)
+        return _split(node, gpu, cut if cut is not None and set(cut.axes) <= set(node["axes"]) else None, stored)
     return rewrite(graph, split)
 
 

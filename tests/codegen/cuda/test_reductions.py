@@ -301,6 +301,18 @@ def test_short_rows_of_which_much_is_computed_are_one_warp_s(columns: int, much:
     assert ((found.x * found.r, found.num_warps) == (1024, 1)) == much
 
 
+@pytest.mark.parametrize(("rows", "columns", "dtype", "blocks"), [
+    (96_137, 691, float16, (4, 1)), (96_137, 1501, float16, (2, 1)), (96_137, 301, bfloat16, (8, 1)),
+    (96_137, 691, float32, (4, 1)), (2_000, 691, float16, (1, 1)), (96_137, 704, float16, (4, 4))])
+def test_odd_rows_that_are_only_reduced_are_one_warp_s(rows: int, columns: int, dtype: DType,
+                                                       blocks: tuple[int, int]) -> None:
+    """Several in a program: cross-entropy of 96,137 rows of 691 float16 took 106 µs in programs of four warps that
+    share each row (H200), torch.compile 82. Few rows are a program each; rows of vectors stay as they are."""
+    x = an_input(0, (rows, columns), dtype)
+    kernel, = [emit(group) for group in fuse(Graph((x,), (r.sum(p.exp(x), axes=(1,)),))).groups]
+    assert (kernel.constexprs["XBLOCK"], kernel.num_warps) == blocks
+
+
 def softmaxed(rows: int, columns: int) -> str:
     """The kernel of a softmax of rows of bfloat16."""
     x, = inputs((rows, columns), dtype=bfloat16)

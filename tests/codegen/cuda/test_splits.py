@@ -272,6 +272,16 @@ def test_rows_of_odd_length_are_columns_side_by_side(small, name: str, shape, ax
         assert "ld.global.b16" not in compiled_by_triton(emit_loop(schedule.groups[0]).key_parts(), 90).asm["ptx"]
 
 
+def test_a_spread_of_odd_columns_reads_them_once(small) -> None:
+    x = an_input(0, (6, 3, 104, 19), bfloat16)
+    wide = p.cast(x, dtype=float32)
+    mean = r.mean(wide, axes=(0, 2))
+    off = p.sub(wide, r.spread(mean, wide, (0, 2)))
+    _, after, _ = prepared(x, outputs=(mean, r.sum(off * off, axes=(0, 2))))
+    parts = [node for node in after.nodes if node.op is reduce_splits and node.inputs[0].type.numel == x.type.numel]
+    assert {node["how"] for node in parts} == {"sum", "squares"} and len({node["splits"] for node in parts}) == 1
+
+
 def test_rows_that_are_stored_too_are_reduced_as_they_are(small) -> None:
     x = an_input(0, (600, 5, 19), bfloat16)
     y = p.exp(x)
