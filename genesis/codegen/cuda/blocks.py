@@ -30,13 +30,17 @@ from genesis.codegen.cuda.column_blocks import (
 )
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Reduce, Store, operands_of
-from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
+from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares, with_early_sums
 from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import literal_value, most
 
 HELD: Final = 65536
 """Maximum elements of a row that registers hold in its dtype in memory and convert again for each use."""
+
+EIGHT_OF_EACH: Final = 6
+"""Operands and reductions together of which a thread of 32 warps may have eight elements each, in 64 registers: of a
+layer norm's gradient of float32, 8, it spilled 64 bytes (sm_90)."""
 
 FEW_HALVES: Final = 10
 """Blocks of four elements a thread below which half a block of eight is a tenth of a row or more."""
@@ -289,11 +293,13 @@ def _read_as_it_lies(kernel: Kernel) -> bool:
 def _loop_block(kernel: Kernel) -> int:
     """Elements that a loop over a long row goes on by: eight a thread, or four where these are a vector and the last
     block of eight would be half empty (kl_div of rows of 20,080 float32 is bound by arithmetic, of which that is a
-    fifth)."""
+    fifth), or where registers have no room for eight of each value."""
     narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=1)
     length = about(kernel.r_size)
     halves = -(-length // 4096)
-    return 4096 if 4 * narrowest >= VECTOR and halves % 2 and halves < FEW_HALVES else 8192
+    values = len(kernel.loads("xr")) + len(kernel.loads("r")) + sum(isinstance(s, Reduce) for s in kernel.statements)
+    few = (halves % 2 and halves < FEW_HALVES) or values > EIGHT_OF_EACH
+    return 4096 if 4 * narrowest >= VECTOR and few else 8192
 
 
 def _read_less_often_in_loops(kernel: Kernel, kept_bytes: int) -> bool:
@@ -301,6 +307,7 @@ def _read_less_often_in_loops(kernel: Kernel, kept_bytes: int) -> bool:
     wait for each other share a loop where they keep none: a softmax of 20,000 float32 is read twice, not thrice."""
     narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=0)
     shared = sums_of_exponentials(kernel.statements) or sums_of_squares(kernel.statements, kernel.r_size)
+    shared = shared or with_early_sums(kernel)[0] is not kernel
     return bool(shared) and room_for(kernel.r_size) * narrowest > kept_bytes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +31,7 @@ from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.groups import Schedule
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.idle_gpu import Kept
-from tests.codegen.cuda.machine_code import inner_loops
+from tests.codegen.cuda.machine_code import inner_loops, instructions
 from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
 from tests.codegen.cuda.run_interpreted import empty, run_schedule, run_source
 from tests.sweeping import by_default, each_value
@@ -337,6 +338,18 @@ def test_a_norms_gradient_reads_long_rows_twice(norm: str, columns: int, offset:
     run_source(source, memory)
     rounding = 2e-4 if offset else 1e-5  # of x itself, in units of its deviation
     torch.testing.assert_close(memory[group.outputs[0]].double(), wide[1].grad, rtol=rounding, atol=rounding)
+
+
+def test_a_norms_gradient_of_long_rows_fits_into_registers() -> None:
+    """Of eight elements a thread, 64 bytes were in memory (layer norm of f32[70, 40000], which torch.compile was faster
+    in)."""
+    g, x, w = inputs((300, 40000), (300, 40000), (40000,))
+    back = composite.layer_norm_backward(g, x, w, ndim=1, eps=1e-5)
+    group, = fuse(decomposed(Graph((g, x, w), back.op.decompose(*back.inputs, **back.attributes)[:1]))).groups
+    kernel = emit_loop(group)
+    assert (kernel.num_warps, kernel.constexprs["RBLOCK"]) == (32, 4096)
+    lines = instructions(compiled_by_triton(kernel.key_parts(), 90).asm["cubin"])
+    assert not [line for _, line in lines if re.search(r"\b(STL|LDL)\b", line)], "stores and loads of spilled values"
 
 
 @pytest.mark.parametrize(("dtype", "rounded"), [(bfloat16, True), (float16, True), (float32, False)])
