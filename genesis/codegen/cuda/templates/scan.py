@@ -379,8 +379,8 @@ def _stretches(rows: Rows, blocks: _Blocks) -> int:
 
 
 def _come_one_by_one(rows: Rows) -> bool:
-    """Whether columns are loaded as they are, a word or less at a time: nothing good copies such ahead to shared memory,
-    and without that a program would wait for memory in each round."""
+    """Whether columns are loaded as they are, a word or less at a time: nothing good copies such ahead to shared
+    memory, and without that a program would wait for memory in each round."""
     loads = rows.kernel.loads("xr")
     return (rows.inner > 1 and bool(rows.loads()) and len(loads) == len(rows.kernel.statements)
             and all(s.out.dtype.itemsize * twos(as_written(rows.inner)) < COPIED for s in loads))
