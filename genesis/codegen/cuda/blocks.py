@@ -306,9 +306,9 @@ def _read_less_often_in_loops(kernel: Kernel, kept_bytes: int) -> bool:
     """Whether registers have no room for any operand of a row (of 32-bit values they never have), and reductions that
     wait for each other share a loop where they keep none: a softmax of 20,000 float32 is read twice, not thrice."""
     narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=0)
-    shared = sums_of_exponentials(kernel.statements) or sums_of_squares(kernel.statements, kernel.r_size)
-    shared = shared or with_early_sums(kernel)[0] is not kernel
-    return bool(shared) and room_for(kernel.r_size) * narrowest > kept_bytes
+    shared = bool(sums_of_exponentials(kernel.statements) or sums_of_squares(kernel.statements, kernel.r_size)
+                  or with_early_sums(kernel)[0] is not kernel)
+    return shared and room_for(kernel.r_size) * narrowest > kept_bytes
 
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
