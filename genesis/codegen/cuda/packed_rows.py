@@ -33,13 +33,15 @@ from genesis.codegen.cuda.kernel_ir import (
     Statement,
     Store,
     Value,
+    vars_of,
 )
 from genesis.codegen.cuda.last_programs import alternatives
 from genesis.codegen.cuda.row_edges import plain
-from genesis.ir.size_divisors import is_multiple
+from genesis.codegen.cuda.shifted import WORD
+from genesis.ir.size_divisors import is_multiple, twos
 from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType, bool_, int64
-from genesis.passes.fusion.index_map import Atom, Expr
+from genesis.passes.fusion.index_map import Atom, Expr, atoms
 
 SHORTEST: Final = 8
 """Minimum elements of a row: of shorter ones a program has nearly as many values of rows as elements."""
@@ -67,17 +69,18 @@ def packed(kernel: Kernel, flat: Kernel, wasteful: bool, gpu: GpuModel) -> Block
     """
     number = literal_value(kernel.r_size)
     length = kernel.r_size if number is None else number
-    if kernel.folds or kernel.indices:
+    if kernel.folds or not all(index.vars == "x" for index in kernel.indices.values()):
         return None
     moved: list[Load | Store] = [s for s in kernel.statements if isinstance(s, (Load, Store)) and _vars(s) == "xr"]
     shared = [*kernel.loads("x"), *kernel.loads("r")]
-    draws = any(isinstance(s, (Random, Checked, Index)) for s in kernel.statements)
-    if draws or not shared or not all(in_pieces(s, kernel) for s in moved):
+    draws = any(isinstance(s, Random) or (isinstance(s, Checked | Index) and s.out.vars != "x")
+                for s in kernel.statements)
+    if draws or not shared or not all(in_pieces(s, kernel) or _is_taken(s, kernel) for s in moved):
         return None
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
     narrowest = min(dtypes[s.argument].itemsize for s in moved)
     few = narrowest > SINGLE_BYTES and len(kernel.loads("x")) < TABLES
-    if not wasteful and (few or is_multiple(length * narrowest, VECTOR)):
+    if not kernel.indices and not wasteful and (few or is_multiple(length * narrowest, VECTOR)):
         return None
     if not SHORTEST <= length <= (LONGEST if kernel.loads("r") else LONGEST_ALIKE):
         return None
@@ -86,6 +89,14 @@ def packed(kernel: Kernel, flat: Kernel, wasteful: bool, gpu: GpuModel) -> Block
     shortest = max(shortest, SHORTEST)
     rows = (shortest + blocks.x - 2) // shortest + 1
     return replace(blocks, x=power_of_two(rows), r=power_of_two(longest), packed=blocks.x)
+
+
+def _is_taken(s: Load | Store, kernel: Kernel) -> bool:
+    """Whether it reads rows as they lie, in a kernel of which an index says where some of them are."""
+    if not isinstance(s, Load) or s.bounds or not kernel.indices:
+        return False
+    along = [(atom.name, k) for atom, k in s.address.terms if vars_of(kernel.indices, [Expr(0, ((atom, k),))]) != "x"]
+    return along == [("r", 1)]
 
 
 def _vars(s: Load | Store) -> str:
@@ -142,11 +153,15 @@ class PackedRows(Body):
         packed, row = self.blocks.packed, self.row
         program = "tl.program_id(0).to(tl.int64)" if self.index_type is int64 else "tl.program_id(0)"
         small = ".to(tl.int32)" if self.index_type is int64 else ""
-        lines = [f"first = {program} * {packed}", f"element = first + tl.arange(0, {packed})",
-                 f"inside = element < {self._end()}", f"row = first // {row}", "x = row + tl.arange(0, XBLOCK)",
-                 "x_mask = x < x_size", "r = tl.arange(0, RBLOCK)", f"r_mask = r < {row}",
-                 f"near = (first - row * {row}){small} + tl.arange(0, {packed})", f"row_near = {self._row_near()}",
-                 f"r_each = near - row_near * {row}", "x_each = row + row_near"]
+        element = f"first + tl.arange(0, {packed})"
+        if self.kernel.indices:  # those begin anywhere: lanes with a word each read lines of memory
+            element = self._in_words(element, self._word())
+        lines = [f"first = {program} * {packed}", f"element = {element}", f"inside = element < {self._end()}",
+                 f"first_row = first // {row}", "x = first_row + tl.arange(0, XBLOCK)", "x_mask = x < x_size",
+                 "r = tl.arange(0, RBLOCK)", f"r_mask = r < {row}",
+                 f"near = (first - first_row * {row}){small} + tl.arange(0, {packed})",
+                 f"row_near = {self._row_near()}",
+                 f"r_each = near - row_near * {row}", "x_each = first_row + row_near"]
         found: list[str] = []
         for line in reversed(lines):
             name = line.partition(" = ")[0]
@@ -154,6 +169,15 @@ class PackedRows(Body):
                 found.insert(0, line)
                 text += f"\n{line.partition(' = ')[2]}"
         return found
+
+    def _word(self) -> int:
+        """Elements of a word: as many neighbours a thread has of rows that are read through an index."""
+        return max(1, WORD // min(self.dtypes[s.argument].itemsize for s in self.kernel.statements
+                                  if isinstance(s, Load | Store) and _vars(s) == "xr"))
+
+    def _in_words(self, text: str, count: int) -> str:
+        """A text that is said to count `count` neighbours from a multiple of them on: a thread's load or store."""
+        return f"tl.max_contiguous(tl.multiple_of({text}, {count}), {count})"
 
     def _row_near(self) -> str:
         """The row that an element lies in, counted from the program's first.
@@ -207,7 +231,11 @@ class PackedRows(Body):
                 table = expression(Expr(0, own))
                 name = self._each(f"({table})", f"{vars}_part{len(self.spread)}", vars)
                 found.append((Atom("var", name, 0, 0), 1))
-        return super().text(Expr(e.constant, tuple(found)))
+        text = super().text(Expr(e.constant, tuple(found)))
+        if not any(atom.kind == "loaded" for atom in atoms([e])):
+            return text
+        count = min(self._word(), *(twos(k) for k in (self.row, *(k for _, k in e.terms if k != 1))))
+        return self._in_words(text, count) if count > 1 and is_multiple(e.constant, count) else text
 
     def masks(self, vars: str, bounds: tuple) -> str:
         """The mask of a load or store: elements have one of their own."""

@@ -70,12 +70,15 @@ what a thread waits for."""
 STEP_BYTES: Final = 32
 """Bytes between neighbours of a row up to which they are read along it: each sector has one."""
 
-PIECE_BYTES: Final = 128
-"""Bytes of a row below which a block of it is short where rows are read through an index: a line. Maximum elements,
-too, of rows that then are blocks as a whole."""
-
 PIECE_VECTOR: Final = 8
-"""Minimum bytes that a thread loads at once of such a row."""
+"""Minimum bytes of a vector of a row that is read through an index: of fewer, what each vector finds for itself takes
+longer than it moves."""
+
+SHARED_VECTOR: Final = 4
+"""The same where its elements share what they read."""
+
+MOST_EACH: Final = 16
+"""Elements of a thread of such a loop: registers hold their places, too."""
 
 MOST_PARTS_LOADED: Final = 64
 """Loads of a thread of which each is a part's of a concatenation, and most are masked: eight parts of 23 float16 were
@@ -97,9 +100,12 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
     """
     if kernel.has_r or not kernel.x_size:
         return None
+    taken = any(isinstance(s, Index) for s in kernel.statements)
+    if taken and (vectors := _in_vectors(group, kernel, gpu, build, PIECE_VECTOR)) is not None:
+        return vectors
     found = _as_results_lie(group, kernel, gpu, build)
     if kernel.folds:
-        return found
+        return found or _in_vectors(group, kernel, gpu, build, SHARED_VECTOR)
     usual, blocks = found if found is not None else (kernel, None)
     side = _side(kernel, gpu)
     better = turned_tile(kernel, usual, blocks, side * side, gpu)
@@ -153,7 +159,6 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
                 return in_rows, blocks_of_elements
             if _one_by_one(in_rows):
                 return kernel, _flat_vectors(kernel, gpu)
-            r_block = _of_taken_rows(r_block, columns, in_rows)
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
@@ -230,16 +235,41 @@ def _row_block(columns: int) -> int:
     return fitting[0] if fitting else 0
 
 
-def _of_taken_rows(block: int, columns: int, kernel: Kernel) -> int:
-    """The block of rows that are read through an index: all of a row whose pieces would be short, if threads have
-    vectors of it. Lanes idle where it ends; pieces are other programs', and lines are read in parts."""
-    moved = [s.out.dtype.itemsize for s in kernel.loads("xr")]
-    number = literal_value(columns)
-    length = columns if number is None else number
-    if not any(isinstance(s, Index) for s in kernel.statements) or not moved or isinstance(length, SymInt):
-        return block
-    short = 0 < block < length and block * min(moved) < PIECE_BYTES and twos(length) * min(moved) >= PIECE_VECTOR
-    return power_of_two(length) if short and length <= PIECE_BYTES else block
+def _in_vectors(group: Group, kernel: Kernel, gpu: GpuModel, build: Callable[[Group, Space], Kernel],
+                fewest: int) -> tuple[Kernel, Blocks] | None:
+    """A flat loop whose vectors are short rows: what all elements of one share is found and loaded once. So it is with
+    rows that are read through an index, and with windows whose elements all read what belongs to the window.
+
+        before: load(in1 + load(in0 + x // 72) * 72 + x % 72)
+        after:  load(in1 + load(in0 + x // 9) * 72 + x % 9 * 8 + r)
+
+    None of a row's lanes are idle, whatever its length, and no vector reaches past its end.
+
+    Args:
+        fewest: bytes of a vector at least.
+    """
+    widths = {x.name: x.node.dtype.itemsize for x in kernel.arguments if x.role != "number"}
+    stores = [s for s in kernel.statements if isinstance(s, Store)]
+    each = max(widths[s.argument] for s in stores)
+    vector = min(VECTOR // each, twos(kernel.x_size))
+    while vector > 1 and vector * each >= fewest:
+        found = build(group, ((kernel.x_size // vector, "x"), (vector, "r")))
+        if (found.loads("x") or found.loads("")) and all(
+                _is_run(load, vector) for load in found.loads("xr")) and not found.loads("r"):
+            blocks = flat_blocks(about(kernel.x_size), kernel.bytes_each, gpu)
+            blocks = windows(blocks, kernel) if kernel.folds else blocks
+            warps = max(blocks.num_warps, blocks.x // (32 * MOST_EACH))
+            warps = between(1, warps, min(16, blocks.x // (32 * vector)))  # no thread without a vector
+            return found, Blocks(max(1, blocks.x // vector), vector, False, warps, tiled=True)
+        vector //= 2
+    return None
+
+
+def _is_run(load: Load, vector: int) -> bool:
+    """Whether a load of a vector is one: of neighbours, from a multiple of their number on."""
+    along = [k for atom, k in load.address.terms if atom.kind == "var" and atom.name == "r"]
+    others = [k for atom, k in load.address.terms if atom.kind != "var" or atom.name != "r"]
+    return along == [1] and not load.bounds and all(is_multiple(k, vector) for k in (*others, load.address.constant))
 
 
 def _wasted(block: int, columns: int) -> float:
