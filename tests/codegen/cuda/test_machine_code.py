@@ -16,9 +16,10 @@ from genesis.ir import OPS, Graph, literal
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.norm_parts import norm_parts
-from genesis.ir.types import DType, bfloat16, float32
+from genesis.ir.types import DType, bfloat16, float16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Group
+from tests.codegen.cuda.machine_code import instructions
 from tests.codegen.cuda.programs import an_input
 from tests.sweeping import by_default, each_value
 
@@ -97,3 +98,24 @@ def test_many_tensors_are_read_and_written_four_elements_at_a_time() -> None:
     part = norm_parts(*tensors, norm_type=2.0, chunk=8192)
     kernel, = (emit(group) for group in fuse(Graph(tensors, (part,))).groups)
     assert "ld.global.v4" in ptx_of(kernel)
+
+
+def address_instructions(kernel: KernelSource) -> float:
+    """How many instructions reckon 64-bit addresses, for each load and store of the kernel."""
+    lines = [line for _, line in instructions(compiled_by_triton(kernel.key_parts(), 90).asm["cubin"])]
+    named = [sum(name in line for line in lines) for name in ("LEA.HI", "LDG", "STG")]
+    return named[0] / (named[1] + named[2])
+
+
+@pytest.mark.parametrize("columns", [501, 691])
+def test_elements_of_odd_rows_differ_by_what_a_load_adds(columns: int) -> None:
+    """Each had an address of its own, in two instructions: of cross-entropy of rows of 691 a ninth."""
+    x = an_input(0, (60_000, columns), float16)
+    [group] = fuse(Graph((x,), (OPS["max"](x, axes=(1,), keepdims=False),))).groups
+    assert address_instructions(emit(group)) < 0.5
+
+
+def test_elements_of_odd_columns_that_are_scanned_do_too() -> None:
+    x = an_input(0, (320, 811, 59), float16)
+    [group] = fuse(Graph((x,), (OPS["cumsum"](x, axis=1),))).groups
+    assert address_instructions(emit(group)) < 0.5

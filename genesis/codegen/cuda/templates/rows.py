@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
+from genesis.codegen.cuda.addresses import start_and_place
 from genesis.codegen.cuda.block_sizes import Blocks
 from genesis.codegen.cuda.build_kernel import build_operands
 from genesis.codegen.cuda.emitter import Body
@@ -28,6 +29,7 @@ from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import twos
 from genesis.ir.sym_int import as_written
+from genesis.ir.types import DType
 from genesis.passes.fusion.loop_reads import coordinates
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
@@ -118,15 +120,19 @@ class Rows:
             found.append((name, load.removesuffix(upcast) if upcast else load, upcast))
         return found
 
-    def address(self, length: int | None = None, block: str = "RBLOCK") -> str:
+    def address(self, length: int | None = None, block: str = "RBLOCK", dtype: DType | None = None) -> str:
         """Where (x, r) lies in a result whose axis has `length` elements, by default the operands' own.
 
-        `block` names the size of r's block.
+        `block` names the size of r's block. Of a result of that dtype whose elements come one by one the row's start
+        comes first (`addresses.py`).
         """
         shape = (*self.shape[:self.axis], self.length if length is None else length, *self.shape[self.axis + 1:])
         e = coordinates(space_of(shape, self.axis)).element
         if e.is_constant:
             return f"tl.full([XBLOCK, {block}], {e.constant}, tl.int32)"
+        apart = None if dtype is None or self.kernel.r_leads else start_and_place(e, dtype, {})
+        if apart is not None:
+            return " + ".join(f"({expression(part)})" for part in apart)
         return self._block(f"({expression(e)})", self.body.vars_of(e), block)
 
     @staticmethod

@@ -335,7 +335,8 @@ def g_with_rest({a}, {p}, {b}, {q}):
             if memory is not None:
                 value = f"({read.format('state0', 'state1')})"
                 value += " != 0" if memory.dtype is bool_ else f".to({triton_type(memory.dtype)})"
-                lines.append(f"tl.store({name} + {self.rows.address()}, {value}, mask=x_mask & r_mask)")
+                place = self.rows.address(dtype=memory.dtype)
+                lines.append(f"tl.store({name} + {place}, {value}, mask=x_mask & r_mask)")
         return lines
 
 
