@@ -18,7 +18,7 @@ from genesis.ir.sequences import is_named, sequence_of
 from genesis.ir.size_class import LEAST
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import SymInt
-from genesis.ir.types import row_major
+from genesis.ir.types import TensorType, row_major
 from genesis.tracing.erased_signature import Erased
 from genesis.tracing.records import record_fields, with_fields
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user
@@ -149,20 +149,27 @@ class StandIns:
             if permuted:
                 self.strides.append(x.part.strides)
             return x
-        if x.leaf is not None or x.detached is not None or x.storage.needs_grad or set_by_the_user(x) or (
-                x.storage.inference) or x.storage.exported:
+        if x.leaf is not None or x.detached is not None or x.storage.needs_grad or set_by_the_user(x):
             raise NotReplayable("gradients flow through an argument of changing size")
+        if x.storage.exported:
+            raise NotReplayable("an argument of changing size shares its memory with others")
         kind = x.spec.with_shape(shape)
         if not permuted:
-            return over(Storage(kind, None, Cell(_Nothing())), kind, None)
+            return over(_memory_of(x, kind), kind, None)
         (order,) = x.part.steps[0][1]
         inverse = movement.inverse(order)
         whole = tuple([shape[axis] for axis in inverse])
         strides_of_whole = row_major(whole)
         strides = tuple([strides_of_whole[axis] for axis in order])
         self.strides.append(strides)
-        return over(Storage(kind.with_shape(whole), None, Cell(_Nothing())), kind,
-                    Layout(strides, 0, x.part.steps))
+        return over(_memory_of(x, kind.with_shape(whole)), kind, Layout(strides, 0, x.part.steps))
+
+
+def _memory_of(x: Any, kind: TensorType) -> Storage:
+    """A memory without content, in inference mode if that of x is."""
+    made = Storage(kind, None, Cell(_Nothing()))
+    made.inference = x.storage.inference
+    return made
 
 
 class _Nothing:

@@ -66,6 +66,42 @@ def test_a_cache_on_the_module_that_grows_by_cat() -> None:
     assert captures <= 5 and captures + hits == 80
 
 
+def test_a_cache_in_lists_that_grows_in_inference_mode() -> None:
+    def made() -> Any:
+        kept: list[Any] = []
+
+        def step(x: Any) -> Any:
+            with genesis.inference_mode():
+                keys = x * 2
+                if kept:
+                    keys = kept[0] = genesis.cat((kept[0], keys), 1)
+                else:
+                    kept.append(keys)
+                return (x @ keys.mT).softmax(-1) @ keys
+        return step, kept
+    (plain, _), (ours, kept) = made(), made()
+    compiled = genesis.compile(ours)
+    for i in range(20):
+        x = ramp(2, 1, 4, start=i) / 30
+        assert values(compiled(x)) == values(plain(x))
+        assert kept[0].is_inference()
+    captures, hits = counts(compiled)
+    assert captures <= 2 and hits >= 17
+
+
+@pytest.mark.parametrize(("factor", "mode"), [(2, "nearest"), (1.5, "nearest"), (0.5, "bilinear"), (2.0, "bicubic")])
+def test_images_of_all_sizes_that_are_scaled(factor: float, mode: str) -> None:
+    def gradient(x: Any) -> Any:
+        x = x.clone().requires_grad_()
+        y = F.interpolate(x, scale_factor=factor, mode=mode)
+        return (*genesis.autograd.grad((y * y).sum(), x), y.shape)
+    pair = Pair(gradient)
+    for i, (height, width) in enumerate([(5, 8), (9, 7), (7, 14), (16, 6), (11, 11), (4, 19), (18, 15), (2, 3)]):
+        pair.same(ramp(1, 2, height, width, start=i) / 40)
+    captures, hits = counts(pair.compiled)
+    assert captures <= 2 and captures + hits == 8
+
+
 def test_a_cache_that_is_passed_and_returned() -> None:
     net = Attention(False)
     compiled = genesis.compile(lambda *x: net(*x))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import fold as fold_ir
 from genesis.ir.ops import resample as resample_ir
+from genesis.ir.sym_int import SymInt
 from genesis.nn.functional.antialias import antialiased
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -148,8 +149,26 @@ def _sizes(op: str, input: Tensor, n: int, size: Any, scale_factor: Any,
         if recompute:
             raise failure(op, "recompute_scale_factor is not meaningful with an explicit size.", error=ValueError)
         return each(op, "size", list(parts), n), (0.0,) * n
-    sizes = tuple(math.floor(float(m) * float(s)) for m, s in zip(input.spec.shape[2:], parts, strict=True))
+    sizes = tuple(_scaled(m, float(s)) for m, s in zip(input.spec.shape[2:], parts, strict=True))
     return sizes, (0.0,) * n if recompute else tuple(float(s) for s in parts)
+
+
+_MOST_EXACT: Final = 1 << 10
+"""Parts of a fraction by which a size that may change is scaled in whole numbers: its product with one is exact in
+float64, so that both ways have one result."""
+
+
+def _scaled(size: int, factor: float) -> int:
+    """The size times the factor, rounded down. A size that may change stays a formula if the factor is 2, 0.5, 1.25, …
+
+    >>> _scaled(5, 1.5), _scaled(10, 0.7)
+    (7, 7)
+    """
+    if isinstance(size, SymInt) and math.isfinite(factor):
+        over, under = factor.as_integer_ratio()
+        if 0 < over <= _MOST_EXACT and under <= _MOST_EXACT:
+            return size * over // under
+    return math.floor(float(size) * factor)
 
 
 def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
