@@ -13,7 +13,7 @@ from genesis.tracing.frame_paths import attributes_of, builtin_of, found_at, fra
 from genesis.tracing.plain_values import PLAIN
 from genesis.tracing.snapshot import MISSING
 from genesis.tracing.value_walk import way_of_argument, way_through
-from genesis.tracing.walk_state import ANYWHERE, Item, Method, Path
+from genesis.tracing.walk_state import ANYWHERE, Answer, Constant, Item, Kind, Method, Path
 from genesis.tracing.way_out import WayOut
 
 CONTAINERS: Final = (list, deque, dict, defaultdict)
@@ -58,7 +58,7 @@ class KeptPlaces:
             return False
         if any(isinstance(found_at(frame, path), TensorBase) for path in way.fixed):
             return False
-        return (depth > 0 and all(_is_plain(found_at(frame, path)) for path in way.plain)
+        return (depth > 0 and all(self._is_plain(frame, x) for x in way.plain)
                 and all(self._is_quiet(frame, callee, depth) for callee in way.called)
                 and all(self._looks_no_further(frame, *given) for given in way.arguments)
                 and all(self._takes(frame, callee, position, depth) for callee, position in way.given))
@@ -106,6 +106,8 @@ class KeptPlaces:
         if type(callee) is Method:
             if callee.owner is None:
                 return False
+            if type(callee.owner) is not tuple:
+                return callee.name in _TENSORS and self._is_plain(frame, callee.owner)
             owner = found_at(frame, callee.owner)
             if isinstance(owner, TensorBase):
                 return callee.name in _TENSORS
@@ -115,11 +117,8 @@ class KeptPlaces:
                 return callee.name == "append"
             if type(owner) in CONTAINERS:
                 return callee.name == "append" and self._puts(owner, ANYWHERE)
-        elif len(callee) == 1 and callee[0] not in frame.f_locals:
-            name = callee[0]
-            builtin = frame.f_globals.get(name, builtin_of(name))
-            if any(builtin is x for x in _PURE):
-                return True
+        elif _is_pure(frame, callee):
+            return True
         function, bound = (None, ()) if self.hidden else function_of(frame, callee)
         way = None if function is None else way_through(function.__code__)
         return way is not None and self.admit(frame_of(function, bound), way, depth - 1)
@@ -127,9 +126,31 @@ class KeptPlaces:
     def _looks_no_further(self, frame: Any, method: Method, argument: Path | None) -> bool:
         """Whether a method of a number, a text or a tensor asks its argument for nothing that shows the places:
         `text.format(meter)` does. What stands for the value tells where it is looked at, if it is not hidden."""
-        owner = found_at(frame, method.owner)
+        owner = found_at(frame, method.owner) if type(method.owner) is tuple else 0
         looks = self.hidden and (isinstance(owner, TensorBase) or type(owner) in PLAIN)
-        return not looks or (argument is not None and _is_plain(found_at(frame, argument)))
+        return not looks or (argument is not None and self._is_plain(frame, argument))
+
+    def _is_plain(self, frame: Any, x: Any, depth: int = 2) -> bool:
+        """Whether what is at a path, or an answer, is a number, a text, a tensor, or a tuple or list of such.
+
+        Args:
+            depth: functions of the user's that give it, each what another one gives.
+        """
+        if x is Kind.PLAIN or type(x) is Constant:
+            return True
+        if type(x) is Answer:
+            callee = x.callee
+            if type(callee) is Method and callee.name in _TENSORS and self._is_plain(frame, callee.owner, depth):
+                return True
+            if type(callee) is tuple and _is_pure(frame, callee):
+                return True
+            function, bound = function_of(frame, callee) if depth else (None, ())
+            way = None if function is None else way_through(function.__code__)
+            inside = None if way is None else frame_of(function, bound)
+            return way is not None and all(self._is_plain(inside, given, depth - 1) for given in way.gives)
+        value = MISSING if type(x) is not tuple else found_at(frame, x)
+        return value is not MISSING and (type(value) is LaterNumber or value.__class__ in PLAIN or isinstance(
+            value, TensorBase))
 
     def _takes(self, frame: Any, callee: Any, position: int, depth: int) -> bool:
         """Whether a function of the user's that gets the value puts it into such places, and returns something else."""
@@ -140,9 +161,13 @@ class KeptPlaces:
         return way is not None and way.returned is None and self.admit(frame_of(function, bound), way, depth - 1)
 
 
-def _is_plain(value: Any) -> bool:
-    return value is not MISSING and (type(value) is LaterNumber or value.__class__ in PLAIN or isinstance(
-        value, TensorBase))
+def _is_pure(frame: Any, callee: Path) -> bool:
+    """Whether a name means one of Python's own functions that only compute."""
+    name = callee[0]
+    if len(callee) > 1 or name in frame.f_locals:
+        return False
+    builtin = frame.f_globals.get(name, builtin_of(name))
+    return any(builtin is x for x in _PURE)
 
 
 def _is_made_a_list(frame: Any, path: Path) -> bool:

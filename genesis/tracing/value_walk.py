@@ -25,6 +25,7 @@ from genesis.tracing.walk_state import (
     HOLDER,
     NUMBER,
     PLAIN,
+    Answer,
     Constant,
     Item,
     Kind,
@@ -142,7 +143,11 @@ class _Walk:
             if step.opname == "RETURN_VALUE":
                 if is_value(value := state.stack.pop()):
                     self._found.returns(value)
-            elif step.opname != "RETURN_CONST" and any_value(state.stack):
+                else:
+                    self._found.gives[value] = None
+            elif step.opname == "RETURN_CONST":
+                self._found.gives[Constant(step.argval)] = None
+            elif any_value(state.stack):
                 raise Lost
             return found
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
@@ -181,9 +186,13 @@ class _Walk:
         if rule is not None:
             rule(self, step, state)
         else:
-            if state.there and step.opname not in _QUIET:
-                raise Lost
-            self._other(step, state)
+            self._follow_unknown(step, state)
+
+    def _follow_unknown(self, step: Step, state: State) -> None:
+        """Follow an instruction that has no rule."""
+        if state.there and step.opname not in _QUIET:
+            raise Lost
+        self._other(step, state)
 
     def _load(self, step: Step, state: State) -> None:
         if step.opname == "LOAD_FAST_AND_CLEAR" and step.argval in state.variables:
@@ -251,7 +260,7 @@ class _Walk:
         if type(value) is Own and value.variable:  # two variables have it
             state.variables.pop(value.variable, None)
             value = None
-        if is_value(value):
+        if is_value(value) or type(value) is Answer:
             state.variables[name] = value
         elif type(value) is Own:
             state.variables[name] = Own(name)
@@ -308,14 +317,14 @@ class _Walk:
             if type(key) is not Constant or type(key.value) is not str:
                 raise Lost
             self._found.keys.add(key.value)
-            self._found.hold(state, owner, key.value)
+            self._found.hold(state, owner, key.value, value)
             state.use((value, key))
         else:
             place = key.value if type(key) is Constant and type(key.value) is str else ANYWHERE
             if state.there and type(owner) is not Own:
                 if type(owner) is not tuple:
                     raise Lost
-                self._found.put[owner, place] = None
+                self._found.put.setdefault((owner, place), None)
                 if place is ANYWHERE:
                     self._found.needs_plain(key)
             elif type(owner) is tuple:
@@ -346,7 +355,7 @@ class _Walk:
         elif state.there and pushes == 1:
             raise Lost
         else:
-            found = Method(None, step.argval)
+            found = Method(owner if type(owner) is Answer or owner is PLAIN else None, step.argval)
         state.stack += [*[None] * (pushes - 1), found] if kept is not None else [found, *[None] * (pushes - 1)]
 
     def _item(self, step: Step, state: State) -> None:
@@ -355,12 +364,28 @@ class _Walk:
             raise Lost
         state.use((owner, key))
         named = type(key) is Constant and type(key.value) is str
+        if state.there and type(owner) is tuple and owner[-1] == "shape" and (
+                type(key) is Constant and type(key.value) is int):
+            state.stack.append(Answer(Method(owner[:-1], "size")))
+            return
+        kept = self._found.put.get((owner, key.value)) if named and type(owner) is tuple else None
+        if kept is not None:
+            state.stack.append(kept)
+            return
         if state.there and (not named or key.value in self._found.keys or type(owner) is not tuple
                             or self._hidden is not None):
             raise Lost
         if state.there:
             self._found.looked_up[*owner, Item(key.value)] = None
         state.stack.append((*owner, Item(key.value)) if named and type(owner) is tuple else None)
+
+    def _unpack(self, step: Step, state: State) -> None:
+        """Follow what takes a sequence apart: of an answer's parts is known what is of the whole."""
+        whole = state.stack[-1] if state.stack else None
+        if type(whole) is not Answer or not state.there:
+            self._follow_unknown(step, state)
+            return
+        state.stack[-1:] = [whole] * (step.arg or 0)
 
     def _operation(self, step: Step, state: State) -> None:
         """Follow an operator between two operands."""
@@ -383,8 +408,11 @@ class _Walk:
         if state.there:
             for x in pair:
                 self._found.needs_plain(x)
-            if step.argrepr.endswith("=") and type(pair[0]) is tuple:
-                self._found.fixed[pair[0]] = None
+            if step.argrepr.endswith("="):
+                if type(pair[0]) is Answer or pair[0] is PLAIN:
+                    raise Lost  # it may be a tensor, which the operator would write to
+                if type(pair[0]) is tuple:
+                    self._found.fixed[pair[0]] = None
         state.use(pair)
         state.stack.append(PLAIN if all(type(x) is Constant or x == PLAIN for x in pair) or state.there else None)
 
@@ -403,6 +431,7 @@ _RULES: Final[dict[str, Callable[[_Walk, Step, State], None]]] = {
     "STORE_SUBSCR": _Walk._put,
     **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), _Walk._attribute),
     "BINARY_SUBSCR": _Walk._item,
+    "UNPACK_SEQUENCE": _Walk._unpack,
     "BINARY_OP": _Walk._operation,
     **dict.fromkeys((*_ASKING, "IS_OP"), _Walk._ask),
     "MAKE_FUNCTION": _Walk._make_function,

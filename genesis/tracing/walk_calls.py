@@ -11,6 +11,7 @@ from genesis.tracing.walk_state import (
     HOLDER,
     NUMBER,
     PLAIN,
+    Answer,
     Constant,
     Kind,
     Lost,
@@ -72,6 +73,7 @@ def follow_call(found: Found, step: Step, state: State) -> None:
         result = Own("") if type(callee) is Made and callee.code.co_name in _COMPREHENSIONS else None
         if state.there:
             _is_called(found, callee, arguments)
+            result = Answer(callee)
         elif putting and type(callee.owner) is tuple:
             found.before.add((callee.owner, ANYWHERE))
     state.use([x for x in taken if x is not callee] if putting else taken)
@@ -87,7 +89,7 @@ def _gets(found: Found, step: Step, state: State, callee: Any, arguments: list[A
     """Follow a call that the value is given to; what the call gives."""
     values = [i for i, x in enumerate(arguments) if is_value(x)]
     if putting and callee.owner is not None:
-        found.hold(state, callee.owner, ANYWHERE)
+        found.hold(state, callee.owner, ANYWHERE, HOLDER)
         return None
     if step.named or values != values[:1] or arguments[values[0]] != NUMBER:
         raise Lost
@@ -112,6 +114,6 @@ def _is_called(found: Found, callee: Any, arguments: list[Any]) -> None:
     if callee in _FUNCTIONS:
         for x in arguments:
             found.needs_plain(x)
-    elif type(callee) is Method and type(callee.owner) is tuple:
+    elif type(callee) is Method and callee.owner is not None:
         found.arguments.update({(callee, x if type(x) is tuple else None): None for x in arguments
                                 if type(x) is not Constant and x is not PLAIN})

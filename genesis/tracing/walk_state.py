@@ -23,10 +23,19 @@ ANYWHERE: Final = None
 
 @dataclass(frozen=True)
 class Method:
-    """A method of what is at the path, or of a container that the code has made; None for something else."""
+    """A method of what is at the path, of an `Answer`, or of a container that the code has made; None for something
+    else."""
 
     owner: Any
     name: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call gives that comes while the value is where it may be looked at: of a `Method`, or of what is at a
+    path."""
+
+    callee: Any
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,7 @@ class Kind(Enum):
 
     NUMBER = "the value, or what arithmetic made of it"
     HOLDER = "a container that was made on the way and has it inside, or what no arithmetic is done with"
-    PLAIN = "a number of Python's that has nothing to do with the value"
+    PLAIN = "a number or tensor that has nothing to do with the value"
 
 
 NUMBER, HOLDER, PLAIN = Kind
@@ -80,7 +89,7 @@ class State:
 
     Attributes:
         stack: of each entry a kind, a path, a `Method`, ...; None for anything else.
-        variables: NUMBER, HOLDER or an `Own` for those that hold such; the others are not in it.
+        variables: NUMBER, HOLDER, an `Own` or an `Answer` for those that hold such; the others are not in it.
         there: the value is in a list or attribute that others may know.
     """
 

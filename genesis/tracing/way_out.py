@@ -11,6 +11,7 @@ from genesis.tracing.walk_state import (
     HOLDER,
     NUMBER,
     PLAIN,
+    Answer,
     Constant,
     Kind,
     Lost,
@@ -31,25 +32,27 @@ class WayOut:
     Attributes:
         callee: the path of what is called, a `Method`, a `Made`, or None where the code does not show it.
         returned: NUMBER or HOLDER where it is in the result; None where it is not.
+        gives: what else the function gives: paths, an `Answer`, PLAIN, ...; None for what the code does not show.
         put: (container, key) where it, or something after it, is put: the key of a dictionary's item, or ANYWHERE.
         stored: (object, attribute) where it, or something after it, is stored.
         looked_up: attributes and items that are looked up while it is in such places.
         given: (callee, position of the argument) of functions that it is given to.
         called: what is called while it is in such places. It must not look there.
         arguments: (method, path) of what methods among these are given, None for a path that the code does not show.
-        plain: what has to be a plain number, a text or a tensor: methods of these look nowhere.
+        plain: what has to be a plain number, a text or a tensor, which look nowhere: what is at a path, an `Answer`.
         fixed: which of them may be no tensor, as an operator would write to that.
     """
 
     callee: Any
     returned: Kind | None
+    gives: tuple[Any, ...]
     put: tuple[tuple[Path, str | None], ...]
     stored: tuple[tuple[Path, str], ...]
     looked_up: tuple[Path, ...]
     given: tuple[tuple[Any, int], ...]
     called: tuple[Any, ...]
     arguments: tuple[tuple[Method, Path | None], ...]
-    plain: tuple[Path, ...]
+    plain: tuple[Path | Answer, ...]
     fixed: tuple[Path, ...]
 
 
@@ -58,7 +61,7 @@ class Found:
     """What a walk has found so far; each in the order of the code, once.
 
     Attributes:
-        stored: with what is there, NUMBER or HOLDER.
+        put, stored: with what is there, NUMBER or HOLDER; None for something else in `put`.
         also_stored: (object, attribute) that something else is stored in, after the value is kept.
         before: where something is kept before the value is.
         keys: of items that the value is put into.
@@ -67,7 +70,8 @@ class Found:
 
     callee: Any = None
     returned: Kind | None = None
-    put: dict[Place, None] = field(default_factory=dict)
+    gives: dict[Any, None] = field(default_factory=dict)
+    put: dict[Place, Kind | None] = field(default_factory=dict)
     stored: dict[tuple[Path, str], Kind] = field(default_factory=dict)
     also_stored: dict[tuple[Path, str], None] = field(default_factory=dict)
     before: set[Place] = field(default_factory=set)
@@ -77,15 +81,15 @@ class Found:
     given: dict[tuple[Any, int], None] = field(default_factory=dict)
     called: dict[Any, None] = field(default_factory=dict)
     arguments: dict[tuple[Method, Path | None], None] = field(default_factory=dict)
-    plain: dict[Path, None] = field(default_factory=dict)
+    plain: dict[Path | Answer, None] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
 
     def returns(self, kind: Kind) -> None:
         """The value is in the result."""
         self.returned = kind if self.returned in (None, kind) else HOLDER
 
-    def hold(self, state: State, owner: Any, key: str | None) -> None:
-        """The value is put into a container.
+    def hold(self, state: State, owner: Any, key: str | None, kind: Kind) -> None:
+        """The value, or what has it inside, is put into a container.
 
         Raises:
             Lost: the code does not show which one.
@@ -96,7 +100,7 @@ class Found:
         elif owner != HOLDER:
             if type(owner) is not tuple:
                 raise Lost
-            self.put[owner, key] = None
+            self.put[owner, key] = kind if self.put.get((owner, key), kind) is kind else HOLDER
             state.there = True
 
     def needs_plain(self, x: Any) -> None:
@@ -105,7 +109,7 @@ class Found:
         Raises:
             Lost: it is something that the code does not show.
         """
-        if type(x) is tuple:
+        if type(x) is tuple or type(x) is Answer:
             self.plain[x] = None
         elif type(x) is not Constant and x not in (PLAIN, NUMBER):
             raise Lost
@@ -119,8 +123,9 @@ class Found:
             return None
         if not {path[0] for path in self._paths() if path}.isdisjoint(self.assigned):
             return None  # what is called then is not what is there now
-        return WayOut(self.callee, self.returned, tuple(self.put), stored, tuple(self.looked_up), tuple(self.given),
-                      tuple(self.called), tuple(self.arguments), tuple(self.plain), tuple(self.fixed))
+        return WayOut(self.callee, self.returned, tuple(self.gives), tuple(self.put), stored, tuple(self.looked_up),
+                      tuple(self.given), tuple(self.called), tuple(self.arguments), tuple(self.plain),
+                      tuple(self.fixed))
 
     def _meets_an_end(self) -> bool:
         """Whether a list whose end gets something is written to both before the value is kept and then."""
@@ -130,10 +135,20 @@ class Found:
 
     def _paths(self) -> Iterator[Path]:
         """The paths of all that is asked or written to once the value is kept."""
-        yield from self.plain
+        yield from map(path_of, self.plain)
         yield from self.looked_up
         yield from (path for _, path in self.arguments if path is not None)
-        for callee in self.called:
-            yield callee.owner or () if type(callee) is Method else callee
+        yield from map(path_of, self.called)
         for path, _ in (*self.put, *self.stored, *self.also_stored):
             yield path
+
+
+def path_of(x: Any) -> Path:
+    """The path that something is looked up by, () for what is looked up nowhere.
+
+    >>> path_of(Answer(Method(Answer(Method(("x",), "argmax")), "sum")))
+    ('x',)
+    """
+    while type(x) in (Answer, Method):
+        x = x.callee if type(x) is Answer else x.owner
+    return x if type(x) is tuple else ()

@@ -311,11 +311,12 @@ class LastRead(Turning):
 
 class Tallied(Stepping):
     """A compiled step puts its loss, read last, into a deque that is full, running totals in a dictionary, a list in a
-    dictionary and a mean, and counts in between: faults are injected into this iteration."""
+    dictionary and a mean, reads from another tensor how many were right, and counts in between: faults are injected
+    into this iteration."""
 
     def __init__(self, target: int) -> None:
         self.recent: deque[Any] = deque([0.5, 0.25], maxlen=2)
-        self.totals: dict[str, Any] = {"loss": 0.0, "calls": 0}
+        self.totals: dict[str, Any] = {"loss": 0.0, "calls": 0, "right": 0}
         self.logs: dict[str, list[Any]] = {"values": []}
         self.turn, self.sum, self.mean = 0, 0.0, 0.0
         super().__init__(mlp())
@@ -327,13 +328,15 @@ class Tallied(Stepping):
 
     def _tally(self, x: Any, y: Any) -> Any:
         self.opt.zero_grad()
-        loss = F.cross_entropy(self.net(x), y)
+        out = self.net(x)
+        loss = F.cross_entropy(out, y)
         loss.backward()
         self.opt.step()
         value = loss.item()
         self.recent.append(value)
         self.totals["loss"] += value / 2
         self.totals["calls"] += 1
+        self.totals["right"] += (out.argmax(1) == y).sum().item()
         self.logs["values"].append((self.turn, value))
         self.turn += 1
         self.sum += value
@@ -344,7 +347,8 @@ class Tallied(Stepping):
         local: dict[str, Any] = {}
         logs, totals = self.logs["values"], self.totals
         yield Statement("opt.zero_grad()", self.opt.zero_grad)
-        yield Statement("loss = ...", lambda: local.update(loss=F.cross_entropy(self.net(self.x), self.y)))
+        yield Statement("out = self.net(x)", lambda: local.update(out=self.net(self.x)))
+        yield Statement("loss = ...", lambda: local.update(loss=F.cross_entropy(local["out"], self.y)))
         yield Statement("loss.backward()", lambda: local["loss"].backward())
         yield Statement("opt.step()", self.opt.step)
         yield Statement("value = loss.item()", lambda: local.update(value=local["loss"].item()))
@@ -352,6 +356,8 @@ class Tallied(Stepping):
         yield Statement("self.totals['loss'] += value / 2",
                         lambda: totals.__setitem__("loss", totals["loss"] + local["value"] / 2))
         yield Statement("self.totals['calls'] += 1", lambda: totals.__setitem__("calls", totals["calls"] + 1))
+        yield Statement("self.totals['right'] += ...", lambda: totals.__setitem__(
+            "right", totals["right"] + (local["out"].argmax(1) == self.y).sum().item()))
         yield Statement("self.logs['values'].append((self.turn, value))",
                         lambda: logs.append((self.turn, local["value"])))
         yield Statement("self.turn += 1", lambda: setattr(self, "turn", self.turn + 1))

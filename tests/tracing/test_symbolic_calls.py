@@ -74,6 +74,7 @@ def test_a_cache_in_lists_that_grows_in_inference_mode() -> None:
             with genesis.inference_mode():
                 keys = x * 2
                 if kept:
+                    assert kept[0].is_inference()
                     keys = kept[0] = genesis.cat((kept[0], keys), 1)
                 else:
                     kept.append(keys)

@@ -211,6 +211,75 @@ def a_meter_that_is_given_the_loss() -> Any:
     return step, batch, lambda: [weights(net), vars(meter)]
 
 
+class Meter:
+    """A mean of what it is given, as training scripts write it."""
+
+    def __init__(self) -> None:
+        self.total = self.mean = 0.0
+        self.count = 0
+
+    def update(self, value: float, n: int = 1) -> None:
+        self.total += value * n
+        self.count += n
+        self.mean = self.total / self.count
+
+
+def accuracy(out: Any, y: Any) -> Any:
+    return (out.argmax(dim=1) == y).float().mean()
+
+
+@captures(3)
+def two_meters_whose_means_are_returned() -> Any:
+    net, losses, right = network(), Meter(), Meter()
+    optimizer = genesis.optim.AdamW(net.parameters())
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        out = net(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        losses.update(loss.item(), x.size(0))
+        right.update(accuracy(out, y).item(), len(x))
+        return losses.mean, right.mean
+    return step, batch, lambda: [weights(net), vars(losses), vars(right)]
+
+
+@captures(3)
+def sums_of_a_dictionary_that_are_divided() -> Any:
+    net, sums = network(), {"loss": 0.0, "right": 0, "n": 0}
+    optimizer = genesis.optim.AdamW(net.parameters())
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        out = net(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        sums["loss"] += loss.item() * x.shape[0]
+        _, best = out.max(1)
+        sums["right"] += (best == y).sum().item()
+        sums["n"] += x.shape[0]
+        return sums["loss"] / sums["n"], 100 * sums["right"] / sums["n"]
+    return step, batch, lambda: [weights(net), sums]
+
+
+@captures(2)
+def lists_of_losses_and_of_what_a_function_makes() -> Any:
+    net, losses, right = network(), list[float](), list[float]()
+    optimizer = genesis.optim.AdamW(net.parameters())
+
+    def step(x: Any, y: Any) -> None:
+        optimizer.zero_grad()
+        out = net(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        right.append(accuracy(out, y).item())
+    return step, batch, lambda: [weights(net), losses, right]
+
+
 @captures(1)
 def a_total_over_parts_of_a_batch() -> Any:
     net = network()

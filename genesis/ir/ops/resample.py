@@ -131,7 +131,7 @@ def _type(x: TensorType, sizes: Ints, mode: str, align_corners: bool, scales: tu
         raise RuntimeError(f"x of shape {x.shape} has {x.ndim - 2} spatial dimensions, the result {len(sizes)}")
     if mode not in MODES:
         raise RuntimeError(f"mode {mode!r} is none of {MODES}")
-    if any([size < 1 for size in (*x.shape[2:], *sizes)]):
+    if any(size < 1 for size in (*x.shape[2:], *sizes)):
         raise RuntimeError("Input and output sizes should be greater than 0, but got input "
                            f"{x.shape[2:]} output {sizes}")
     return common((x,), NUMERIC).with_shape((*x.shape[:2], *sizes))
