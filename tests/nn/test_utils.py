@@ -96,6 +96,30 @@ def test_clipping_keeps_the_gradients_memory() -> None:
     assert np.array_equal(array_of(alias), array_of(ours[0].grad))
 
 
+def test_gradients_that_are_short_enough_are_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay as they are in memory, bit for bit; longer ones are scaled by one call for all."""
+    calls = []
+    scale = torch._foreach_mul_
+    monkeypatch.setattr(torch, "_foreach_mul_", lambda *given: calls.append(len(given[0])) or scale(*given))
+    ours = gradients()[0][:-1]
+    before = [array_of(w.grad).tobytes() for w in ours]
+    norm = utils.clip_grad_norm_(ours, 1e6)
+    assert [array_of(w.grad).tobytes() for w in ours] == before and not calls
+    utils.clip_grad_norm_(ours, norm.item() / 2)
+    assert [array_of(w.grad).tobytes() for w in ours] != before and calls == [len(ours)]
+
+
+def test_the_norm_may_be_a_tensor_that_is_overwritten_beside_the_gradients() -> None:
+    ours = gradients()[0][:-1]
+    before = [array_of(w.grad) for w in ours]
+    norm = utils.get_total_norm([w.grad for w in ours]).detach()
+    genesis.eval(norm)
+    utils.clip_grads_with_norm_(ours, 1.0, norm.mul_(2.0))
+    factor = np.float32(1 / (norm.item() + 1e-6))
+    for w, g in zip(ours, before, strict=True):
+        np.testing.assert_allclose(array_of(w.grad), g * factor, rtol=1e-6)
+
+
 def test_clipping_low_precision_keeps_its_dtype() -> None:
     w = genesis.ones(4, dtype=genesis.bfloat16, requires_grad=True)
     w.grad = genesis.full((4,), 2.0, dtype=genesis.bfloat16)

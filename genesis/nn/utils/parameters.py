@@ -25,12 +25,14 @@ from genesis.ops.parts import cat, stack
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     listed = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad for p in listed if p.grad is not None]
+    return [grad for p in listed if (grad := p.grad) is not None]
 
 
-def _turns(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+def _turns(gradients: list[Tensor]) -> Iterable[list[Tensor]]:
     """The gradients of one device; one that is listed again, as modules share its parameter, is in a turn of its own:
     it is scaled again, as in torch."""
+    if len(set(map(id, gradients))) == len(gradients):
+        return (gradients,)
     turns: dict[int, list[Tensor]] = {}
     times: Counter[int] = Counter()
     for x in gradients:
@@ -87,7 +89,10 @@ def _norm(tensors: Sequence[Tensor], p: float) -> Tensor:
     return vector_norm(stack([vector_norm(x, p) for x in tensors]), p)
 
 
-def _by_device(tensors: Iterable[Tensor]) -> dict[Any, list[Tensor]]:
+def _by_device(tensors: Sequence[Tensor]) -> dict[Any, list[Tensor]]:
+    devices = {x.spec.device for x in tensors}
+    if len(devices) == 1:
+        return {devices.pop(): list(tensors)}
     found: dict[Any, list[Tensor]] = {}
     for x in tensors:
         found.setdefault(x.device, []).append(x)
@@ -111,9 +116,14 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
     >>> [round(g, 4) for g in w.grad.tolist()]
     [3.0, 4.0]
     """
+    _scale(_gradients(parameters), float(max_norm), total_norm)
+
+
+def _scale(found: Sequence[Tensor], most: float, total_norm: Tensor) -> None:
+    """Scale these gradients, whose norm is given, to a norm of `most`."""
     with no_grad():
-        for device, gradients in _by_device(_gradients(parameters)).items():
-            bound, norm = operand(float(max_norm)), read(total_norm.to(device))
+        for device, gradients in _by_device(found).items():
+            bound, norm = operand(most), read(total_norm.to(device))
             for turn in _turns(gradients):
                 node = emit(clip_by_norm, (bound, norm, *map(read, turn)), ())
                 assign_all(turn, results_of(node))
@@ -148,9 +158,9 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     >>> [round(g, 4) for g in w.grad.tolist()]
     [0.6, 0.8]
     """
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite, foreach)
-    clip_grads_with_norm_(listed, max_norm, norm, foreach)
+    gradients = _gradients(parameters)
+    norm = get_total_norm(gradients, norm_type, error_if_nonfinite, foreach)
+    _scale(gradients, float(max_norm), norm)
     return norm
 
 
