@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import CellType, SimpleNamespace
 from typing import Any
 
@@ -154,8 +155,10 @@ def _is_only_appended_to(items: list[Any], guards: Guards) -> bool:
     ways = guards.ways.get(id(items), set())
     inside = {way.removeprefix(_ELEMENT) for way in ways if way.startswith(_ELEMENT)}
     alone = {way for way in ways if not way.startswith(_ELEMENT)}
+    keys = guards.keys.get(id(items), set())
+    in_their_keys = partial(only_appended_in, keys=keys if None not in keys else ())
     return bool(ways) and all(not found or _all(does, _names_of(found), guards)
-                              for does, found in ((only_appended, alone), (only_appended_in, inside)))
+                              for does, found in ((only_appended, alone), (in_their_keys, inside)))
 
 
 def _all(does: Callable[..., bool], names: Sequence[str], guards: Guards, *key: Any) -> bool:

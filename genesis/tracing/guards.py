@@ -86,6 +86,7 @@ class Guards:
         ran: the user's code objects that ran, with their global names.
         holders: an attribute dictionary's id → the object whose attributes they are.
         ways: an object's id → the descriptions of the places where it was found, of lists and dictionaries.
+        keys: an object's id → its keys in dictionaries, of lists; None in it where it is an element of something else.
         states: ids of parameters' states that the call looks into: a number that it changes there counts its calls.
         follows_names: attributes are looked up by the names in the code alone.
 
@@ -102,6 +103,7 @@ class Guards:
         self.checks = Checks(slots)
         self.tensors: list[Any] = []
         self.ways: dict[int, set[str]] = {}
+        self.keys: dict[int, set[str | None]] = {}
         self.holders: dict[int, Any] = {}
         self.states: set[int] = set()
         self._given = given
@@ -241,7 +243,10 @@ class Guards:
         copy = self._world.of(value)
         if isinstance(value, (list, dict, set, tuple, frozenset)) or type(value) is deque:
             self.checks.container(value, copy, _last_word(what))
-            keys, pairs = (copy, copy.items()) if isinstance(copy, dict) else ((), enumerate(copy))
+            keys, pairs = (copy, copy.items()) if isinstance(copy, dict) else ((), list(enumerate(copy)))
+            for key, x in pairs:
+                if isinstance(x, (list, deque)):
+                    self.keys.setdefault(id(x), set()).add(key if type(key) is str else None)
             items = [x for at, x in pairs if (id(value), at) not in self._given]
             if (id(value), APPENDED) not in self._given:
                 self._stack.extend((x, f"an element of {what}") for x in (*keys, *items))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -49,11 +49,21 @@ def only_appended(name: str, codes: Iterable[types.CodeType]) -> bool:
         _name(code, at + 1) in ("LOAD_ATTR", "LOAD_METHOD") and code[at + 1].argval in _APPENDING))
 
 
-def only_appended_in(name: str, codes: Iterable[types.CodeType]) -> bool:
-    """Whether all that the code does with a dictionary or list of lists is to append to those under constant keys."""
-    return _all(name, codes, lambda code, at: code[at].opname.startswith("LOAD_") and (
-        _name(code, at + 1) in CONSTANTS and _name(code, at + 2) in _GET_ITEM
-        and _name(code, at + 3) in ("LOAD_ATTR", "LOAD_METHOD") and code[at + 3].argval in _APPENDING))
+def only_appended_in(name: str, codes: Iterable[types.CodeType], keys: Collection[Any] = ()) -> bool:
+    """Whether all that the code does with a dictionary or list of lists is to append to those under constant keys.
+
+    Args:
+        keys: those of one list in a dictionary: then the code may do what it likes with the items of other constant
+            keys. None: with all lists.
+    """
+    def does(code: Code, at: int) -> bool:
+        if not code[at].opname.startswith("LOAD_") or _name(code, at + 1) not in CONSTANTS:
+            return False
+        if keys and code[at + 1].argval not in keys and type(code[at + 1].argval) is str:
+            return _name(code, at + 2) in (*_GET_ITEM, _SET_ITEM, "COPY", "DELETE_SUBSCR")
+        return _name(code, at + 2) in _GET_ITEM and (
+            _name(code, at + 3) in ("LOAD_ATTR", "LOAD_METHOD") and code[at + 3].argval in _APPENDING)
+    return _all(name, codes, does)
 
 
 def _all(name: str, codes: Iterable[types.CodeType], does: Callable[[Code, int], bool]) -> bool:

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
+from genesis.tracing.updates import (
+    only_appended,
+    only_appended_in,
+    only_counted,
+    only_counted_in,
+    only_stored,
+    only_stored_in,
+)
 from genesis.tracing.value_walk import way_out
 from genesis.tracing.walk_state import Answer, Method
 
@@ -130,6 +137,18 @@ def test_a_counter_that_nobody_reads(body: str, counted: bool) -> None:
 ])
 def test_what_is_only_written(does: Any, body: str, expected: bool) -> None:
     assert does("l", [code_of(f"def f(s):\n {body}")]) == expected
+
+
+@pytest.mark.parametrize(("body", "expected"), [
+    ("s.d['k'].append(1)", True), ("s.d['k'].append(1)\n s.d['j'] = g(s.d['j'])\n s.d['n'] += 1", True),
+    ("s.d['k'].append(1)\n del s.d['j']", True), ("s.d['k'].append(1)\n return s.d['k'][-1]", False),
+    ("s.d['k'].append(1)\n return s.d['l']", False), ("s.d['k'].append(1)\n s.d['l'] = []", False),
+    ("s.d['k'].append(1)\n return s.d", False), ("s.d['k'].append(1)\n return s.d[s]", False),
+    ("s.d['k'].append(1)\n s.d[3] = 3", False),
+])
+def test_a_list_of_a_dictionary_that_has_other_items(body: str, expected: bool) -> None:
+    """The list is under both "k" and "l"."""
+    assert only_appended_in("d", [code_of(f"def f(s):\n {body}")], {"k", "l"}) == expected
 
 
 @pytest.mark.parametrize(("does", "body", "expected"), [

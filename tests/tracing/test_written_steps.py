@@ -280,6 +280,23 @@ def lists_of_losses_and_of_what_a_function_makes() -> Any:
     return step, batch, lambda: [weights(net), losses, right]
 
 
+@captures(2)
+def a_state_in_a_dictionary_beside_a_list() -> Any:
+    cell, state = nn.GRUCell(4, 3), {"hidden": None, "seen": []}
+    optimizer = genesis.optim.AdamW(cell.parameters(), lr=1e-2)
+
+    def step(x: Any, y: Any) -> Any:
+        hidden = cell(x, state["hidden"])
+        loss = F.cross_entropy(hidden, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        state["hidden"] = hidden.detach()
+        state["seen"].append(hidden.argmax(-1))
+        return loss.detach()
+    return step, batch, lambda: [weights(cell), state["hidden"], state["seen"]]
+
+
 @captures(1)
 def a_total_over_parts_of_a_batch() -> Any:
     net = network()
@@ -642,6 +659,20 @@ def test_gradients_that_another_compiled_function_takes_away() -> None:
         assert not compiled or (first.hits >= 6 and second.hits >= 6), genesis.explain(first)
         return found
     assert run(True) == run(False)
+
+
+def test_a_list_that_is_looked_at_under_another_key_is_seen() -> None:
+    def run(compiled: bool) -> list[Any]:
+        seen: list[Any] = []
+        state: dict[str, Any] = {"kept": seen, "all": seen, "last": None}
+
+        def step(x: Any) -> int:
+            state["kept"].append(x * 2)
+            state["last"] = x
+            return len(state["all"])
+        function = genesis.compile(step) if compiled else step
+        return [function(batch(i)[0]) for i in range(6)]
+    assert run(True) == run(False) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_function_that_looks_at_the_losses_gets_them() -> None:
