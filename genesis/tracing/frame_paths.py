@@ -45,6 +45,8 @@ def builtin_of(name: str) -> Any:
 
 def function_of(frame: Any, callee: Any) -> tuple[Any, tuple[Any, ...]]:
     """(a function of the user's, what it is bound to) that a line calls; (None, ()) for anything else."""
+    if type(callee) is Method and type(callee.owner) is not tuple:  # of what the code has made
+        return None, ()
     if type(callee) is Method:
         owner = found_at(frame, callee.owner)
         found = inspect.getattr_static(owner, callee.name, None)

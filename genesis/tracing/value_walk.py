@@ -369,7 +369,7 @@ class _Walk:
             state.stack.append(Answer(Method(owner[:-1], "size")))
             return
         kept = self._found.put.get((owner, key.value)) if named and type(owner) is tuple else None
-        if kept is not None:
+        if kept is NUMBER and self._hidden is None:
             state.stack.append(kept)
             return
         if state.there and (not named or key.value in self._found.keys or type(owner) is not tuple

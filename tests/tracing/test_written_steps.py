@@ -661,6 +661,33 @@ def test_gradients_that_another_compiled_function_takes_away() -> None:
     assert run(True) == run(False)
 
 
+@pytest.mark.parametrize("right", [
+    lambda out, y: (out.argmax(1) == y).long().bincount().sum().item(),
+    lambda out, y: -(out.argmax(1) == y).sum(dtype=genesis.int64).bitwise_not().item(),
+    lambda out, y: (out if len(y) > 5 else y).argmax(0).sum().item(),
+], ids=["a count", "a method that is not known", "one of two"])
+def test_a_value_that_is_computed_in_other_ways_behind_one_that_is_kept(right: Any) -> None:
+    """Nothing is known of what these methods give: such steps are recorded."""
+    def run(compiled: bool) -> Any:
+        genesis.manual_seed(0)
+        net, sums = network(), {"loss": 0.0, "right": 0}
+        optimizer = genesis.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x: Any, y: Any) -> None:
+            optimizer.zero_grad()
+            out = net(x)
+            loss = F.cross_entropy(out, y)
+            loss.backward()
+            optimizer.step()
+            sums["loss"] += loss.item()
+            sums["right"] += right(out, y)
+        function = genesis.compile(step) if compiled else step
+        for i in range(6):
+            function(*batch(i))
+        return sums
+    assert run(True) == run(False)
+
+
 def test_a_list_that_is_looked_at_under_another_key_is_seen() -> None:
     def run(compiled: bool) -> list[Any]:
         seen: list[Any] = []
