@@ -35,9 +35,10 @@ RECORDS = ("genesis.ir", "genesis.frontend")
 LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.config": (),
     "genesis.ir": (),
-    # how Python counts references, contexts that no exception leaves half entered, and which threads are our own
+    # how Python counts references and collects, contexts that no exception leaves half entered, and which threads are
+    # our own
     "genesis.frontend": ("genesis.ir", "genesis.runtime.references", "genesis.runtime.contexts",
-                         "genesis.runtime.own_threads"),
+                         "genesis.runtime.own_threads", "genesis.runtime.collector"),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     # what a lowering and the executor know of numbers that torch takes as tensors

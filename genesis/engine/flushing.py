@@ -93,7 +93,7 @@ def _flush_locked(wanted: Sequence[Storage]) -> bool:
 
 def _look_at_young() -> None:
     """Have Python's collector look at young objects, where it would soon do so in the middle of a program."""
-    from genesis.engine.young_objects import collect_young, put_off_collection  # here: importing computes nothing
+    from genesis.runtime.collector import put_off_collection  # here: importing computes nothing
     put_off_collection()
     looks = gc.get_count()[1]
     before, engine_state.looks = engine_state.looks, looks
@@ -104,6 +104,7 @@ def _look_at_young() -> None:
         # What is alive now is taken for old, too, as a model's gradients: no more often than the collector does so, but
         # before it would in the middle of as much again as was recorded since the flush before.
         elif looks + engine_state.looks_between >= gc.get_threshold()[1]:
+            from genesis.engine.young_objects import collect_young
             collect_young()
 
 

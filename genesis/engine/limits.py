@@ -89,7 +89,7 @@ def look(storage: Storage, number: int) -> None:
 def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> None:
     """Look; what is recorded meanwhile is not looked at. After an exception the next look is at number `again`."""
     cuts = engine_state.cuts
-    from genesis.engine.young_objects import put_off_collection  # here: importing genesis records nothing
+    from genesis.runtime.collector import put_off_collection  # here: importing genesis records nothing
     put_off_collection()
     try:
         state.look_at = NEVER

@@ -22,13 +22,13 @@ from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, SymbolicProgram
 from genesis.engine.symbolic.symbols import Axis, Sizes, Terms, Vector
-from genesis.engine.young_objects import put_off_collection
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.flat_graph import FlatGraph
 from genesis.ir.interrupting import of_computing
 from genesis.ir.ops import control
 from genesis.ir.types import Device
+from genesis.runtime.collector import put_off_collection
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.disk_store import default_directory, name_of
 from genesis.runtime.plan import Launch, Plan

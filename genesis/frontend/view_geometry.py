@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Final, TypeVar, cast
 
 from genesis.frontend.views import STRIDED, View, ViewStep
@@ -31,16 +31,27 @@ _rules: Final[list[Any]] = []
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
 
+def _worked_out(rule: Rule) -> Rule:
+    """The rule for an answer that is not known: views alone make objects by the ten thousand, and record no value at
+    which Python's collector would be asked about."""
+    @wraps(rule)
+    def asked(*args: Any) -> Any:
+        from genesis.runtime.collector import put_off_collection  # here: importing genesis shows no view
+        put_off_collection()
+        return rule(*args)
+    return cast(Rule, asked)
+
+
 def remembered(rule: Rule) -> Rule:
     """The rule with a memory for its last answers."""
-    kept = lru_cache(maxsize=REMEMBERED)(rule)
+    kept = lru_cache(maxsize=REMEMBERED)(_worked_out(rule))
     _rules.append(kept)
     return cast(Rule, kept)
 
 
 def remembered_by_type(rule: Rule) -> Rule:
     """The same for arguments that were not checked: 2.0 is not the answer's 2."""
-    kept = lru_cache(maxsize=REMEMBERED, typed=True)(rule)
+    kept = lru_cache(maxsize=REMEMBERED, typed=True)(_worked_out(rule))
     _rules.append(kept)
     return cast(Rule, kept)
 

@@ -11,4 +11,5 @@ In: a `Plan`, memories and numbers. Out: memories with the outputs. Knows types,
 | `dlpack.py`, `host_bytes.py` | memory of other libraries |
 | `meta.py` | the device whose tensors have no elements |
 | `contexts.py`, `own_threads.py`, `references.py` | contexts that C enters, our threads, counts of references |
+| `collector.py` | when Python's collector goes through everything |
 """

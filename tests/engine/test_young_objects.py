@@ -156,7 +156,7 @@ def test_the_collector_stays_out_while_a_program_is_prepared_for_its_runs() -> N
 LOOPS = """
 import gc
 import genesis
-from genesis.engine import young_objects
+from genesis.runtime import collector
 
 def loops(count=20):
     x = genesis.ones(3)
@@ -171,6 +171,11 @@ lines = compile("\\n".join(f"terms.append(((p[{i}] - p[{i + 1}]) ** 2).sum())" f
 def recording():
     exec(lines, {"p": [genesis.ones(3, requires_grad=True) for _ in range(1501)], "terms": terms})
 
+def views(count=6000):
+    x = genesis.ones(9 * count, 1)
+    for i in range(count):
+        x = x[i % 7:]
+
 terms = []
 found = []
 gc.callbacks.append(lambda phase, about: found.append(about["generation"]) if phase == "stop" else None)
@@ -179,7 +184,7 @@ gc.disable()
 gc.collect()
 made = [[] for _ in range(len(gc.get_objects()) // 2)]  # as `import torch`: a third of what there is, and taken for old
 gc.collect(1)
-young_objects.last_collection.is_recent()
+collector.last_collection.is_recent()
 gc.set_threshold(700, 6, 3)
 gc.enable()
 del found[:]
@@ -189,11 +194,16 @@ del found[:]
 
 CHECKS = {
     "nothing new": "loops(); print(found.count(1) > 10, found.count(2))",
-    "a quarter more": "young_objects.last_collection.blocks //= 2; loops(); print(found.count(1) > 10, found.count(2))",
+    "twice as much": "collector.last_collection.blocks //= 4; loops(); print(found.count(1) > 10, found.count(2))",
     "nothing new later": "gc.collect(); del found[:]; loops(100); print(found.count(1) > 10, found.count(2))",
     "one recording": "gc.set_threshold(700, 6, 6); recording(); print(found.count(1) > 4, found.count(2))",
-    "one recording that is a quarter": "gc.set_threshold(700, 6, 6); young_objects.last_collection.blocks //= 2; "
+    "one recording that doubles": "gc.set_threshold(700, 6, 6); collector.last_collection.blocks //= 4; "
                                        "recording(); print(found.count(1) > 4, found.count(2))",
+    "garbage": "gc.collect(1); gc.collect(1); ring = [{1}]; ring.append(ring); gone = weakref.ref(ring[0]); "
+               "ring = None; collector.put_off_collection(); print(gc.get_count()[2] == 0, gone() is None)",
+    "views": "views(); print(found.count(1) > 10, found.count(2))",
+    "frozen and asked": "gc.freeze(); gc.collect(1); gc.collect(1); collector.put_off_collection(); gc.collect(1); "
+                        "looks = gc.get_count()[2]; collector.put_off_collection(); print(gc.get_count()[2] == looks)",
     "frozen": "gc.freeze(); kept = gc.get_freeze_count(); loops(); loops(); "
               "print(gc.get_freeze_count() > kept // 2 > 0)",
 }
@@ -212,7 +222,7 @@ for check in json.loads(sys.argv[1]):
 @cache
 def looked_at() -> dict[str, str]:
     """What each check prints."""
-    done = subprocess.run([sys.executable, "-c", "import json, os, sys" + LOOPS + CHILDREN,
+    done = subprocess.run([sys.executable, "-c", "import json, os, sys, weakref" + LOOPS + CHILDREN,
                            json.dumps(list(CHECKS.values()))],
                           capture_output=True, text=True, check=True, timeout=120)
     return dict(zip(CHECKS, done.stdout.splitlines(), strict=True))
@@ -231,13 +241,13 @@ def test_everything_is_not_gone_through_in_a_long_recording() -> None:
     assert looked_at()["one recording"] == "True 0"
 
 
-def test_everything_is_gone_through_in_a_recording_that_is_a_quarter() -> None:
-    assert looked_at()["one recording that is a quarter"] == "True 1"
+def test_everything_is_gone_through_in_a_recording_that_doubles_it() -> None:
+    assert looked_at()["one recording that doubles"] == "True 1"
 
 
-def test_everything_is_gone_through_once_there_is_a_quarter_more() -> None:
+def test_everything_is_gone_through_once_there_is_twice_as_much() -> None:
     """From then on the collector knows how much there is."""
-    assert looked_at()["a quarter more"] == "True 1"
+    assert looked_at()["twice as much"] == "True 1"
 
 
 def test_what_a_program_has_frozen_stays_frozen() -> None:
@@ -266,3 +276,18 @@ def test_what_a_step_s_result_kept_alive_is_looked_at_when_gradients_are_let_go_
     del scores
     optimizer.zero_grad()
     assert collected == [1]
+
+
+def test_garbage_is_not_taken_for_old_where_everything_is_not_gone_through() -> None:
+    """What a cycle holds, such as a batch, would be held until there is twice as much."""
+    assert looked_at()["garbage"] == "True True"
+
+
+def test_views_that_were_not_seen_before_put_the_look_at_everything_off() -> None:
+    """Nothing else is asked where only views are made."""
+    assert looked_at()["views"] == "True 0"
+
+
+def test_where_objects_are_frozen_it_is_not_asked_again_and_again() -> None:
+    """Each time they are counted, and the young objects looked at."""
+    assert looked_at()["frozen and asked"] == "True"
