@@ -13,6 +13,9 @@ A request looks for it in this order:
    no class to be had, the same for the size itself.
 5. Cached segments go back to the driver, and it is asked again.
 
+A signal's handler that takes memory while it interrupts one of these steps gets a segment of its own (`_apart`): what
+is interrupted has looked up places in lists, which stay as they are.
+
 A block that is given back belongs to a *lane*: the stream whose later work may use it without waiting. Taking it
 into another lane makes that stream wait for an event of this one.
 """
@@ -25,7 +28,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import starmap
-from operator import call
+from operator import attrgetter, call, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from genesis.runtime.contexts import in_order
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 SLACK: Final = 256 * MIB
 """Bytes that may be reserved beyond the peak of held memory before shelves are emptied and streams made to wait: room
 for sizes that take turns to have a shelf each."""
+
+_SIZE: Final = attrgetter("size")
+_FIRST: Final = itemgetter(0)
 
 T = TypeVar("T")
 
@@ -119,7 +125,7 @@ class MemoryPool:
         self._lanes: dict[Stream | None, Lane] = {}
         self._segments: list[Segment] = []
         self._asked: list[_Asked] = []
-        self._reserved = self._peak_reserved = self._taken = self._retries = self._errors = 0
+        self._peak_reserved = self._taken = self._retries = self._errors = 0
         self._limit: int | None = None
         self._lock = threading.RLock()
         # Blocks that cannot go straight to a shelf: other streams used them, or the driver poisons fresh memory.
@@ -148,9 +154,9 @@ class MemoryPool:
         """`allocate` for the lane's stream."""
         alone = self._is_alone
         with self._lock:
-            if self._returned:
+            if alone and self._returned:
                 self._take_in()
-            block = lane.take(nbytes) or self._find(lane, nbytes, alone)
+            block = (lane.take(nbytes) or self._find(lane, nbytes)) if alone else self._apart(lane, nbytes)
             if self._poisons:
                 block.home = self._returned
             block.source = source
@@ -174,11 +180,15 @@ class MemoryPool:
             block.home = self._returned
 
     def empty_cache(self) -> None:
-        """Free every segment of which no block is held, after the keepers have let go of theirs."""
-        alone = self._is_alone
+        """Free every segment of which no block is held, after the keepers have let go of theirs. Nothing where a
+        signal's handler asks that interrupts the pool."""
+        if self._is_alone:
+            self._empty()
+
+    def _empty(self) -> None:
         for keeper in tuple(self.keepers):
             keeper.let_go()
-        self._give_up(alone=alone)
+        self._give_up()
 
     @property
     def _is_alone(self) -> bool:
@@ -186,16 +196,11 @@ class MemoryPool:
         let go of memory."""
         return not self._lock._is_owned()  # type: ignore[attr-defined]
 
-    def _give_up(self, enough: int | None = None, alone: bool = True) -> None:
-        """Free segments of which no block is held: all, or the first that together have `enough` bytes.
-
-        Args:
-            alone: whether no other call of the pool's, with a block on its way, waits for this one.
-        """
+    def _give_up(self, enough: int | None = None) -> None:
+        """Free segments of which no block is held: all, or the first that together have `enough` bytes."""
         with self._lock:
             self._take_in()
-            if alone:
-                self._find_lost()
+            self._find_lost()
             if not any(True for lane in self._all_lanes() for _ in lane.blocks()):
                 return
             self._driver.use(self.device)
@@ -207,8 +212,7 @@ class MemoryPool:
                 if enough is not None and given >= enough:
                     break
                 self.idle.free[segment.small].remove(segment.first)
-                in_order(starmap(call, [(self._driver.free_call(segment.address),), (self._segments.remove, segment),
-                                        (setattr, self, "_reserved", self._reserved - segment.size)]))
+                in_order(starmap(call, [(self._driver.free_call(segment.address),), (self._segments.remove, segment)]))
                 given += segment.size
 
     def reclaiming(self, action: Callable[[], T]) -> T:
@@ -219,11 +223,16 @@ class MemoryPool:
         Raises:
             OutOfMemoryError: there was not enough the second time either.
         """
+        return self._reclaiming(action, self._is_alone)
+
+    def _reclaiming(self, action: Callable[[], T], alone: bool) -> T:
+        """`alone`: whether the cache may be emptied, as no call of the pool's is interrupted."""
         try:
             return action()
         except DriverOutOfMemory:
             self._retries += 1
-            self.empty_cache()
+            if alone:
+                self._empty()
         try:
             return action()
         except DriverOutOfMemory as error:
@@ -238,27 +247,37 @@ class MemoryPool:
         Raises:
             OutOfMemoryError: nothing was taken.
         """
+        alone = self._is_alone
         with self._lock:
-            if self._limit is not None and self._reserved + nbytes > self._limit:
-                self.empty_cache()
+            if alone and self._limit is not None and self._reserved + nbytes > self._limit:
+                self._empty()
             if self._limit is not None and self._reserved + nbytes > self._limit:
                 self._errors += 1
                 raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
-            found = self.reclaiming(action)
+            found = self._reclaiming(action, alone)
             self.outside[address] = nbytes, source
             self.held += nbytes // ALIGNMENT
-            self._reserved += nbytes
             self.peak = max(self.peak, self.held)
-            self._peak_reserved = max(self._peak_reserved, self._reserved)
+            self._note_reserved()
             return found
 
     def give_outside(self, address: int, nbytes: int) -> None:
         """Stop counting memory in this range, which went back to the driver; `take_outside` counted it."""
         with self._lock:
-            for start in [start for start in self.outside if address <= start < address + nbytes]:
+            for start in [start for start in tuple(self.outside) if address <= start < address + nbytes]:
                 del self.outside[start]
             self.held -= nbytes // ALIGNMENT
-            self._reserved -= nbytes
+
+    @property
+    def _reserved(self) -> int:
+        """Bytes that were taken from the driver. Added up each time, where the driver is about to be asked: a handler
+        that takes a segment between the two halves of a sum would not be counted."""
+        return sum(map(_SIZE, self._segments)) + sum(map(_FIRST, self.outside.values()))
+
+    def _note_reserved(self) -> None:
+        reserved = self._reserved
+        if reserved > self._peak_reserved:
+            self._peak_reserved = reserved
 
     @property
     def held_bytes(self) -> int:
@@ -298,11 +317,14 @@ class MemoryPool:
             self.peak, self._peak_reserved = self.held, self._reserved
 
     def segments(self) -> list[Segment]:
-        """The segments in order of address; free neighbours in them are merged."""
+        """The segments in order of address; free neighbours in them are merged, unless a handler that interrupts the
+        pool asks."""
+        alone = self._is_alone
         with self._lock:
-            self._take_in()
-            for lane in self._all_lanes():
-                lane.merge()
+            if alone:
+                self._take_in()
+                for lane in self._all_lanes():
+                    lane.merge()
             return sorted(self._segments, key=lambda segment: segment.address)
 
     def unheld(self) -> set[Block]:
@@ -313,7 +335,23 @@ class MemoryPool:
     def _all_lanes(self) -> list[Lane]:
         return [self.idle, *self._lanes.values()]
 
-    def _find(self, lane: Lane, nbytes: int, alone: bool) -> Block:
+    def _apart(self, lane: Lane, nbytes: int) -> Block:
+        """A block for a signal's handler that interrupts the pool: a segment of its own. No list is changed that what
+        it interrupts may have looked at, and the block is set apart when it is given back.
+
+        Raises:
+            OutOfMemoryError: the driver has none. What is cached cannot be given up here.
+        """
+        size = block_size(nbytes)
+        block = self._new_segment(lane, size, size <= SMALL_REQUEST)
+        if block is None:
+            self._errors += 1
+            raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes) in a signal's "
+                                                "handler that interrupts another allocation"))
+        block.pool, block.units, block.home = self, size // ALIGNMENT, self._returned
+        return block
+
+    def _find(self, lane: Lane, nbytes: int) -> Block:
         """A block for a request that no shelf can serve; from now on it belongs to this lane.
 
         Raises:
@@ -330,7 +368,7 @@ class MemoryPool:
         if block is None and size != exact:
             size, block = exact, self._regained(lane, exact)
         if block is None:
-            block = self._make_room(lane, size, alone)
+            block = self._make_room(lane, size)
         if block is None:
             self._errors += 1
             raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
@@ -349,7 +387,7 @@ class MemoryPool:
 
     def _from_other_lane(self, lane: Lane, size: int) -> Block | None:
         """A free block of another stream; this lane's stream waits for that stream's work so far."""
-        for other in self._lanes.values():
+        for other in tuple(self._lanes.values()):
             if other is lane:
                 continue
             other.merge()
@@ -369,16 +407,16 @@ class MemoryPool:
         self._driver.wait_event(stream.handle, event)
         self._driver.destroy_event(event)  # the stream's pending wait stays
 
-    def _make_room(self, lane: Lane, size: int, alone: bool) -> Block | None:
+    def _make_room(self, lane: Lane, size: int) -> Block | None:
         """A block of memory for which cached segments went back to the driver."""
         small, taken = size <= SMALL_REQUEST, segment_size(size)
         self._retries += 1
-        self._give_up(taken, alone)
+        self._give_up(taken)
         block = self.idle.free[small].best_fit(size)  # lanes are one now: neighbours may have merged
         if block is None:
             block = self._new_segment(lane, taken, small)
         if block is None:
-            self.empty_cache()
+            self._empty()
             block = self.idle.free[small].best_fit(size) or self._new_segment(lane, taken, small)
         if block is None and taken > size:
             # A nearly full GPU may have room for the request where it has none for a whole segment.
@@ -401,12 +439,10 @@ class MemoryPool:
 
     def _arrived(self, asked: _Asked, lane: Lane) -> Segment:
         """The segment that the driver was asked for, with the first address that it gave."""
-        size = asked.size
-        segment, reserved = Segment(asked.addresses[0], size, asked.small, lane), self._reserved + size
-        in_order(starmap(call, [
-            (self._segments.append, segment), (self._asked.remove, asked), (setattr, self, "_taken", self._taken + 1),
-            (setattr, self, "_reserved", reserved),
-            (setattr, self, "_peak_reserved", max(self._peak_reserved, reserved))]))
+        segment = Segment(asked.addresses[0], asked.size, asked.small, lane)
+        in_order(starmap(call, [(self._segments.append, segment), (self._asked.remove, asked)]))
+        self._taken += 1
+        self._note_reserved()
         return segment
 
     def _report(self, what: str) -> str:
@@ -441,13 +477,13 @@ class MemoryPool:
         before = self.handed_out, self.held
         unheld = self.unheld()
         held = sum(block.size for segment in self._segments for block in segment.blocks() if block not in unheld)
-        units = (held + sum(nbytes for nbytes, _ in self.outside.values())) // ALIGNMENT
+        units = (held + sum(map(_FIRST, self.outside.values()))) // ALIGNMENT
         if (self.handed_out, self.held) == before:  # else another thread has held or given back something meanwhile
             self.held = units
 
     def _idle_all(self) -> None:
         """Move all free memory to the idle lane, when the GPU has no work left."""
-        for lane in self._lanes.values():
+        for lane in tuple(self._lanes.values()):
             lane.merge(everything=True)
             for free in lane.free:
                 for block in free:

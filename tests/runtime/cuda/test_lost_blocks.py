@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise, repeat
 from operator import call, itemgetter
@@ -227,3 +228,60 @@ def test_signals_at_random_lose_no_memory(pool):
         timer.close()
     held.clear()
     assert is_whole(pool)
+
+
+def interrupted_at(function: Callable[[], None], at: int, handler: Callable[[], None]) -> int:
+    """Run the function; before opcode number `at` of the pool's a handler runs, as a signal's does. Returns how many
+    opcodes there were."""
+    seen = 0
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal seen
+        if "runtime/cuda/memory_" not in frame.f_code.co_filename and (
+                "runtime/cuda/storage" not in frame.f_code.co_filename):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen - 1 == at:
+                sys.settrace(None)
+                handler()
+                sys.settrace(trace)
+        return trace
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+    return seen
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_handler_that_takes_memory_between_any_two_bytecodes_of_the_pool_breaks_nothing(part):
+    """Nobody's memory is handed out again, no list is changed behind whoever has looked up a place in it, and all
+    memory can go back to the driver."""
+    others: dict[int, CUDAStorage] = {}
+
+    def handle() -> None:
+        work(others, chance)
+        pool_of(0).segments()
+        if at % 3 == 0:
+            pool_of(0).empty_cache()
+    try:
+        count = interrupted_at(begun(part)[1], -1, handle)
+        assert count > 1000
+        for at in range(part * 100, count, 797):
+            held, function = begun(part)
+            others, chance = {}, random.Random(at)
+            with suppress(OutOfMemoryError):  # what the handler holds is not there
+                interrupted_at(function, at, handle)
+            check_apart({**held, **{-1 - slot: x for slot, x in others.items()}})
+            work(held, random.Random(at))
+            work(others, chance)
+            check_apart({**held, **{-1 - slot: x for slot, x in others.items()}})
+            del function
+            held.clear()
+            others.clear()
+            assert is_whole(pool_of(0)), at
+    finally:
+        install(None)
