@@ -15,7 +15,7 @@ from genesis.frontend.recording import read, wrap
 from genesis.frontend.state import state
 from genesis.func.batch_rules import BY_KIND, RULES
 from genesis.ir.errors import failure
-from genesis.ir.graph import Graph, topological
+from genesis.ir.graph import Graph, made_since, topological
 from genesis.ir.node import Node, next_node_number, unique
 from genesis.ir.ops import control, leaves, movement, random
 from genesis.ir.types import tensor_type
@@ -52,14 +52,14 @@ class Batch:
 
     def all_of(self, nodes: list[Node]) -> list[Node]:
         """The nodes for all examples; one that does not depend on them is repeated."""
-        nodes = _without_gradients(nodes)
-        for node in topological(nodes):
+        nodes = _without_gradients(nodes, self._begins)
+        for node in made_since(nodes, self._begins):  # what is older depends on no stand-in
             self._visit(node)
         return [self.batched(node) for node in nodes]
 
     def depends(self, node: Node) -> bool:
         """Whether a recorded node comes from an example."""
-        return any(x in self._batched for x in topological([node]))
+        return any(x in self._batched for x in made_since([node], self._begins))
 
     def is_batched(self, node: Node) -> bool:
         """Whether the node differs between examples."""
@@ -161,9 +161,11 @@ class _OfAll(Boundary):
                 for i, g in zip(places, found, strict=True)]
 
 
-def _without_gradients(nodes: list[Node]) -> list[Node]:
-    """The nodes with the gradients among them written out."""
-    if not any(node.op is control.grad for node in topological(nodes)):
+def _without_gradients(nodes: list[Node], begins: int) -> list[Node]:
+    """The nodes with the gradients among them written out: those that were recorded since the node of this number."""
+    requests = [node for node in made_since(nodes, begins) if node.op is control.grad]
+    if not requests:
         return nodes
     from genesis.passes.graph.autodiff import autodiff
-    return list(autodiff(Graph((), tuple(nodes))).roots)
+    inside = all(x.number >= begins for request in requests for x in control.asked_of(request))
+    return list(autodiff(Graph((), tuple(nodes)), since=begins if inside else 0).roots)

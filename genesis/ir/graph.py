@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,6 +85,23 @@ def topological(roots: Iterable[Node], first: Iterable[Node] = ()) -> tuple[Node
     return tuple(order)
 
 
+def made_since(roots: Iterable[Node], number: int) -> tuple[Node, ...]:
+    """The nodes that the roots need and that were made since the node of this number, itself among them, operands
+    before users. What is behind older ones is older, and is not gone through."""
+    order: dict[Node, None] = {}
+    for root in roots:
+        stack = [root] if root.number >= number else []
+        while stack:
+            node = stack[-1]
+            waiting = [x for x in reversed(node.inputs) if x.number >= number and x not in order] if (
+                node not in order) else []
+            if waiting:
+                stack.extend(waiting)
+            else:
+                order[stack.pop()] = None
+    return tuple(order)
+
+
 Rule = Callable[[Node], "Node | None"]
 
 
@@ -98,9 +115,10 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     return substitute(graph, replaced)
 
 
-def rewrite_nodes(nodes: Iterable[Node], rule: Rule) -> dict[Node, Node]:
-    """old → new for nodes in topological order, as `rewrite` does it."""
-    replaced: dict[Node, Node] = {}
+def rewrite_nodes(nodes: Iterable[Node], rule: Rule, kept: Collection[Node] = ()) -> dict[Node, Node]:
+    """old → new for nodes in topological order, as `rewrite` does it. `kept` stay as they are, such as operands that
+    are none of the nodes."""
+    replaced = dict(zip(kept, kept, strict=True))
     with located(None) as here:
         for node in nodes:
             here.move(node.source)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from genesis.ir.graph import Graph, rewrite_nodes, substitute, topological
+from genesis.ir.graph import Graph, made_since, rewrite_nodes, substitute, topological
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops import control, movement, pointwise, recompute
 from genesis.ir.ops.leaves import full, zeros_like
@@ -21,11 +21,16 @@ MARKERS = (control.watch, control.stop_gradient, control.alias, control.released
 """Ops that are the value they mark."""
 
 
-def autodiff(graph: Graph) -> Graph:
-    """The graph without `grad` nodes."""
+def autodiff(graph: Graph, since: int = 0) -> Graph:
+    """The graph without `grad` nodes.
+
+    Args:
+        since: number of a node. Older ones stay as they are and are not gone through; no gradient may go through one.
+    """
+    nodes = made_since(graph.roots, since) if since else graph.nodes
     expanded: dict[Node, list[Node]] = {}
     wrapped: dict[Node, Node] = {}
-    last = next((node for node in reversed(graph.nodes) if node.op is control.grad), None)
+    last = next((node for node in reversed(nodes) if node.op is control.grad), None)
     if last is None:
         return graph
 
@@ -44,7 +49,8 @@ def autodiff(graph: Graph) -> Graph:
         found = expanded[request][node["index"]]
         return found if request["create_graph"] or node.inputs[0] is last else control.stop_gradient(found)
 
-    return substitute(graph, rewrite_nodes(graph.nodes, rule))
+    kept = dict.fromkeys([*graph.roots, *(x for node in nodes for x in node.inputs)]) if since else ()
+    return substitute(graph, rewrite_nodes(nodes, rule, [x for x in kept if x.number < since]))
 
 
 def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node],
