@@ -23,7 +23,6 @@ from genesis.codegen.cuda.online_reductions import (
     sums_of_squares,
     with_early_sums,
 )
-from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import vector_of_rows
 
 LANES, FEWEST_LANES = 8, 4
@@ -50,9 +49,6 @@ class Accumulators(Body):
         super().__init__(kernel, blocks, index64)
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.online = dict(self.exponentials) if read_again else {}
-        if not blocks.looped:
-            sums = [s for s in kernel.statements if isinstance(s, Reduce) and self.averages_out(s)]
-            self.rounded = rounded_values(kernel, averaged=[s.out.name for s in sums])
         self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
         parts = [self.part_as_reduction(s) for s in kernel.statements if isinstance(s, Part)]
         self.squares |= beside_spreads(parts, "squares", "sum")

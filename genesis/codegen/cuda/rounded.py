@@ -25,23 +25,22 @@ REDUCTIONS: Final = {"sum", "max", "min"}
 
 
 def rounded_values(kernel: Kernel, statements: Sequence[Statement] | None = None,
-                   seen: Iterable[str] = (), averaged: Iterable[str] = ()) -> frozenset[str]:
+                   seen: Iterable[str] = ()) -> frozenset[str]:
     """Names of float32 values that reach memory as float16 or bfloat16 alone, through arithmetic and sums.
 
     Args:
         statements: those of the kernel that use the values, when others compute them anew.
         seen: values that somebody else sees in float32.
-        averaged: sums that are as exact with cheap operands.
     """
-    exact, averaged = set(seen), set(averaged)
+    exact = set(seen)
     dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
     powers = _summed_powers(kernel)
     found = set()
     for s in reversed(kernel.statements if statements is None else statements):
         if not isinstance(s, END) and s.out.dtype is float32 and s.out.name not in exact:
             found.add(s.out.name)
-        on = not isinstance(s, END) and ((s.out.name in found and _passes_on(s)) or s.out.name in averaged)
-        on = on or (isinstance(s, Reduce) and s.operand.name in powers)
+        on = not isinstance(s, END) and ((s.out.name in found and _passes_on(s)) or (
+            isinstance(s, Reduce) and s.operand.name in powers))
         if not _rounds(s, dtypes) and not on:
             exact.update(value.name for value in operands_of(s, kernel.indices))
     return frozenset(found)
