@@ -21,10 +21,13 @@ from genesis.codegen.cpu.lowerings.table import Lowering, Writes
 
 Tensors = list[Tensor]
 
-PIECE = 1 << 17
-"""Elements of a piece: shorter ones cost more in calls (3 µs each) than the cache gives, longer ones leave the L2 (2
-MiB). Adamax over 17 M elements takes 47.1 ms in pieces of 2^16, 48.0 of 2^17, 50.9 of 2^18 and 56.8 of 2^15
-(2026-11-30)."""
+PIECE = 3 << 18
+"""Elements of a piece, over all roles: shorter ones cost more in calls (3 µs each) than the cache gives, longer ones
+leave the L2 (2 MiB). Of 17 M parameters Adamax, of four roles, takes 47.1 ms in pieces of 2^16 parameters, 48.0 of
+2^17, 50.9 of 2^18 and 56.8 of 2^15; ASGD, of three, 30.3 of 2^17, 28.2 of 2^18 and of 2^19 (2026-11-30)."""
+
+LANES = 64
+"""Elements that pieces are multiples of: the most that torch's loops on the CPU take at once."""
 
 Rule = Callable[..., None]
 """(calls, numbers, parameters, gradients, *states, **attributes): appends the calls that update a piece in place."""
@@ -35,7 +38,7 @@ class _Calls(list[Callable[[], Any]]):
 
     def __init__(self, elements: int):
         super().__init__()
-        self._room = min(PIECE, elements)
+        self._room = elements
         self._scratch: dict[tuple[str, torch.dtype], Tensor] = {}
         self._parts: dict[tuple[str, torch.dtype, int | None], Tensors] = {}  # of pieces of one tensor, which are alike
 
@@ -79,12 +82,13 @@ def _update(rule: Rule) -> Lowering:
     def late(outs: tuple[Tensor, ...], *operands: Any, count: int, decoupled: bool, **how: Any) -> Writes:
         first = next(i for i, x in enumerate(operands) if isinstance(x, Tensor))
         decay, *numbers = map(float, operands[:first])
-        calls = _Calls(sum(x.numel() for x in outs[:count]))
+        piece = _of_lanes(PIECE // ((len(operands) - first) // count))
+        calls = _Calls(min(piece, sum(x.numel() for x in outs[:count])))
         roles = roles_of(operands[first:], count, calls)
         results = [outs[i:i + count] for i in range(0, len(outs), count)]
         for out, x in zip(outs, (y for role in (roles[0], *roles[2:]) for y in role), strict=True):
             calls += base_copied(out, x)
-        for p, g, *states in _pieces([results[0], tuple(roles[1]), *results[1:]]):
+        for p, g, *states in _pieces([results[0], tuple(roles[1]), *results[1:]], piece):
             _on_piece(calls, rule, numbers, decay, decoupled, how, p, g, states)
         return calls
 
@@ -94,23 +98,29 @@ def _update(rule: Rule) -> Lowering:
     return Lowering(run, writes_over=own_tensor, late=late)
 
 
-def _pieces(roles: list[tuple[Tensor, ...]]) -> Iterator[list[Tensors]]:
-    """Parts of all roles, of contiguous tensors, that belong together, of about PIECE elements."""
-    if sum(x.numel() for x in roles[0]) <= PIECE:
+def _of_lanes(elements: int) -> int:
+    """The number, rounded down to a multiple of any vector's elements: a piece's last ones are computed one by one,
+    with other bits."""
+    return max(LANES, elements // LANES * LANES)
+
+
+def _pieces(roles: list[tuple[Tensor, ...]], elements: int) -> Iterator[list[Tensors]]:
+    """Parts of all roles, of contiguous tensors, that belong together, of about so many elements of each."""
+    if sum(x.numel() for x in roles[0]) <= elements:
         yield [list(role) for role in roles]
         return
     flat = [[x.view(-1) for x in role] for role in roles]  # as fused kernels walk memory
     piece: list[tuple[Tensor, ...]] = []
-    room = PIECE
+    room = elements
     for mine in zip(*flat, strict=True):
         size = mine[0].numel()
-        if size > PIECE:
-            for parts in zip(*(x.split(PIECE) for x in mine), strict=True):
+        if size > elements:
+            for parts in zip(*(x.split(elements) for x in mine), strict=True):
                 yield [[x] for x in parts]
             continue
         if size > room:
             yield [list(role) for role in zip(*piece, strict=True)]
-            piece, room = [], PIECE
+            piece, room = [], elements
         piece.append(mine)
         room -= size
     if piece:
