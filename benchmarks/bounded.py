@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import adversary_loops  # noqa: F401
 import drawn_loops  # noqa: F401  (these put their loops into the table)
 import further_loops  # noqa: F401
 import later_loops  # noqa: F401

@@ -19,7 +19,8 @@ from tests.short_limits import short_limits
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import further_loops  # noqa: F401  (these put their loops into the table)
+import adversary_loops  # noqa: F401  (these put their loops into the table)
+import further_loops  # noqa: F401
 import later_loops
 import mixed_loops  # noqa: F401
 import newest_loops  # noqa: F401

@@ -17,6 +17,7 @@ import pytest
 
 import genesis
 from tests.faults import signals
+from tests.faults.adverse_programs import ADVERSE_PROGRAMS
 from tests.faults.combined_programs import COMBINED, COMBINED_PROGRAMS
 from tests.faults.events import Place, Traced, chosen, injected, turns_of
 from tests.faults.known import KNOWN
@@ -137,7 +138,7 @@ def errors_of(kind: str) -> tuple[type[BaseException], ...]:
 
 def _whole() -> list[str]:
     """The programs each of whose faults is tried."""
-    return [x for x in PROGRAMS if x not in (*COMBINED_PROGRAMS, *WRITTEN_PROGRAMS, *REPRESENTED)]
+    return [x for x in PROGRAMS if x not in (*COMBINED_PROGRAMS, *WRITTEN_PROGRAMS, *ADVERSE_PROGRAMS, *REPRESENTED)]
 
 
 def _parts() -> list[Any]:
@@ -186,7 +187,8 @@ def test_each_way_of_the_engine_has_a_program_whose_faults_are_all_tried() -> No
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("program", [name for name in WRITTEN_PROGRAMS if name != WITH_WORKERS])
+@pytest.mark.parametrize("program", [
+    name for name in (*WRITTEN_PROGRAMS, *ADVERSE_PROGRAMS) if name != WITH_WORKERS])
 def test_some_faults_of_programs_as_users_write_them(program: str, kind: str) -> None:
     check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
 

@@ -16,6 +16,7 @@ import genesis
 from genesis.ir.suggest import MissingName
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.faults import (  # noqa: F401  (they add to the programs)
+    adverse_programs,
     combined_programs,
     further_programs,
     later_programs,
