@@ -26,6 +26,9 @@ READ_AT_ONCE: Final = 8
 LINE: Final = 128
 """Bytes of neighbours that are read together, if rows have a divisor for it."""
 
+LONGEST: Final = 64
+"""Elements of a row, at most: of longer ones a warp has whole lines, one element a lane."""
+
 MOST_COLUMNS: Final = 8192
 """Columns of the rows side by side, at most: there are as many times fewer splits, so that parts are few."""
 
@@ -47,7 +50,7 @@ def rows_apart(node: Node, stored: frozenset[Node]) -> Apart | None:
     axis = max(reduced)
     columns = prod(x.shape[axis + 1:])
     width = _width_in_memory(x, stored)
-    if width is None or hint(columns) == 1 or twos(as_written(columns)) * width >= READ_AT_ONCE:
+    if width is None or not 1 < hint(columns) <= LONGEST or twos(as_written(columns)) * width >= READ_AT_ONCE:
         return None
     rows = VECTOR // (twos(as_written(columns)) * width)
     if not is_multiple(as_written(x.shape[axis]), rows) or hint(node.type.numel) * rows > MOST_COLUMNS:
