@@ -64,9 +64,11 @@ class Addresses:
         r_axis: the axis of a block that r lies along.
         shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
         reciprocals: whether it divides by arguments with their reciprocals.
+        starts_apart: whether there are registers for where rows begin, apart from where in them an element is.
     """
 
     reciprocals = True
+    starts_apart = True
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
         self.kernel, self.blocks = kernel, blocks
@@ -190,7 +192,7 @@ class Addresses:
     def _apart(self, s: Load | Store) -> tuple[Expr, Expr] | None:
         """Where a row begins and where in it an element is, of a block whose elements come one by one; else None."""
         blocks, kernel = self.blocks, self.kernel
-        if self.flat or blocks.across or blocks.packed or kernel.folds or kernel.r_leads:
+        if not self.starts_apart or self.flat or blocks.across or blocks.packed or kernel.folds or kernel.r_leads:
             return None
         if blocks.tiled and blocks.r < ALONG * blocks.x:  # threads of square tiles have as many rows as places
             return None

@@ -150,6 +150,7 @@ class _Body(Body):
     """
 
     reciprocals = False
+    starts_apart = False
 
     def __init__(self, kernel: Kernel, kept: _Surroundings, index64: bool):
         super().__init__(kernel, Blocks(*kept.block, False, 4), index64)
