@@ -46,8 +46,8 @@ class Figure:
 
 def figures(results: Path = RESULTS) -> list[Figure]:
     """Of every file that is there."""
-    makers = {"gpt2_step": training, "model_steps": models, "attention": attention, "bars": memory_bound,
-              "scans_and_sorts": memory_bound, "decode": decoding}
+    makers = {"gpt2_step": training, "model_steps": models, "matmul": products, "layers": layers,
+              "attention": attention, "bars": memory_bound, "scans_and_sorts": memory_bound, "decode": decoding}
     found = []
     for name, maker in makers.items():
         path = results / f"{name}.json"
@@ -75,6 +75,21 @@ def models(name: str, data: dict[str, Any]) -> Figure:
     return Figure(name, "Training steps of whole models, bfloat16 autocast, clipping, AdamW", "ms", "less", names,
                   tuple((row, tuple(found["contestants"].get(x, {}).get("ms") for x in names))
                         for row, found in data["rows"].items()), origin(data))
+
+
+def products(name: str, data: dict[str, Any]) -> Figure:
+    """A linear layer's three products beside cuBLAS."""
+    return Figure(name, "Products of bfloat16 (M × K × N): cuBLAS' time by ours", "times as fast", "more", ("genesis",),
+                  tuple((f"{' × '.join(map(str, row['shape']))}, {row['kind']}", (max(row["of_cublas"].values()),))
+                        for row in data["rows"]), origin(data))
+
+
+def layers(name: str, data: dict[str, Any]) -> Figure:
+    """Layers by name beside the fastest of torch's ways, and their bars."""
+    return Figure(name, "Layers by name, against torch's fastest way or a copy",
+                  "times as fast, or parts of the copy rate", "more", ("genesis", "bar"),
+                  tuple((f"{row['text']}{', of a copy' if row['of_copy'] else ''}", (row["reached"], row["bar"]))
+                        for row in data["rows"]), origin(data))
 
 
 def attention(name: str, data: dict[str, Any]) -> Figure:
