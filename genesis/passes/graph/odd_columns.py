@@ -13,6 +13,7 @@ from math import prod
 from typing import Final
 
 from genesis.ir.node import Node
+from genesis.ir.ops import movement
 from genesis.ir.size_divisors import is_multiple, twos
 from genesis.ir.sym_int import as_written, hint
 from genesis.passes.graph.cuts import Apart
@@ -67,12 +68,12 @@ def _width_in_memory(x: Node, stored: frozenset[Node]) -> int | None:
     pending, seen, widths = [x], {x}, [x.dtype.itemsize]
     while pending and len(seen) <= MOST_BEHIND:
         behind = pending.pop()
-        if behind.op.name == "expand":  # one number for many elements
+        if behind.op is movement.expand:  # one number for many elements
             continue
-        if behind.op.kind == "pointwise" or behind.op.name == "reshape":
+        if behind.op.kind == "pointwise" or behind.op is movement.reshape:
             pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen and y.type.numel == x.type.numel)
             seen.update(behind.inputs)
-        if (behind.op.kind == "movement" and behind.op.name != "reshape") or (
+        if (behind.op.kind == "movement" and behind.op is not movement.reshape) or (
                 behind in stored and behind.op.kind in ("pointwise", "movement")):
             return None
         widths.append(behind.dtype.itemsize)
