@@ -118,4 +118,4 @@ def test_elements_of_odd_rows_differ_by_what_a_load_adds(columns: int) -> None:
 def test_elements_of_odd_columns_that_are_scanned_do_too() -> None:
     x = an_input(0, (320, 811, 59), float16)
     [group] = fuse(Graph((x,), (OPS["cumsum"](x, axis=1),))).groups
-    assert address_instructions(emit(group)) < 0.5
+    assert address_instructions(emit(group)) < 0.6
