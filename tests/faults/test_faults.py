@@ -19,7 +19,7 @@ import genesis
 from tests.faults import signals
 from tests.faults.adverse_programs import ADVERSE_PROGRAMS
 from tests.faults.combined_programs import COMBINED, COMBINED_PROGRAMS
-from tests.faults.events import Place, Traced, chosen, injected, turns_of
+from tests.faults.events import Place, Traced, _exits_of, chosen, injected, turns_of
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS, Case, Statement
 from tests.faults.signals import count_signals
@@ -437,3 +437,20 @@ def test_stand_ins_are_put_back_where_a_with_ends() -> None:
                 verdict, tried = program.trial(unit, "line", at, MemoryError, place, turns[at]), tried + 1
                 assert (verdict.outcome, verdict.problem) == ("lost", ""), place
     assert tried >= 6
+
+
+def test_what_stays_on_an_object_where_a_with_ends_is_counted_apart() -> None:
+    """Between the block's end and the call of `__exit__` a traced number is still on the user's module."""
+    from genesis.tracing.symbolic_call import SymbolicCall
+    exits = _exits_of(SymbolicCall._take_over.__code__)
+    with Bench("cpu"):
+        program = Program("second position")
+        unit = program.units[0]
+        places = program.places(unit, "opcode")
+        turns, found = turns_of(places), []
+        for at, place in enumerate(places):
+            if place.file == "tracing/symbolic_call.py" and place.offset in exits:
+                verdict = program.trial(unit, "opcode", at, MemoryError, place, turns[at])
+                assert not verdict.problem, place
+                found.append(verdict.outcome)
+    assert "at a with's end" in found

@@ -150,7 +150,7 @@ class Program:
                 outcome, problem = self._judged(case, unit, raised and injected(KeyboardInterrupt), KeyboardInterrupt)
         finally:
             case.restore_modes()
-        if outcome == "modes" and instants.last.unprotected:
+        if outcome in ("modes", "unreadable") and instants.last.unprotected:  # what the context puts back is as it was
             outcome, problem = "at a with's end", ""
         if not problem and isinstance(instants, Traced) and instants.last.code is None:
             outcome = "not reached"

@@ -161,10 +161,11 @@ class RNNBase(Module):
 
     def _direction(self, x: Tensor, suffix: str, state: State, within: Tensor | None) -> tuple[Tensor, State]:
         """One layer in one direction."""
-        bias_ih, bias_hh, projection = (getattr(self, name + suffix, None)
-                                        for name in ("bias_ih", "bias_hh", "weight_hr"))
-        weights = Weights(getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix), bias_ih, bias_hh,
-                          projection)
+        def own(name: str, there: bool = True) -> Any:  # with a default it would drop what a signal's handler raises
+            return getattr(self, name + suffix) if there else None
+
+        weights = Weights(own("weight_ih"), own("weight_hh"), own("bias_ih", self.bias), own("bias_hh", self.bias),
+                          own("weight_hr", self.proj_size > 0))
         return over_time(self.mode, suffix.endswith("reverse"), x, state, weights, within)
 
     def extra_repr(self) -> str:
