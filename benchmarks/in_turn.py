@@ -28,10 +28,14 @@ def wait_for_turn() -> bool:
 
 
 class Child:
-    """A process; its output is shown as it comes, but for the line that says that it is ready."""
+    """A process; its output is shown as it comes, but for the line that says that it is ready.
+
+    Attributes:
+        late: whether it was killed because it was not ready in time.
+    """
 
     def __init__(self, command: Sequence[str]):
-        self.command = command
+        self.command, self.late = command, False
         self.ready = threading.Event()
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         start_new_session=True)
@@ -83,6 +87,7 @@ def run_in_turn(commands: Sequence[Sequence[str]], ready_within: float, turn: fl
         for child in children:
             if not child.ready.wait(max(0.0, limit - time.monotonic())):
                 print(f"not ready within {ready_within:g} s: {shlex.join(child.command)}", flush=True)
+                child.late = True
                 child.kill()
         for child in children:
             child.take_turn(turn)

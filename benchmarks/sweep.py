@@ -25,7 +25,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,9 @@ WORKERS: Final = 2
 
 TOLERANCE: Final = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 2 ** -6, "float16": 2 ** -9}
 """Of the largest value of a result: a few roundings to the dtype. What torch's own result is off is allowed, twice."""
+
+DIED: Final = "the process died"
+"""The problem of a case that a process began, and did not come to an end with."""
 
 Row = dict[str, Any]
 
@@ -252,7 +255,7 @@ class Journal:
             else:
                 self.rows[entry["key"]] = entry
         for key, text in begun.items():
-            self.rows.setdefault(key, {"key": key, "text": text, "problem": "the process died"})
+            self.rows.setdefault(key, {"key": key, "text": text, "problem": DIED})
 
     def write(self, entry: Row) -> None:
         """Append a line."""
@@ -439,7 +442,18 @@ def in_processes(args: argparse.Namespace) -> None:
     """The same by several processes, which prepare at once and take turns for timing."""
     commands = [[sys.executable, __file__, *sys.argv[1:], "--part", f"{i}/{args.processes}", "--in-turn"]
                 for i in range(args.processes)]
-    run_in_turn(commands, args.ready_within)
+    children = run_in_turn(commands, args.ready_within)
+    for number, child in enumerate(children):
+        for seed in map(int, args.seeds.split(",")) if child.late else ():
+            args.part = f"{number}/{args.processes}"
+            leave(journal_of(args, seed), [f"{case.family}/{case.number}" for case in wanted_cases(args, seed)])
+
+
+def leave(journal: Journal, keys: Sequence[str]) -> None:
+    """Of these cases those that a process had begun when it was killed for being late are left: none of them died."""
+    for key in keys:
+        if journal.rows.get(key, {}).get("problem") == DIED:
+            journal.write({"prepared": key})
 
 
 def report(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from tests.codegen.cuda.idle_gpu import Kept, compiles_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from in_turn import READY, run_in_turn
-from sweep import Bench, Journal, call, own_memory, relative_error, summary
+from sweep import Bench, Journal, call, leave, own_memory, relative_error, summary
 from sweep_cases import FAMILIES, LEAST_BYTES, LONGEST, MOST_BYTES, Operand, draw_case
 
 
@@ -55,6 +55,18 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     again = Journal(path)
     assert again.rows["sort/0"]["error"] == 0.5
     assert again.rows["sort/1"]["problem"] == "the process died"
+
+
+def test_a_case_whose_process_was_killed_for_being_late_is_left_and_not_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "3.jsonl"
+    journal = Journal(path)
+    for key in ("sort/1", "sort/2"):
+        journal.write({"begun": key, "text": "sort(f32[3])"})
+    leave(Journal(path), ["sort/1", "norm/0"])
+    assert set(Journal(path).rows) == {"sort/2"}
+    late, ready = run_in_turn([[sys.executable, "-c", "import time; time.sleep(60)"],
+                               [sys.executable, "-c", f"print({READY!r}, flush=True); input()"]], ready_within=5)
+    assert late.late and not ready.late
 
 
 def test_a_wrong_result_counts_as_wrong_and_for_no_mean() -> None:
