@@ -140,10 +140,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=0, help="that compile at the same time")
     parser.add_argument("--ready-within", type=float, default=120.0, help="seconds, of processes; others are ended")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th layer, from the i-th")
-    parser.add_argument("--device", choices=("cuda",), default="cuda")
     parser.add_argument("--in-turn", action="store_true", help="prepare, then wait for a line of stdin (internal)")
     parser.add_argument("--rows", type=Path, help="append rows to this file (internal)")
     record.add_out(parser)
+    parser.set_defaults(device="cuda")  # as `sweep.release` asks
     args = parser.parse_args()
     if args.processes and not args.in_turn:
         return in_processes(args)
@@ -177,7 +177,8 @@ def main() -> int:
 
 
 def in_processes(args: argparse.Namespace) -> int:
-    """Each part in a process: all compile at once and time in turn; the rows of all are recorded."""
+    """Each part in a process: all compile at once and time in turn; the rows of all are recorded. Returns 1 if one is
+    wrong, or is not there."""
     folder = args.out or Path("build")
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "layers.rows.log"
@@ -188,7 +189,7 @@ def in_processes(args: argparse.Namespace) -> int:
     rows.sort(key=lambda row: [layer.case.text for layer in LAYERS].index(row["text"]))
     if args.out:
         record.write(args.out, "layers", rows=rows)
-    return int(any(row["error"] > 1 for row in rows))
+    return int(len(rows) < len(wanted(args)) or any(row["error"] > 1 for row in rows))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import triton
 
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.many_tensors import emit_foreach
@@ -115,7 +116,10 @@ def test_elements_of_odd_rows_differ_by_what_a_load_adds(columns: int) -> None:
     assert address_instructions(emit(group)) < 0.5
 
 
+MOST_ADDRESSES = 0.5 if triton.__version__.startswith("3.6.") else 0.6  # 0.35, and 0.54 with 3.9; else 1.02
+
+
 def test_elements_of_odd_columns_that_are_scanned_do_too() -> None:
     x = an_input(0, (320, 811, 59), float16)
     [group] = fuse(Graph((x,), (OPS["cumsum"](x, axis=1),))).groups
-    assert address_instructions(emit(group)) < 0.6
+    assert address_instructions(emit(group)) < MOST_ADDRESSES
