@@ -41,7 +41,8 @@ from genesis.runtime.contexts import uncollected
 
 SETS: Final = 3
 AHEAD_MS: Final = 10
-"""How long the host has to queue a round of a case: no case takes it more than half of that."""
+MOST_AHEAD_MS: Final = 200
+"""How long the host has to queue a round of a case, at least and at most."""
 
 WORKERS: Final = 2
 """Compilers of one of several processes."""
@@ -177,11 +178,33 @@ def relative_error(got: torch.Tensor, eager: torch.Tensor, want: torch.Tensor, f
 def device_times(bench: Bench, spin: tuple[Any, Any]) -> dict[str, float]:
     """Milliseconds of device time a call, by contestant."""
     from bars import copies_ahead, sleep_ahead, timed
-    found = {"genesis": timed(lambda i: bench.genesis_results(i), partial(copies_ahead, spin, AHEAD_MS),
+    ahead = ahead_ms(bench.genesis_results, genesis.cuda.synchronize)
+    found = {"genesis": timed(bench.genesis_results, partial(copies_ahead, spin, ahead),
                               partial(genesis.cuda.Event, enable_timing=True))}
     for name, function in bench.functions.items():
-        found[name] = timed(lambda i, f=function: bench.torch_results(f, i), partial(sleep_ahead, AHEAD_MS),
-                            partial(torch.cuda.Event, enable_timing=True))
+        run = partial(bench.torch_results, function)
+        ahead = ahead_ms(run, torch.cuda.synchronize)
+        found[name] = timed(run, partial(sleep_ahead, ahead), partial(torch.cuda.Event, enable_timing=True))
+    return found
+
+
+def ahead_ms(run: Callable[[int], Any], wait: Callable[[], None]) -> int:
+    """How long a round is held back: three times what the host needs to queue it, which takes a millisecond for each
+    call with many operands and gradients."""
+    from bars import REPEATS, SETS
+    for position in range(SETS):
+        run(position)
+    wait()
+    return min(max(AHEAD_MS, math.ceil(3 * REPEATS * queueing_time(run, wait))), MOST_AHEAD_MS)
+
+
+def queueing_time(run: Callable[[int], Any], wait: Callable[[], None], count: int = 3) -> float:
+    """Milliseconds of the host a call that waits for no result."""
+    start = time.perf_counter()
+    for position in range(count):
+        run(position)
+    found = (time.perf_counter() - start) / count * 1e3
+    wait()
     return found
 
 

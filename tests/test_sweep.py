@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.codegen.cuda.idle_gpu import Kept, compiles_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from in_turn import READY, run_in_turn
-from sweep import Bench, Journal, call, leave, own_memory, relative_error, summary
+from sweep import AHEAD_MS, MOST_AHEAD_MS, Bench, Journal, ahead_ms, call, leave, own_memory, relative_error, summary
 from sweep_cases import FAMILIES, LEAST_BYTES, LONGEST, MOST_BYTES, Operand, draw_case
 
 
@@ -82,6 +83,11 @@ def test_a_wrong_result_counts_as_wrong_and_for_no_mean() -> None:
 def test_errors_are_told_from_rounding(got: list[float], right: bool) -> None:
     want = torch.tensor([1.0, 2.0])
     assert (relative_error(torch.tensor(got), want, want, 1.0) <= 1) == right
+
+
+@pytest.mark.parametrize(("ms", "least"), [(0, AHEAD_MS), (2, 72), (30, MOST_AHEAD_MS)])
+def test_the_gpu_is_held_back_until_the_host_has_queued_a_round(ms: float, least: int) -> None:
+    assert least <= ahead_ms(lambda _: time.sleep(ms / 1e3), lambda: None) <= MOST_AHEAD_MS
 
 
 def test_what_torch_itself_is_off_is_allowed() -> None:
