@@ -8,6 +8,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import (
     ALONE_WARPS,
     HEAVY,
+    LEAST_BYTES,
     PERSISTENT,
     PROGRAM_BYTES,
     VECTOR,
@@ -18,6 +19,7 @@ from genesis.codegen.cuda.block_sizes import (
     block_for,
     block_of,
     enough_programs,
+    may_double,
     power_of_two,
     room_for,
 )
@@ -158,7 +160,9 @@ def flat_block(x_size: int, nbytes: int, gpu: GpuModel) -> int:
         nbytes: read and written for each element.
     """
     block = between(1024, power_of_two(-(-PROGRAM_BYTES // max(nbytes, 1))), 8192)
-    return block if x_size >= 8 * block * enough_programs(gpu) else 1024
+    while block > 1024 and not may_double(x_size, block, gpu):
+        block //= 2
+    return block
 
 
 def flat_blocks(x_size: int, nbytes: int, gpu: GpuModel, draws: bool = False) -> Blocks:
@@ -203,12 +207,13 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
+    row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
     least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
-    while x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu):
+    while (x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu)
+           and not (x_block * row <= LEAST_BYTES and 2 * about(kernel.x_size) >= x_block * gpu.multiprocessors)):
         x_block = max(least, x_block // 4)
     if r_block <= MANY_ROWS or not stored:
-        row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
-        while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
+        while x_block * row < PROGRAM_BYTES and may_double(kernel.x_size, x_block, gpu):
             x_block *= 2
     shares = r_block >= SHORT_ROWS and bool(kernel.loads("r")) and operands <= SHARED_OPERANDS
     if shares and _warps_have_rows(kernel, r_block):
@@ -220,7 +225,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
     if not stored and _one_warp_reads(kernel, r_block):
         x_alone = ONE_WARP_READS // r_block
-        if about(kernel.x_size) >= 8 * x_alone * enough_programs(gpu):
+        while x_alone > 1 and not may_double(kernel.x_size, x_alone, gpu):
+            x_alone //= 2
+        if may_double(kernel.x_size, x_alone, gpu):
             return choose_rows(Blocks(x_alone, r_block, False, 1), kernel, gpu)
     warps = between(1, x_block * r_block // 1024, 8)
     if r_block >= 1024 and not stored and len(kernel.loads("xr")) == 1 and not kernel.loads("r"):

@@ -94,7 +94,8 @@ def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "", warps: 
         name, _module(name, signature, calls, functions), signature, constexprs,
         (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
         (first, 1, 1), warps or max(part.source.num_warps for part in parts), label=name, shared=words,
-        eights=_of_all(parts, "eights"))
+        eights=_of_all(parts, "eights"),
+        lesser=tuple((f"{x}_{number}", n) for number, part in enumerate(parts) for x, n in part.source.lesser))
 
 
 def _of_all(parts: Sequence[LoopParts], field: str) -> tuple[str, ...]:
