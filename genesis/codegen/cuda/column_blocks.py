@@ -43,6 +43,10 @@ LINE: Final = 128
 """Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over
 3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
 
+MOST_USED: Final = (3, 4)
+"""(numerator, denominator): multiprocessors that have to have a program of whole columns, each with all of its warps and
+two rounds under way (H200, squares of f16[7408, 6600] in 413 programs of 16 columns 55 µs, 25 by its bytes; eager 38)."""
+
 SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
@@ -142,7 +146,7 @@ def column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     x_block = between(1, power_of_two(x_size), WIDEST)
     if _are_long_singles(kernel, gpu):
         return _long_singles(-(-x_size // SINGLE_COLUMNS), gpu)
-    if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
+    if about(kernel.r_size) >= 2048 and (x_size >= whole_columns(gpu) or _fill_lines(kernel, gpu)):
         return _whole_columns(kernel, gpu)
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
@@ -230,13 +234,28 @@ def _long_singles(programs: int, gpu: GpuModel) -> Blocks:
     return Blocks(SINGLE_COLUMNS, times * SINGLES // 2 // SINGLE_COLUMNS, True, 4 * times)
 
 
+def _fill_lines(kernel: Kernel, gpu: GpuModel) -> bool:
+    """Whether columns of 16 bits that are only read are enough for three quarters of the multiprocessors in blocks of
+    half a line. Sixteen of them are a sector of each row, and the memory brings two."""
+    widths = {s.out.dtype.itemsize for s in kernel.loads("xr")}
+    vectors = all(in_vectors(load, kernel) for load in kernel.loads("xr"))
+    return (widths == {2} and vectors and not kernel.stores("xr")
+            and about(kernel.x_size) * 2 >= LINE // 2 * MOST_USED[0] * gpu.multiprocessors // MOST_USED[1])
+
+
 def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Long columns of which there are enough for all programs: a line of memory wide."""
-    x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    """Long columns of which there are enough for all programs: a line of memory wide, or half of one where that leaves
+    too many multiprocessors without a program."""
+    itemsize = max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    part, of = MOST_USED
+    x_block = LINE // itemsize
+    if about(kernel.x_size) < x_block * gpu.multiprocessors * part // of:
+        x_block //= 2
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
         return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
     elements = 4096 if kernel.stores("xr") else 256 * x_block
-    return Blocks(x_block, elements // x_block, True, 8, num_stages=pipeline_stages(kernel, elements, 1, gpu))
+    warps = 8 if about(kernel.x_size) >= whole_columns(gpu) else ALONE_WARPS
+    return Blocks(x_block, elements // x_block, True, warps, num_stages=pipeline_stages(kernel, elements, 1, gpu))
 
 
 def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:

@@ -257,3 +257,27 @@ def test_reductions_by_rows_are_what_they_were(monkeypatch: pytest.MonkeyPatch, 
     found, = run_schedule(fuse(by_rows), [some(x)])
     want, = evaluate(graph, [some(x)])
     torch.testing.assert_close(found, want, rtol=1e-5 if dtype == "float32" else 2 ** -8, atol=0)
+
+
+@pytest.mark.parametrize(("shape", "axes", "by_rows"), [
+    ((24, 256, 2809), (0, 2), True), ((24, 256, 2808), (0, 2), False), ((24, 256, 529), (0, 2), False),
+    ((24, 256, 2809), (2,), False), ((2, 64, 2809), (0, 2), False)])
+def test_long_odd_runs_are_reduced_before_the_outer_axes(shape: tuple[int, ...], axes: tuple[int, ...],
+                                                         by_rows: bool) -> None:
+    """As columns each element asked for its channel's numbers (108 µs of an H200 for 26 by the bytes)."""
+    graph = split_reductions(reduced(shape, axes, "bfloat16"), H200)
+    first = next(node for node in graph.nodes if node.op.kind == "reduction" or node.op is reduce_splits)
+    assert (first["axes"] == (2,) and first.op is not reduce_splits and len(axes) > 1) == by_rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_of_long_odd_runs_are_what_they_were(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(split, "SMALLEST", 1)
+    monkeypatch.setattr(split, "WHOLE_ROW", 64)
+    monkeypatch.setattr(split, "SHORTEST_ALONE", 16)
+    graph = reduced((64, 40, 33), (0, 2), dtype)
+    parted = split_reductions(graph, replace(H200, multiprocessors=4))
+    assert any(node.op.name == "sum" and node["axes"] == (2,) for node in parted.nodes)
+    data = [some(graph.inputs[0])]
+    found, = run_schedule(fuse(parted), data)
+    torch.testing.assert_close(found.double(), data[0].double().sum((0, 2)), rtol=2 ** -7, atol=1e-3)
