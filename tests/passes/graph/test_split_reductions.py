@@ -279,5 +279,5 @@ def test_sums_of_long_odd_runs_are_what_they_were(monkeypatch: pytest.MonkeyPatc
     parted = split_reductions(graph, replace(H200, multiprocessors=4))
     assert any(node.op.name == "sum" and node["axes"] == (2,) for node in parted.nodes)
     data = [some(graph.inputs[0])]
-    found, = run_schedule(fuse(parted), data)
+    found, = run_schedule(fuse(parted), data, most_programs=512)
     torch.testing.assert_close(found.double(), data[0].double().sum((0, 2)), rtol=2 ** -7, atol=1e-3)
