@@ -71,6 +71,10 @@ ONE_WARP_READS: Final = 4096
 too slowly, one in 0.22 µs of a multiprocessor (H200: cross-entropy of 66 M float16 in rows of 300 and 691, kernels
 alone: 126 and 100 µs in programs of four warps that share each row, 81 in one warp of 2048 elements, 58 and 64 so)."""
 
+ONE_WARP_ODD: Final = 2048
+"""Elements of odd 16-bit rows that one warp reads and writes, 64 a thread: softmax of rows of 293, sums of squares of
+rows of 587 and their gradients were 1024 elements a program, twice as long to start as to move (reckoned)."""
+
 COMPUTED_ALONE: Final = 10
 """Weighted ops of an element of two-byte rows from which on programs of one warp are worth starting; a softmax has 7.
 Cross-entropy with gradients of 39,673 rows of 150 float16, 13, took 40 µs in programs of four warps (H200)."""
@@ -223,6 +227,12 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             return choose_rows(Blocks(x_block, r_block, False, SHARED_WARPS), kernel, gpu)
     if stored and _one_warp(kernel, r_block) and about(kernel.x_size) >= 2 * x_block * enough_programs(gpu):
         return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
+    if stored and _one_warp_has_odd_rows(kernel, r_block):
+        x_alone = ONE_WARP_ODD // r_block
+        while x_alone > 1 and not may_double(kernel.x_size, x_alone, gpu):
+            x_alone //= 2
+        if may_double(kernel.x_size, x_alone, gpu):
+            return choose_rows(Blocks(x_alone, r_block, False, 1), kernel, gpu)
     if not stored and _one_warp_reads(kernel, r_block):
         x_alone = ONE_WARP_READS // r_block
         while x_alone > 1 and not may_double(kernel.x_size, x_alone, gpu):
@@ -282,11 +292,21 @@ def _one_warp(kernel: Kernel, r_block: int) -> bool:
 
 def _one_warp_reads(kernel: Kernel, r_block: int) -> bool:
     """Whether rows that are only reduced, longer than what a warp's lanes load at once, are given to programs of one
-    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows put each reduction
-    together through shared memory."""
+    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows each shuffle for all
+    of them, and put each reduction together through shared memory (means of 353,392 rows of 169 float16: 446
+    instructions of four warps for 16 rows, 621 of one)."""
     loads = kernel.loads("xr")
     return (len(loads) == 1 and not kernel.loads("r") and not kernel.r_leads
-            and ONE_WARP // 4 < r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
+            and SHORT_ROWS <= r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
+
+
+def _one_warp_has_odd_rows(kernel: Kernel, r_block: int) -> bool:
+    """Whether odd rows of 16 bits, of which little is computed, are read and written by programs of one warp: of four
+    warps, each of which has single elements of all rows, each shuffles for all of them."""
+    loads = kernel.loads("xr")
+    return (len(loads) == 1 and loads[0].out.dtype.itemsize == 2 and not kernel.loads("r") and not kernel.r_leads
+            and 2 * SHORT_ROWS <= r_block <= ONE_WARP_ODD // 2 and kernel.weight < COMPUTED_ALONE
+            and not in_rows_of_vectors(kernel))
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:

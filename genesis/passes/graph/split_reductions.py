@@ -126,8 +126,8 @@ READ_AT_ONCE: Final = 8
 LONGEST_RUN: Final = 4096
 """Maximum elements of a run of neighbours: what its columns are reduced to is small beside what is read."""
 
-SHORTEST_ALONE: Final = 1024
-"""Minimum elements of such a run that a program reduces, of which something is computed."""
+SHORTEST_ALONE: Final = 2048
+"""Minimum elements of such a run that a program reduces, as costs are weighed: 33 × 33 count as 64 × 64."""
 
 FEWEST_COLUMNS: Final = 1024
 """Minimum columns that are worth a kernel of their own."""
@@ -197,10 +197,10 @@ def _split(node: Node, gpu: Gpu, cut: Cut | None = None, stored: frozenset[Node]
         cut: that of the same reduction beside a spread, so that one reading of a split gives both.
         stored: values that somebody asks for.
     """
-    cut = cut or _cut(node, gpu, stored=stored)
+    alone, cut = cut is None, cut or _cut(node, gpu, stored=stored)
     if cut is None:
         return None
-    row = _row_before(node, gpu) or _across_orders(node) or _odd_run(node, gpu)
+    row = _row_before(node, gpu) or _across_orders(node) or (_odd_run(node, gpu) if alone else ())
     if row:
         return _by_rows(node, row, gpu)
     x = cut.seen(node.inputs[0])
