@@ -19,7 +19,6 @@ from genesis.codegen.cuda.block_sizes import (
     batch_block,
     between,
     enough_programs,
-    may_double,
     power_of_two,
 )
 from genesis.codegen.cuda.gpu_model import GpuModel
@@ -152,7 +151,7 @@ def column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
         x_block //= 2
     column = max(about(kernel.r_size), 1) * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
     while (2 * x_block * r_block <= TILE and x_block * column < PROGRAM_BYTES
-           and may_double(x_size, x_block, gpu)):
+           and x_size >= 16 * x_block * enough_programs(gpu)):
         x_block *= 2
     while x_block * r_block < FEWEST_EACH and x_size >= 2 * x_block * enough_programs(gpu):
         x_block *= 2
