@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from genesis.codegen.cuda import lowerings, row_edges, shifted
+from genesis.codegen.cuda import lowerings, neighbours, row_edges, shifted
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
 from genesis.codegen.cuda.carried import carried_text, carries_of, carry_of
 from genesis.codegen.cuda.expressions import expression
@@ -63,6 +63,7 @@ class Addresses:
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
         r_axis: the axis of a block that r lies along.
         shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
+        neighbours: how many elements side by side a thread has of what could be moved in more (`neighbours.py`); else 0.
         reciprocals: whether it divides by arguments with their reciprocals.
         starts_apart: whether there are registers for where rows begin, apart from where in them an element is.
     """
@@ -91,6 +92,7 @@ class Addresses:
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
                       else f"{self.program_of_row} * RBLOCK" if self.program_of_row else "0")
         self.shift = 0
+        self.neighbours = 0
 
     def reaches_past(self, length: int) -> bool:
         """Whether the last block of a row this long reaches past its end."""
@@ -172,6 +174,8 @@ class Addresses:
         """
         if shifted.is_shifted(self.shift) and shifted.is_run(s):
             return f"{s.argument} + (near + {shifted.from_vector(s, self.shift)})"
+        if self.flat and neighbours.has_more(s, self.kernel, self.neighbours):
+            return f"{s.argument} + {self._in_neighbours(s, vars, block)}"
         carry = carry_of(self.kernel, self.blocks, s.address) if vars == "xr" else None
         if carry is not None:
             names = carries_of(self.kernel, self.blocks)[carry.coordinate, carry.period]
@@ -188,6 +192,19 @@ class Addresses:
             return f"{s.argument} + {self.at(s.address, vars, block)}"
         in_row = Expr(s.address.constant, tuple([term for term in s.address.terms if term[0].name != "x"]))
         return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"
+
+    def counts_near(self) -> bool:
+        """Whether some address is a coordinate of which Triton is told how many neighbours a thread has."""
+        return any(shifted.is_run(s) and neighbours.has_more(s, self.kernel, self.neighbours)
+                   for s in self.kernel.statements if isinstance(s, Load | Store))
+
+    def _in_neighbours(self, s: Load | Store, vars: str, block: bool) -> str:
+        """An address of which Triton is told how many neighbours a thread has. What `x` is it has to know itself: of a
+        remainder it knows neighbours only if it knows that a whole block of its operand are."""
+        if shifted.is_run(s):
+            return f"(near + {s.address.constant})" if s.address.constant else "near"
+        count = self.neighbours
+        return f"tl.max_contiguous(tl.multiple_of({self.at(s.address, vars, block)}, {count}), {count})"
 
     def _apart(self, s: Load | Store) -> tuple[Expr, Expr] | None:
         """Where a row begins and where in it an element is, of a block whose elements come one by one; else None."""

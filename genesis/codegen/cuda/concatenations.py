@@ -9,7 +9,7 @@ parts, eight loads under masks and seven choices an element. Here a program has 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
@@ -58,13 +58,19 @@ def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
         return None
     whole = group.outputs[0]
     found = _slices(whole)
-    turned = any(_is_turned(x.part) for x in found)
-    fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
-    if not fewest <= len(found) <= MOST or not all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
-            len(found) >= MANY and _run(x) % SECTOR == 0) for x in found):
+    if not _apart(whole, found):
         return None
     share = replace(gpu, multiprocessors=max(1, gpu.multiprocessors // len(found)))  # what a part has of the GPU
-    return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group))
+    return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group),
+                      in_turn=not _are_runs(whole))
+
+
+def _apart(whole: Node, found: Sequence[Slice]) -> bool:
+    """Whether parts have programs of their own."""
+    turned = any(_is_turned(x.part) for x in found)
+    fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
+    return fewest <= len(found) <= MOST and all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
+        len(found) >= MANY and _run(x) % SECTOR == 0) for x in found)
 
 
 def _only_concatenates(group: Group) -> bool:

@@ -130,9 +130,9 @@ def _lines(body: Body) -> list[str]:
         return [near, x, *alternatives(inside, whole.lines(), masked)]
     lines = [*_x_lines(body), *_r_lines(body), *_carry_lines(body), *body.lines()]
     if last_apart(body.kernel, body.blocks):
-        x, *masked = lines
+        first = 1 + ("near = " in lines[1])
         whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
-        lines = [x, *branches(body.first, whole.lines(), masked)]
+        lines = [*lines[:first], *branches(body.first, whole.lines(), lines[first:])]
     return lines
 
 
@@ -228,7 +228,8 @@ def _x_lines(body: Program) -> list[str]:
         return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]
     column = body.kernel.column
     below = [column.line(body.at(column.block, "x"))] if column is not None else []
-    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *below, f"x_mask = x < {body.x_size}"]
+    near = [f"near = {_counted(x, body.neighbours)}"] if body.flat and body.counts_near() else []
+    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *near, *below, f"x_mask = x < {body.x_size}"]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
 
@@ -241,15 +242,22 @@ def _neighbours(coordinate: str, body: Body) -> str:
     of runs of one in both directions Triton has lanes go from row to row (H200: avg_pool2d 3 by 1 of 200 images of
     112 × 112 float32 19.6 µs, 8 by its instructions). Not so of taps that are whole rows, which are read in vectors."""
     if body.flat and (count := neighbours_of(body.kernel, body.shift)):
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
+        return _counted(coordinate, count)
+    if not body.flat and (count := body.neighbours):
+        return f"tl.max_contiguous(tl.multiple_of({coordinate}, [1, {count}]), [1, {max(count, 2)}])"
     in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
     if not body.kernel.folds or in_vectors:
         return coordinate
     itemsize = min(argument.node.dtype.itemsize for argument in body.kernel.arguments if argument.role != "number")
     count = max(1, WINDOW_BYTES // itemsize)
     if body.flat:
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
+        return _counted(coordinate, count)
     return f"tl.max_contiguous(tl.multiple_of({coordinate}, [1, {count}]), [1, {max(count, 2)}])"
+
+
+def _counted(coordinate: str, count: int) -> str:
+    """A flat loop's coordinate of which Triton is told that a thread has so many neighbours."""
+    return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
 
 
 def _in_rows_of_vectors(load: Load) -> bool:

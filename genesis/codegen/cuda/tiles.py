@@ -29,7 +29,8 @@ from genesis.codegen.cuda.block_sizes import (
 from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
 from genesis.codegen.cuda.build_kernel import in_order, over
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store
+from genesis.codegen.cuda.kernel_ir import Apply, Index, Kernel, Load, Position, Random, Select, Store
+from genesis.codegen.cuda.neighbours import bytes_at_once
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
 from genesis.codegen.cuda.turned_tiles import turned_tile
 from genesis.ir.size_divisors import is_multiple, twos
@@ -86,6 +87,9 @@ MOST_PARTS_LOADED: Final = 64
 
 NEIGHBOURS: Final = 4
 """Neighbours that a thread has where each is read through an index of its own: 32 bytes of 64-bit indices, a sector."""
+
+PER_QUOTIENT: Final = 2
+"""Bytes that are moved at once of rows that are counted through, for each quotient that says where."""
 
 FEWEST_NEIGHBOURS: Final = 8
 """Minimum neighbouring elements along an operand's own axis for a tile; with fewer it is read as it comes."""
@@ -157,7 +161,7 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
             blocks_of_elements = packed(in_rows, kernel, wasteful, gpu)
             if blocks_of_elements is not None:
                 return in_rows, blocks_of_elements
-            if _one_by_one(in_rows):
+            if _one_by_one(in_rows) or _short(in_rows, kernel):
                 return kernel, _flat_vectors(kernel, gpu)
         if not r_block:
             return None
@@ -191,6 +195,16 @@ def _one_by_one(kernel: Kernel) -> bool:
         return False
     straight = [in_pieces(s, kernel) for s in loads]
     return any(straight) and not all(straight) and not is_multiple(2 * kernel.r_size, VECTOR)
+
+
+def _short(kernel: Kernel, flat: Kernel) -> bool:
+    """Whether rows that are only copied are better moved as they come, by a flat loop: lanes then have neighbours in
+    memory from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows (H200:
+    eight parts of such rows 112 µs for 90 MB). Each vector finds its row by a quotient, which wants to be worth it."""
+    if kernel.loads("x") or kernel.loads("r") or any(isinstance(s, Apply) for s in kernel.statements):
+        return False
+    quotients = {(atom.number, atom.inner) for e in _expressions(flat) for atom in _divisions(e)}
+    return len(quotients) <= max(bytes_at_once(flat, "x") // PER_QUOTIENT, 1)
 
 
 def _in_short_steps(load: Load) -> bool:
