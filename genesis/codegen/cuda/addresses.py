@@ -174,12 +174,13 @@ class Addresses:
         """
         if shifted.is_shifted(self.shift) and shifted.is_run(s):
             return f"{s.argument} + (near + {shifted.from_vector(s, self.shift)})"
-        if self.flat and neighbours.has_more(s, self.kernel, self.neighbours):
-            return f"{s.argument} + {self._in_neighbours(s, vars, block)}"
         carry = carry_of(self.kernel, self.blocks, s.address) if vars == "xr" else None
-        if carry is not None:
-            names = carries_of(self.kernel, self.blocks)[carry.coordinate, carry.period]
-            return f"{s.argument} + ({carried_text(carry, names, self.reciprocals)})"
+        carried = "" if carry is None else carried_text(
+            carry, carries_of(self.kernel, self.blocks)[carry.coordinate, carry.period], self.reciprocals)
+        if self._is_told(s):
+            return f"{s.argument} + {self._in_neighbours(s, carried or self.at(s.address, vars, block))}"
+        if carried:
+            return f"{s.argument} + ({carried})"
         steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
         one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
         if not (one_row and literal_value(steps["x"]) is None):
@@ -194,17 +195,33 @@ class Addresses:
         return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"
 
     def counts_near(self) -> bool:
-        """Whether some address is a coordinate of which Triton is told how many neighbours a thread has."""
-        return any(shifted.is_run(s) and neighbours.has_more(s, self.kernel, self.neighbours)
-                   for s in self.kernel.statements if isinstance(s, Load | Store))
+        """Whether some address is a flat loop's coordinate of which Triton is told how many neighbours a thread has."""
+        return self.flat and any(shifted.is_run(s) and self._is_told(s) for s in self.kernel.statements
+                                 if isinstance(s, Load | Store))
 
-    def _in_neighbours(self, s: Load | Store, vars: str, block: bool) -> str:
-        """An address of which Triton is told how many neighbours a thread has. What `x` is it has to know itself: of a
-        remainder it knows neighbours only if it knows that a whole block of its operand are."""
-        if shifted.is_run(s):
+    def tells_of_r(self) -> bool:
+        """Whether Triton is told of r itself how many neighbours a thread has: it is in no remainder, of which it knows
+        neighbours only if it knows that all of a block of what is divided are."""
+        return not self.flat and self.neighbours > 0 and not neighbours.divides(self.kernel, "r")
+
+    def _is_told(self, s: Load | Store) -> bool:
+        """Whether Triton is told of an address how many neighbours a thread has."""
+        along = "x" if self.flat else "r"
+        return self.neighbours > 0 and not self.tells_of_r() and neighbours.has_more(
+            s, self.kernel, along, self.neighbours)
+
+    def _in_neighbours(self, s: Load | Store, address: str) -> str:
+        """An address of which Triton is told how many neighbours a thread has. Of a coordinate another one is told so:
+        what it is told of a value it takes for true wherever that is used."""
+        if self.flat and shifted.is_run(s):
             return f"(near + {s.address.constant})" if s.address.constant else "near"
-        count = self.neighbours
-        return f"tl.max_contiguous(tl.multiple_of({self.at(s.address, vars, block)}, {count}), {count})"
+        return self.told(address)
+
+    def told(self, text: str) -> str:
+        """A coordinate or an address of which Triton is told that a thread has `neighbours` of it."""
+        count, most = self.neighbours, max(self.neighbours, 2)
+        multiple, run = (count, count) if self.flat else (f"[1, {count}]", f"[1, {most}]")
+        return f"tl.max_contiguous(tl.multiple_of({text}, {multiple}), {run})"
 
     def _apart(self, s: Load | Store) -> tuple[Expr, Expr] | None:
         """Where a row begins and where in it an element is, of a block whose elements come one by one; else None."""

@@ -228,7 +228,7 @@ def _x_lines(body: Program) -> list[str]:
         return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]
     column = body.kernel.column
     below = [column.line(body.at(column.block, "x"))] if column is not None else []
-    near = [f"near = {_counted(x, body.neighbours)}"] if body.flat and body.counts_near() else []
+    near = [f"near = {body.told(x)}"] if body.counts_near() else []
     lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *near, *below, f"x_mask = x < {body.x_size}"]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
@@ -243,8 +243,8 @@ def _neighbours(coordinate: str, body: Body) -> str:
     112 × 112 float32 19.6 µs, 8 by its instructions). Not so of taps that are whole rows, which are read in vectors."""
     if body.flat and (count := neighbours_of(body.kernel, body.shift)):
         return _counted(coordinate, count)
-    if not body.flat and (count := body.neighbours):
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, [1, {count}]), [1, {max(count, 2)}])"
+    if body.tells_of_r():
+        return body.told(coordinate)
     in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
     if not body.kernel.folds or in_vectors:
         return coordinate

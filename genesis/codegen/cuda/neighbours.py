@@ -38,7 +38,7 @@ def neighbours(kernel: Kernel, along: str, size: int | None, named: bool = False
     widths = {x.name: x.node.dtype.itemsize for x in kernel.arguments}
     taken = [(VECTOR // widths[s.argument], s) for s in moved if _depends(s.address, along)]
     other = "x" if along == "r" else "r"
-    if kernel.indices or not taken or any(_steps(s.address, other) for s in moved):
+    if kernel.indices or not taken or any(_steps(s.address, other) for _, s in taken):
         return 0
     end = MANY if size is None else _twos(size) if named else _known(size)
     seen = max(at_once(s.address, along, vector) for vector, s in taken)
@@ -56,10 +56,16 @@ def bytes_at_once(kernel: Kernel, along: str) -> int:
                 for s in kernel.statements if isinstance(s, Load | Store) and _depends(s.address, along)), default=0)
 
 
-def has_more(s: Load | Store, kernel: Kernel, count: int) -> bool:
-    """Whether Triton would have a thread of a flat loop move more neighbours of a load or store than it is to have."""
+def has_more(s: Load | Store, kernel: Kernel, along: str, count: int) -> bool:
+    """Whether Triton would have a thread move more neighbours of a load or store than it is to have."""
     width = next(x.node.dtype.itemsize for x in kernel.arguments if x.name == s.argument)
-    return count > 0 and _depends(s.address, "x") and at_once(s.address, "x", VECTOR // width) > count
+    return _depends(s.address, along) and at_once(s.address, along, VECTOR // width) > count
+
+
+def divides(kernel: Kernel, along: str) -> bool:
+    """Whether a coordinate is divided in some address."""
+    return any(atom.inner is not None and _depends(atom.inner, along) for s in kernel.statements
+               if isinstance(s, Load | Store) for atom, _ in s.address.terms)
 
 
 def at_once(e: Expr, along: str, most: int) -> int:

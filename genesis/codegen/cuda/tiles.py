@@ -29,7 +29,7 @@ from genesis.codegen.cuda.block_sizes import (
 from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
 from genesis.codegen.cuda.build_kernel import in_order, over
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Apply, Index, Kernel, Load, Position, Random, Select, Store
+from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store
 from genesis.codegen.cuda.neighbours import bytes_at_once
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
 from genesis.codegen.cuda.turned_tiles import turned_tile
@@ -201,7 +201,7 @@ def _short(kernel: Kernel, flat: Kernel) -> bool:
     """Whether rows that are only copied are better moved as they come, by a flat loop: lanes then have neighbours in
     memory from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows (H200:
     eight parts of such rows 112 µs for 90 MB). Each vector finds its row by a quotient, which wants to be worth it."""
-    if kernel.loads("x") or kernel.loads("r") or any(isinstance(s, Apply) for s in kernel.statements):
+    if kernel.loads("x") or kernel.loads("r"):
         return False
     quotients = {(atom.number, atom.inner) for e in _expressions(flat) for atom in _divisions(e)}
     return len(quotients) <= max(bytes_at_once(flat, "x") // PER_QUOTIENT, 1)
