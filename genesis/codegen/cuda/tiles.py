@@ -28,6 +28,7 @@ from genesis.codegen.cuda.block_sizes import (
 )
 from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
 from genesis.codegen.cuda.build_kernel import in_order, over
+from genesis.codegen.cuda.expressions import has_reciprocal
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store
 from genesis.codegen.cuda.neighbours import bytes_at_once
@@ -88,8 +89,14 @@ MOST_PARTS_LOADED: Final = 64
 NEIGHBOURS: Final = 4
 """Neighbours that a thread has where each is read through an index of its own: 32 bytes of 64-bit indices, a sector."""
 
-PER_QUOTIENT: Final = 2
+LINE: Final = 128
+"""Bytes of a line of memory, which a warp reads or writes at once."""
+
+PER_QUOTIENT: Final = 4
 """Bytes that are moved at once of rows that are counted through, for each quotient that says where."""
+
+SLOW_QUOTIENT: Final = 3
+"""How many quotients one by an argument without a reciprocal counts as: it is twenty instructions."""
 
 FEWEST_NEIGHBOURS: Final = 8
 """Minimum neighbouring elements along an operand's own axis for a tile; with fewer it is read as it comes."""
@@ -161,7 +168,7 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
             blocks_of_elements = packed(in_rows, kernel, wasteful, gpu)
             if blocks_of_elements is not None:
                 return in_rows, blocks_of_elements
-            if _one_by_one(in_rows) or _short(in_rows, kernel):
+            if _one_by_one(in_rows) or _counted_through(in_rows, kernel, r_block):
                 return kernel, _flat_vectors(kernel, gpu)
         if not r_block:
             return None
@@ -197,14 +204,32 @@ def _one_by_one(kernel: Kernel) -> bool:
     return any(straight) and not all(straight) and not is_multiple(2 * kernel.r_size, VECTOR)
 
 
-def _short(kernel: Kernel, flat: Kernel) -> bool:
-    """Whether rows that are only copied are better moved as they come, by a flat loop: lanes then have neighbours in
-    memory from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows (H200:
-    eight parts of such rows 112 µs for 90 MB). Each vector finds its row by a quotient, which wants to be worth it."""
+def _counted_through(kernel: Kernel, flat: Kernel, r_block: int) -> bool:
+    """Whether rows that nothing is shared by are better taken as they come, by a flat loop, than in blocks of rows: where
+    they are not read in whole vectors, or a block of a row is less than a line of memory. Lanes then have neighbours
+    from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows (H200: eight
+    such parts of 90 MB 112 µs). What is moved at once finds its row by quotients of its own, which want to be few."""
     if kernel.loads("x") or kernel.loads("r"):
         return False
-    quotients = {(atom.number, atom.inner) for e in _expressions(flat) for atom in _divisions(e)}
-    return len(quotients) <= max(bytes_at_once(flat, "x") // PER_QUOTIENT, 1)
+    widest = max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
+    if bytes_at_once(kernel, "r") == VECTOR and r_block * widest >= LINE:
+        return False
+    found = {(atom.number, atom.inner): 1 if _is_fast(atom) else SLOW_QUOTIENT
+             for e in _expressions(flat) for top, _ in e.terms for atom in _quotients(top)}
+    return sum(found.values()) <= max(bytes_at_once(flat, "x") // PER_QUOTIENT, 1)
+
+
+def _is_fast(atom: Atom) -> bool:
+    """Whether a quotient is by a number, or by an argument that has a reciprocal."""
+    return literal_value(atom.number) is not None or has_reciprocal(atom)
+
+
+def _quotients(atom: Atom) -> Iterator[Atom]:
+    """The quotients and remainders that an atom is made of."""
+    if atom.inner is not None:
+        yield atom
+        for inner, _ in atom.inner.terms:
+            yield from _quotients(inner)
 
 
 def _in_short_steps(load: Load) -> bool:
