@@ -63,7 +63,8 @@ class Addresses:
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
         r_axis: the axis of a block that r lies along.
         shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
-        neighbours: how many elements side by side a thread has of what could be moved in more (`neighbours.py`); else 0.
+        neighbours: coordinate → how many elements side by side along it a thread has of what could be moved in more
+            (`neighbours.py`); a coordinate of which Triton is to decide is not in it.
         reciprocals: whether it divides by arguments with their reciprocals.
         starts_apart: whether there are registers for where rows begin, apart from where in them an element is.
     """
@@ -92,7 +93,7 @@ class Addresses:
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
                       else f"{self.program_of_row} * RBLOCK" if self.program_of_row else "0")
         self.shift = 0
-        self.neighbours = 0
+        self.neighbours: dict[str, int] = {}
 
     def reaches_past(self, length: int) -> bool:
         """Whether the last block of a row this long reaches past its end."""
@@ -202,25 +203,28 @@ class Addresses:
     def tells_of_r(self) -> bool:
         """Whether Triton is told of r itself how many neighbours a thread has: it is in no remainder, of which it knows
         neighbours only if it knows that all of a block of what is divided are."""
-        return not self.flat and self.neighbours > 0 and not neighbours.divides(self.kernel, "r")
+        return set(self.neighbours) == {"r"} and not self.flat and not neighbours.divides(self.kernel, "r")
 
     def _is_told(self, s: Load | Store) -> bool:
         """Whether Triton is told of an address how many neighbours a thread has."""
-        along = "x" if self.flat else "r"
-        return self.neighbours > 0 and not self.tells_of_r() and neighbours.has_more(
-            s, self.kernel, along, self.neighbours)
+        along = neighbours.lies_along(s, self.flat)
+        return not self.tells_of_r() and neighbours.has_more(s, self.kernel, along, self.neighbours.get(along, 0))
 
     def _in_neighbours(self, s: Load | Store, address: str) -> str:
         """An address of which Triton is told how many neighbours a thread has. Of a coordinate another one is told so:
         what it is told of a value it takes for true wherever that is used."""
         if self.flat and shifted.is_run(s):
             return f"(near + {s.address.constant})" if s.address.constant else "near"
-        return self.told(address)
+        return self.told(address, neighbours.lies_along(s, self.flat))
 
-    def told(self, text: str) -> str:
-        """A coordinate or an address of which Triton is told that a thread has `neighbours` of it."""
-        count, most = self.neighbours, max(self.neighbours, 2)
-        multiple, run = (count, count) if self.flat else (f"[1, {count}]", f"[1, {most}]")
+    def told(self, text: str, along: str) -> str:
+        """A coordinate or an address of which Triton is told how many neighbours along a coordinate a thread has. In a
+        block of rows there are neighbours at all, two at the least, though not from a multiple of two on: of runs of
+        one in both directions it would have lanes go from row to row."""
+        count = self.neighbours[along]
+        if self.flat:
+            return f"tl.max_contiguous(tl.multiple_of({text}, {count}), {count})"
+        multiple, run = ((f"[1, {n}]" if along == "r" else f"[{n}, 1]") for n in (count, max(count, 2)))
         return f"tl.max_contiguous(tl.multiple_of({text}, {multiple}), {run})"
 
     def _apart(self, s: Load | Store) -> tuple[Expr, Expr] | None:

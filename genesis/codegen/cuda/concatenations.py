@@ -41,12 +41,15 @@ MOST: Final = 64
 
 LEAST_RUN: Final = 128
 """Bytes of a part between two others, at least: a line of memory. Shorter ones are written by one program together, but
-for those of `MANY` parts that are whole sectors, and of parts of which one is permuted (H200: eight parts of 32 bytes
-15.3 µs, in one loop 28.3; eight of 36, of which two are permuted, 24.7 and 63.9; but four of 40 34.7 and 18.9, three of
-64 23.5 and 20.7)."""
+for those of `MANY` parts, and of parts of which one is permuted (H200: eight parts of 32 bytes 15.3 µs, in one loop
+28.3; eight of 36, of which two are permuted, 24.7 and 63.9; but three of 64 23.5 and 20.7)."""
 
 SECTOR: Final = 32
 """Bytes that memory is written in: of what is a part of it, both halves are written alone."""
+
+SHORTEST_RUN: Final = 16
+"""The same of `MANY` parts, which have their programs in turn: what is written of a sector meets in the L2. (Reckoned: 64
+MB of eight parts of 46 bytes, two at a time, are 33 µs of instructions in one loop, and 9 in programs of their own.)"""
 
 MANY: Final = 6
 """Parts from which on one loop has more loads and choices for an element than programs of their own cost."""
@@ -70,7 +73,7 @@ def _apart(whole: Node, found: Sequence[Slice]) -> bool:
     turned = any(_is_turned(x.part) for x in found)
     fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
     return fewest <= len(found) <= MOST and all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
-        len(found) >= MANY and _run(x) % SECTOR == 0) for x in found)
+        len(found) >= MANY and _run(x) >= SHORTEST_RUN) for x in found)
 
 
 def _only_concatenates(group: Group) -> bool:

@@ -34,19 +34,24 @@ def neighbours(kernel: Kernel, along: str, size: int | None, named: bool = False
         size: where the coordinate ends under a mask, None where no block reaches past the end.
         named: whether the size is a number in the kernel's text, not its argument.
     """
-    moved = [s for s in kernel.statements if isinstance(s, Load | Store)]
     widths = {x.name: x.node.dtype.itemsize for x in kernel.arguments}
-    taken = [(VECTOR // widths[s.argument], s) for s in moved if _depends(s.address, along)]
-    other = "x" if along == "r" else "r"
-    if kernel.indices or not taken or any(_steps(s.address, other) for _, s in taken):
+    taken = [(VECTOR // widths[s.argument], s) for s in kernel.statements if isinstance(s, Load | Store)
+             and _depends(s.address, along) and lies_along(s, not kernel.has_r) == along]
+    if kernel.indices or not taken:
         return 0
-    end = MANY if size is None else _twos(size) if named else _known(size)
+    end = MANY if size is None else _twos(size) if named else known_multiple(size)
     seen = max(at_once(s.address, along, vector) for vector, s in taken)
     real = min(min(end, at_once(s.address, along, vector), *(_within(bound, along) for bound in (
         s.bounds if isinstance(s, Load) else ()))) for vector, s in taken)
     stored = min((at_once(s.address, along, MANY) for _, s in taken if isinstance(s, Store)), default=MANY)
     count = max(real, min(stored, WORD // min(widths[s.argument] for _, s in taken)), 1)
     return count if count < seen else 0
+
+
+def lies_along(s: Load | Store, flat: bool) -> str:
+    """The coordinate that neighbours of a load or store in memory differ in: of a block of rows x, if it goes by ones
+    from row to row and not along them."""
+    return "x" if flat or (_steps(s.address, "x") and not _steps(s.address, "r")) else "r"
 
 
 def bytes_at_once(kernel: Kernel, along: str) -> int:
@@ -59,7 +64,7 @@ def bytes_at_once(kernel: Kernel, along: str) -> int:
 def has_more(s: Load | Store, kernel: Kernel, along: str, count: int) -> bool:
     """Whether Triton would have a thread move more neighbours of a load or store than it is to have."""
     width = next(x.node.dtype.itemsize for x in kernel.arguments if x.name == s.argument)
-    return _depends(s.address, along) and at_once(s.address, along, VECTOR // width) > count
+    return count > 0 and _depends(s.address, along) and at_once(s.address, along, VECTOR // width) > count
 
 
 def divides(kernel: Kernel, along: str) -> bool:
@@ -132,9 +137,9 @@ def _depends(e: Expr, along: str) -> bool:
     return any(atom.name == along if atom.inner is None else _depends(atom.inner, along) for atom, _ in e.terms)
 
 
-def _known(size: int) -> int:
-    """The power of two that a kernel knows to divide a size that is its argument (`multiples_of_16`)."""
-    return next((number for number in (16, 8) if is_multiple(as_written(size), number)), 1)
+def known_multiple(size: int) -> int:
+    """The power of two that a kernel knows to divide a size that is its argument, 16 at most."""
+    return next((number for number in (16, 8, 4, 2) if is_multiple(as_written(size), number)), 1)
 
 
 def _twos(n: int) -> int:

@@ -84,16 +84,17 @@ class Program(Accumulators):
         if few and not blocks.across and not is_shifted(self.shift):
             self.masked = masked_lanes(kernel, self._names_what_is_masked, self.ragged_r, blocks.num_stages < 2)
 
-    def _neighbours(self) -> int:
-        """How many neighbours a thread of a pointwise loop is to have; 0 where Triton decides."""
+    def _neighbours(self) -> dict[str, int]:
+        """How many neighbours along a coordinate a thread of a pointwise loop is to have, where Triton would have it
+        otherwise."""
         kernel, blocks = self.kernel, self.blocks
         other = kernel.folds or kernel.column is not None or blocks.across or blocks.looped or blocks.packed
-        if other or not (self.flat or blocks.tiled):
-            return 0
-        if not self.flat:
-            return neighbours(kernel, "r", kernel.r_size if self.ragged_r else None, self.length is not None)
-        ends = None if last_apart(kernel, blocks) else kernel.x_size
-        return 0 if neighbours_of(kernel, self.shift) else neighbours(kernel, "x", ends)
+        if other or not (self.flat or blocks.tiled) or (self.flat and neighbours_of(kernel, self.shift)):
+            return {}
+        x_size = None if self.flat and last_apart(kernel, blocks) or not self.ragged_x else kernel.x_size
+        r_size = kernel.r_size if self.ragged_r else None
+        found = {"x": neighbours(kernel, "x", x_size), "r": neighbours(kernel, "r", r_size, self.length is not None)}
+        return {along: count for along, count in found.items() if count}
 
     def _names_what_is_masked(self, s: Load) -> bool:
         """Whether a load is one whose text says what it gives where its mask does not hold."""

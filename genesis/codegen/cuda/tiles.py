@@ -168,8 +168,11 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
             blocks_of_elements = packed(in_rows, kernel, wasteful, gpu)
             if blocks_of_elements is not None:
                 return in_rows, blocks_of_elements
-            if _one_by_one(in_rows) or _counted_through(in_rows, kernel, r_block):
+            if _one_by_one(in_rows):
                 return kernel, _flat_vectors(kernel, gpu)
+            if _counted_through(in_rows, kernel, r_block):
+                return kernel, _flat_vectors(kernel, gpu, VECTOR // max(argument.node.dtype.itemsize for argument in (
+                    kernel.arguments) if argument.role != "number"))
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
@@ -239,10 +242,10 @@ def _in_short_steps(load: Load) -> bool:
     return not near and any(1 < step <= STEP_BYTES // load.out.dtype.itemsize for step in steps)
 
 
-def _flat_vectors(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Blocks of a flat loop in which a thread has `NEIGHBOURS` elements side by side."""
+def _flat_vectors(kernel: Kernel, gpu: GpuModel, each: int = NEIGHBOURS) -> Blocks:
+    """Blocks of a flat loop in which a thread has so many elements, side by side where they are moved so."""
     blocks = flat_blocks(about(kernel.x_size), kernel.bytes_each, gpu)
-    return replace(blocks, num_warps=max(1, min(blocks.x // (32 * NEIGHBOURS), 8)))
+    return replace(blocks, num_warps=max(1, min(blocks.x // (32 * each), 8)))
 
 
 def _along_rows(kernel: Kernel) -> bool:

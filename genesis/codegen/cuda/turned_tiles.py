@@ -24,7 +24,8 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, block_of, enough_programs, room_for
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Apply, Constant, Kernel, Load, Number, Store
-from genesis.ir.size_divisors import is_multiple, twos
+from genesis.codegen.cuda.neighbours import known_multiple
+from genesis.ir.size_divisors import twos
 from genesis.ir.size_trace import SYMBOLS, Trace
 from genesis.ir.sym_int import SymInt, as_written, hint, literal_value, terms_of
 from genesis.passes.fusion.index_map import Atom, Expr
@@ -401,10 +402,9 @@ def _vector(axes: Axes, access: Access, side: Sequence[int], end: int) -> int:
 
 def _end(axes: Axes, side: Sequence[int], block: int) -> int:
     """What a kernel knows to divide the size of x or r, under whose mask a vector is loaded only as a whole: anything,
-    if it is a number and so many elements of a block divide it, a power of two of another number, and of an argument
-    16 or 8."""
+    if it is a number and so many elements of a block divide it, else a power of two."""
     written = as_written(prod(axes.written[axis] for axis in side))
     number = literal_value(written) if block else None
     if number is not None:
         return 0 if number % block == 0 else twos(number)
-    return next((known for known in (16, 8) if is_multiple(written, known)), 1)
+    return known_multiple(written)
