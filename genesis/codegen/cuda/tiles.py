@@ -48,18 +48,20 @@ WASTE: Final = 1.25
 SIDE_BYTES: Final = 256
 """Bytes of a side of a transposing tile, which is square."""
 
-MOST_HELD: Final = 2 * 128 * 128
-"""Maximum elements that a transposing tile's loads hold in registers, of all operands together: 128 a thread of eight
-warps. A gradient of six operands in tiles of 128 × 128 had 64 elements of each a thread, and spilled a kilobyte."""
+MOST_HELD: Final = 128 * 128
+"""Maximum elements that a transposing tile's loads hold in registers, of all operands together: 64 a thread of eight
+warps. Two operands of 64 each, one by one, took 187 registers, so that a multiprocessor had one program, which loaded
+nothing while it stored (H200: 140 MB of two float16 operands, one turned, 62 µs, torch.compile 46; reckoned 40 so). A
+gradient of six operands in tiles of 128 × 128 spilled a kilobyte."""
 
 LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
 
-MANY_TILES: Final = 6
-"""Tiles for each multiprocessor below which they are cut to `LEAST_SIDE`: one of 128 × 128 has so many registers that
-few are on a multiprocessor, whose loads wait while they store (H200, tiles of 128 and 64 a side: 650 of two bfloat16
-operands 28.4 and 19.9 µs, 357 of rows of 14 9.6 and 7.8, 782 14.7 and 13.7, 135 3.8 and 3.3; but 1564 35.9 and 38.3,
-2375 58.6 and 60.6)."""
+MANY_TILES: Final = 8
+"""Tiles for each multiprocessor below which they are cut to `LEAST_SIDE`, of a size that is weighed as the largest of its
+class, which is up to eight times as large: one of 128 × 128 has so many registers that few are on a multiprocessor, whose
+loads wait while they store (H200, tiles of 128 and 64 a side: 650 of two bfloat16 operands 28.4 and 19.9 µs, 357 of
+rows of 14 9.6 and 7.8, 782 14.7 and 13.7, 135 3.8 and 3.3; but 1564 35.9 and 38.3, 2375 58.6 and 60.6)."""
 
 FEWEST_SIDE: Final = 32
 """Elements of a side of the tiles that a GPU has fewer of than multiprocessors: a tile of 64 × 64 then is 32 elements a
