@@ -57,11 +57,15 @@ gradient of six operands in tiles of 128 × 128 spilled a kilobyte."""
 LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
 
-MANY_TILES: Final = 8
-"""Tiles for each multiprocessor below which they are cut to `LEAST_SIDE`, of a size that is weighed as the largest of its
-class, which is up to eight times as large: one of 128 × 128 has so many registers that few are on a multiprocessor, whose
-loads wait while they store (H200, tiles of 128 and 64 a side: 650 of two bfloat16 operands 28.4 and 19.9 µs, 357 of
-rows of 14 9.6 and 7.8, 782 14.7 and 13.7, 135 3.8 and 3.3; but 1564 35.9 and 38.3, 2375 58.6 and 60.6)."""
+MANY_TILES: Final = 6
+"""Tiles for each multiprocessor below which they are cut to `LEAST_SIDE`: one of 128 × 128 has so many registers that
+few are on a multiprocessor, whose loads wait while they store (H200, tiles of 128 and 64 a side: 650 of two bfloat16
+operands 28.4 and 19.9 µs, 357 of rows of 14 9.6 and 7.8, 782 14.7 and 13.7, 135 3.8 and 3.3; but 1564 35.9 and 38.3,
+2375 58.6 and 60.6)."""
+
+OF_A_CLASS: Final = 3
+"""How many times as large as one in the middle of its class an argument's size is weighed, about: a product of five sizes
+was weighed as 16.8 million that was 4.3 million, and had 265 large tiles."""
 
 FEWEST_SIDE: Final = 32
 """Elements of a side of the tiles that a GPU has fewer of than multiprocessors: a tile of 64 × 64 then is 32 elements a
@@ -132,6 +136,7 @@ def _side(kernel: Kernel, gpu: GpuModel) -> int:
     """Elements of a side of a square transposing tile."""
     side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
     loads, size = max(1, len(kernel.loads("x"))), about(kernel.x_size)
+    size = size if literal_value(kernel.x_size) is not None else size // OF_A_CLASS
     many = MANY_TILES * gpu.multiprocessors
     while side > LEAST_SIDE and (loads * side * side > MOST_HELD or size < side * side * many):
         side //= 2
