@@ -260,10 +260,10 @@ def _neighbours(coordinate: str, body: Body) -> str:
 def _end(body: Body, coordinate: str, text: str) -> str:
     """Where a coordinate of a pointwise loop ends, as text. Of an argument that is a multiple of 4 or 2 and of nothing
     that its class says (`multiples_of_8`) the text says it: vectors of as many are in it as a whole, or not at all."""
-    size = body.kernel.x_size if coordinate == "x" else body.kernel.r_size
-    if text != f"{coordinate}_size" or not (body.flat or body.blocks.tiled) or coordinate not in _read_along(body.kernel):
+    argument = text == f"{coordinate}_size" and (body.flat or body.blocks.tiled)
+    if not argument or coordinate not in _read_along(body.kernel):
         return text
-    count = known_multiple(size)
+    count = known_multiple(body.kernel.x_size if coordinate == "x" else body.kernel.r_size)
     return f"{text} // {count} * {count}" if count in (2, 4) else text
 
 

@@ -19,7 +19,7 @@ from genesis.codegen.cuda.block_sizes import VECTOR
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store
 from genesis.codegen.cuda.shifted import WORD
 from genesis.ir.size_divisors import is_multiple, twos
-from genesis.ir.sym_int import as_written
+from genesis.ir.sym_int import Size, as_written
 from genesis.passes.fusion.index_map import Atom, Bound, Expr
 
 MANY: Final = 1 << 20
@@ -137,7 +137,7 @@ def _depends(e: Expr, along: str) -> bool:
     return any(atom.name == along if atom.inner is None else _depends(atom.inner, along) for atom, _ in e.terms)
 
 
-def known_multiple(size: int) -> int:
+def known_multiple(size: Size) -> int:
     """The power of two that a kernel knows to divide a size that is its argument, 16 at most."""
     return next((number for number in (16, 8, 4, 2) if is_multiple(as_written(size), number)), 1)
 

@@ -91,7 +91,7 @@ class Program(Accumulators):
         other = kernel.folds or kernel.column is not None or blocks.across or blocks.looped or blocks.packed
         if other or not (self.flat or blocks.tiled) or (self.flat and neighbours_of(kernel, self.shift)):
             return {}
-        x_size = None if self.flat and last_apart(kernel, blocks) or not self.ragged_x else kernel.x_size
+        x_size = kernel.x_size if self.ragged_x and not (self.flat and last_apart(kernel, blocks)) else None
         r_size = kernel.r_size if self.ragged_r else None
         found = {"x": neighbours(kernel, "x", x_size), "r": neighbours(kernel, "r", r_size, self.length is not None)}
         return {along: count for along, count in found.items() if count}

@@ -36,7 +36,7 @@ from genesis.codegen.cuda.neighbours import bytes_at_once
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
 from genesis.codegen.cuda.turned_tiles import turned_tile
 from genesis.ir.size_divisors import is_multiple, twos
-from genesis.ir.sym_int import SymInt, as_written, literal_value
+from genesis.ir.sym_int import SymInt, as_written, hint, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
 
@@ -144,9 +144,10 @@ def _side(kernel: Kernel, gpu: GpuModel) -> int:
 def _middle(size: int) -> int:
     """A size for weighing costs; of an argument one in the middle of its class. It is weighed as one of the larger ones
     elsewhere, and a product of five as 134 million that is 7.5 million."""
-    if not isinstance(size, SymInt) or literal_value(size) is not None:
-        return about(size)
-    return isqrt((size.trace.range(as_written(size))[0] or 0) * about(size))
+    written = as_written(size)
+    if not isinstance(written, SymInt):
+        return written
+    return isqrt((written.trace.range(written)[0] or 0) * hint(written))
 
 
 def _turned_blocks(kernel: Kernel, x_block: int, r_block: int, gpu: GpuModel) -> Blocks:
@@ -219,10 +220,11 @@ def _one_by_one(kernel: Kernel) -> bool:
 
 
 def _counted_through(kernel: Kernel, flat: Kernel, r_block: int) -> bool:
-    """Whether rows that nothing is shared by are better taken as they come, by a flat loop, than in blocks of rows: where
-    they are not read in whole vectors, or a block of a row is less than a line of memory. Lanes then have neighbours
-    from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows (H200: eight
-    such parts of 90 MB 112 µs). What is moved at once finds its row by quotients of its own, which want to be few."""
+    """Whether rows that nothing is shared by are better taken as they come, by a flat loop, than in blocks of rows:
+    where they are not read in whole vectors, or a block of a row is less than a line of memory. Lanes then have
+    neighbours from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows
+    (H200: eight such parts of 90 MB 112 µs, 28 so). What is moved at once finds its row by quotients of its own, which
+    want to be few."""
     if kernel.loads("x") or kernel.loads("r"):
         return False
     widest = max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
