@@ -110,7 +110,7 @@ def _steps(e: Expr | None, along: str) -> bool:
 
 
 def _same(atom: Atom, along: str) -> int:
-    """For how many neighbours, from a multiple of their number on, an atom is the same."""
+    """How many neighbours an atom is the same for, from a multiple of their number on."""
     if atom.inner is None:
         return 1
     if _steps(atom.inner, along):
@@ -120,7 +120,7 @@ def _same(atom: Atom, along: str) -> int:
 
 
 def _within(bound: Bound, along: str) -> int:
-    """For how many neighbours a bound holds, or does not."""
+    """How many neighbours are all within a bound or all outside of it, from a multiple of their number on."""
     low, high = bound.e.range
     ends = [end - bound.e.constant for end, matters in ((bound.low, low < bound.low), (bound.high, high >= bound.high))
             if matters]
