@@ -123,3 +123,12 @@ def test_operands_by_rows_and_quotients_of_r_have_a_word_a_thread() -> None:
     c = movement.expand(an_input(2, (62, 64, 1, 1), bfloat16), shape=(62, 64, 16, 72))
     source = only_kernel([a, b, c.inputs[0]], a * movement.permute(beginning(b, 3), axes=(1, 2, 0, 3)) + c)
     assert "RBLOCK" in source.source and lanes(source) <= {"1, 2", "1, 1"}
+
+
+def test_vectors_end_under_a_mask_by_fours() -> None:
+    """Of 20,628 columns, which 4 divides and 8 does not, two-byte elements came one by one: 16 for each load of 8."""
+    a = an_input(0, (2050, 20_628), float16)
+    source = only_kernel([a], movement.permute(a, axes=(1, 0)))
+    assert "x_mask = x < x_size // 4 * 4" in source.source and "64" in moved(source)
+    small = an_input(0, (50, 268), float16)
+    check([small], movement.permute(small, axes=(1, 0)))
