@@ -123,6 +123,7 @@ def test_operands_by_rows_and_quotients_of_r_have_a_word_a_thread() -> None:
     c = movement.expand(an_input(2, (62, 64, 1, 1), bfloat16), shape=(62, 64, 16, 72))
     source = only_kernel([a, b, c.inputs[0]], a * movement.permute(beginning(b, 3), axes=(1, 2, 0, 3)) + c)
     assert "RBLOCK" in source.source and lanes(source) <= {"1, 2", "1, 1"}
+    assert "convert_layout" not in compiled_by_triton(source.key_parts(), 90).asm["ttgir"]
 
 
 def test_vectors_end_under_a_mask_by_fours() -> None:
