@@ -121,7 +121,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     columns = kernel.x_is_fastest
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
-        if columns:
+        if columns or turned(kernel):
             return split_column_blocks(kernel, gpu)
         loads = [*kernel.loads("xr"), *kernel.loads("r")]
         loaded = elements * sum(s.out.dtype.itemsize for s in loads)

@@ -265,6 +265,9 @@ def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
     if kernel.space[0][1] != "r" or stores or singles:
         x_block = min(64, power_of_two(columns))
+        few = x_block * enough_programs(gpu) // kernel.splits.count
+        while turned(kernel) and x_block > FEWEST_TURNED and columns < few:
+            x_block, few = x_block // 2, few // 2
     else:
         x_block = block_of_columns(columns)
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096

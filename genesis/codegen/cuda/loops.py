@@ -24,6 +24,7 @@ from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load
 from genesis.codegen.cuda.last_programs import alternatives, branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
+from genesis.codegen.cuda.neighbours import known_multiple
 from genesis.codegen.cuda.packed_rows import PackedRows
 from genesis.codegen.cuda.prefetch import next_row_lines, prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
@@ -130,9 +131,9 @@ def _lines(body: Body) -> list[str]:
         return [near, x, *alternatives(inside, whole.lines(), masked)]
     lines = [*_x_lines(body), *_r_lines(body), *_carry_lines(body), *body.lines()]
     if last_apart(body.kernel, body.blocks):
-        x, *masked = lines
+        first = 1 + ("near = " in lines[1])
         whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
-        lines = [x, *branches(body.first, whole.lines(), masked)]
+        lines = [*lines[:first], *branches(body.first, whole.lines(), lines[first:])]
     return lines
 
 
@@ -239,7 +240,9 @@ def _x_lines(body: Program) -> list[str]:
         return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]
     column = body.kernel.column
     below = [column.line(body.at(column.block, "x"))] if column is not None else []
-    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *below, f"x_mask = x < {body.x_size}"]
+    near = [f"near = {body.told(x, 'x')}"] if body.counts_near() else []
+    mask = f"x_mask = x < {_end(body, 'x', body.x_size)}"
+    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *near, *below, mask]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
 
@@ -252,15 +255,32 @@ def _neighbours(coordinate: str, body: Body) -> str:
     of runs of one in both directions Triton has lanes go from row to row (H200: avg_pool2d 3 by 1 of 200 images of
     112 × 112 float32 19.6 µs, 8 by its instructions). Not so of taps that are whole rows, which are read in vectors."""
     if body.flat and (count := neighbours_of(body.kernel, body.shift)):
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
+        return _counted(coordinate, count)
+    if body.tells_of_r():
+        return body.told(coordinate, "r")
     in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
     if not body.kernel.folds or in_vectors:
         return coordinate
     itemsize = min(argument.node.dtype.itemsize for argument in body.kernel.arguments if argument.role != "number")
     count = max(1, WINDOW_BYTES // itemsize)
     if body.flat:
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
+        return _counted(coordinate, count)
     return f"tl.max_contiguous(tl.multiple_of({coordinate}, [1, {count}]), [1, {max(count, 2)}])"
+
+
+def _end(body: Body, coordinate: str, text: str) -> str:
+    """Where a coordinate of a pointwise loop ends, as text. Of an argument that is a multiple of 4 or 2 and of nothing
+    that its class says (`multiples_of_8`) the text says it: vectors of as many are in it as a whole, or not at all."""
+    argument = text == f"{coordinate}_size" and (body.flat or body.blocks.tiled)
+    if not argument or coordinate not in _read_along(body.kernel):
+        return text
+    count = known_multiple(body.kernel.x_size if coordinate == "x" else body.kernel.r_size)
+    return f"{text} // {count} * {count}" if count in (2, 4) else text
+
+
+def _counted(coordinate: str, count: int) -> str:
+    """A flat loop's coordinate of which Triton is told that a thread has so many neighbours."""
+    return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
 
 
 def _in_rows_of_vectors(load: Load) -> bool:
@@ -291,4 +311,5 @@ def _r_lines(body: Body) -> list[str]:
     start = f"{body.program_of_row} * RBLOCK + " if body.program_of_row else ""
     r = f"{start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"
     lines = [f"r = {_neighbours(r, body)}"]
-    return [*lines, f"r_mask = {body.inside_row()}"] if body.ragged_r else lines
+    mask = f"r < {_end(body, 'r', body.r_size)}" if body.blocks.tiled and body.length is None else body.inside_row()
+    return [*lines, f"r_mask = {mask}"] if body.ragged_r else lines
