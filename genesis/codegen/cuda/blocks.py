@@ -292,8 +292,8 @@ def _one_warp(kernel: Kernel, r_block: int) -> bool:
 
 def _one_warp_reads(kernel: Kernel, r_block: int) -> bool:
     """Whether rows that are only reduced, longer than what a warp's lanes load at once, are given to programs of one
-    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows each shuffle for all
-    of them, and put each reduction together through shared memory (means of 353,392 rows of 169 float16: 446
+    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows each shuffle for
+    all of them, and put each reduction together through shared memory (means of 353,392 rows of 169 float16: 446
     instructions of four warps for 16 rows, 621 of one)."""
     loads = kernel.loads("xr")
     return (len(loads) == 1 and not kernel.loads("r") and not kernel.r_leads

@@ -93,7 +93,9 @@ def _quotient_first(atom: Atom, reciprocals: bool) -> str | None:
         return None
     rest = inner.terms[0][0]
     d, m = literal_value(atom.number), literal_value(rest.number)
-    if d is None or m is None or not d or m % d or rest.inner is None or not rest.inner.is_atom or rest.inner.range[0] < 0:
+    if d is None or m is None or not d or m % d or rest.inner is None:
+        return None
+    if not rest.inner.is_atom or rest.inner.range[0] < 0:
         return None
     return f"(({expression(rest.inner, reciprocals)} // {d}) % {m // d})"
 

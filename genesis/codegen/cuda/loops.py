@@ -24,7 +24,6 @@ from genesis.codegen.cuda.kernel_ir import Argument, Kernel, Load
 from genesis.codegen.cuda.last_programs import alternatives, branches, last_apart
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
-from genesis.codegen.cuda.neighbours import known_multiple
 from genesis.codegen.cuda.packed_rows import PackedRows
 from genesis.codegen.cuda.prefetch import next_row_lines, prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
@@ -197,7 +196,8 @@ def lesser_divisors(sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:
     >>> lesser_divisors({"x_size": 3100, "r_size": 6600})
     (('x_size', 4),)
     """
-    found = ((size, next((n for n in (8, 4, 2) if is_multiple(as_written(value), n)), 1)) for size, value in sizes.items())
+    found = ((size, next((n for n in (8, 4, 2) if is_multiple(as_written(value), n)), 1))
+             for size, value in sizes.items())
     return tuple((size, divisor) for size, divisor in found if divisor in (2, 4))
 
 
@@ -241,7 +241,7 @@ def _x_lines(body: Program) -> list[str]:
     column = body.kernel.column
     below = [column.line(body.at(column.block, "x"))] if column is not None else []
     near = [f"near = {body.told(x, 'x')}"] if body.counts_near() else []
-    mask = f"x_mask = x < {_end(body, 'x', body.x_size)}"
+    mask = f"x_mask = x < {body.x_size}"
     lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *near, *below, mask]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
@@ -266,16 +266,6 @@ def _neighbours(coordinate: str, body: Body) -> str:
     if body.flat:
         return _counted(coordinate, count)
     return f"tl.max_contiguous(tl.multiple_of({coordinate}, [1, {count}]), [1, {max(count, 2)}])"
-
-
-def _end(body: Body, coordinate: str, text: str) -> str:
-    """Where a coordinate of a pointwise loop ends, as text. Of an argument that is a multiple of 4 or 2 and of nothing
-    that its class says (`multiples_of_8`) the text says it: vectors of as many are in it as a whole, or not at all."""
-    argument = text == f"{coordinate}_size" and (body.flat or body.blocks.tiled)
-    if not argument or coordinate not in _read_along(body.kernel):
-        return text
-    count = known_multiple(body.kernel.x_size if coordinate == "x" else body.kernel.r_size)
-    return f"{text} // {count} * {count}" if count in (2, 4) else text
 
 
 def _counted(coordinate: str, count: int) -> str:
@@ -311,5 +301,4 @@ def _r_lines(body: Body) -> list[str]:
     start = f"{body.program_of_row} * RBLOCK + " if body.program_of_row else ""
     r = f"{start}tl.arange(0, RBLOCK)[None, :]{_integer(body)}"
     lines = [f"r = {_neighbours(r, body)}"]
-    mask = f"r < {_end(body, 'r', body.r_size)}" if body.blocks.tiled and body.length is None else body.inside_row()
-    return [*lines, f"r_mask = {mask}"] if body.ragged_r else lines
+    return [*lines, f"r_mask = {body.inside_row()}"] if body.ragged_r else lines

@@ -268,9 +268,9 @@ def _odd_run(node: Node, gpu: Gpu) -> tuple[int, ...]:
     """The innermost axes of long runs of neighbours that begin anywhere, where outer axes are reduced as well and
     something is computed of an element; () where there are none, or too few for a program each.
 
-    A run is read in the vectors around it (`codegen/cuda/row_edges.py`), and what belongs to its channel is loaded once.
-    As columns each element asks for that by itself (H200, gradients of a group norm's weights, bfloat16[24, 256, 53, 53]:
-    108 µs in programs of 32 rows of 64 columns, 26 by their bytes).
+    A program has a run, and what belongs to its channel is loaded once. As columns each element asks for that by itself
+    (H200, gradients of a group norm's weights, bfloat16[24, 256, 53, 53]: 108 µs in programs of 32 rows of 64 columns,
+    26 by their bytes; the group norm 179 → 101 µs, torch.compile 134).
     """
     x, inner = node.inputs[0], _side_by_side(node)
     run = prod(x.shape[axis] for axis in inner)

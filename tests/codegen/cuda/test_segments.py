@@ -809,6 +809,15 @@ def test_long_rows_of_a_short_index_are_added_in_registers(shape: tuple[int, int
     assert kernel.shared == 0 and (not wide or compile_cubin(kernel))
 
 
+@pytest.mark.parametrize(("rows", "width", "count", "warps"), [
+    (1024, 293, 1792, 8), (4096, 64, 6992, 8), (912, 293, 1792, 4), (1500, 64, 3111, 4)])
+def test_few_programs_of_sums_of_rows_have_eight_warps(rows: int, width: int, count: int, warps: int) -> None:
+    """Of 228 programs of four warps each thread had 1929 instructions, and 152 bytes in memory."""
+    schedule = scheduled("index_add", (rows, width), 0, (count,), "float32", constant=True)
+    kernel = next(kernel for kernel in map(emit, schedule.groups) if kernel.name == "rows_summed")
+    assert kernel.num_warps == warps
+
+
 @pytest.mark.parametrize("row", [0, pytest.param(6, marks=pytest.mark.sweep), None])
 def test_sums_of_rows_are_the_same_bits_each_time(row: int | None) -> None:
     """Of numbers that cancel, in a list that is full several times; also where all positions hit one row."""

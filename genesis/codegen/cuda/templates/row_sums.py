@@ -53,8 +53,9 @@ WARPS: Final = 4
 
 FEW: Final = (264, 8)
 """(programs; warps) up to which each has so many: a multiprocessor has two such programs, whose threads go one after
-another through what is written out for several rows (H200, sums of 1792 rows of 293 float32 in 228 programs of four warps:
-1929 instructions of each, 152 bytes of a thread in memory, about 8 µs for a table of 1 MB; of eight 1180, and none)."""
+another through what is written out for several rows (H200, sums of 1792 rows of 293 float32 in 228 programs of four
+warps: 1929 instructions of each, 152 bytes of a thread in memory; of eight 1180, and none: 11.8 → 8.9 µs with the
+look-up before)."""
 
 WIDEST: Final = 256
 """Maximum columns of a program: four programs share the index's comparisons of a row of 1024, not one."""

@@ -18,8 +18,8 @@ from genesis.codegen.cuda.kernel_ir import Load
 from genesis.codegen.cuda.loops import (
     any_needs_int64,
     integer_type,
-    module,
     lesser_divisors,
+    module,
     multiples_of_8,
     multiples_of_16,
     needs_int64,

@@ -1,8 +1,9 @@
 """Long rows added to a table of few: a program has a part of one row, and takes what hits it one after another.
 
-A program of `row_sums.py` has several rows of 256 columns, for which it fills lists and sums in shared memory: a thousand
-instructions for 8 KB of a row of 524,288. Here a row's part is in registers. The program compares the index with its
-row, and takes the least position that hits it, then the next; while a row comes from memory it looks for the next one.
+A program of `row_sums.py` has several rows of 256 columns, for which it fills lists and sums in shared memory: a
+thousand instructions for 8 KB of a row of 524,288. Here a row's part is in registers. The program compares the index
+with its row, and takes the least position that hits it, then the next; while a row comes from memory it looks for the
+next one.
 
     place = positions whose row is mine, else none            next = least of place
     while there is one:   added = load(source[next]);  next = least of place above next;  total += added
