@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from genesis.codegen.cuda.block_sizes import about
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import LoopParts, loop_parts
 from genesis.codegen.cuda.naming import kernel_name
@@ -21,7 +22,6 @@ from genesis.codegen.cuda.side_by_side import put_beside
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
 from genesis.ir.ops import movement
-from genesis.ir.sym_int import hint
 from genesis.passes.fusion.index_map import flatten, offset, unflatten, variable
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
@@ -114,7 +114,7 @@ def _is_turned(part: Node) -> bool:
 def _run(found: Slice) -> int:
     """Bytes of a part that lie side by side in the whole, about."""
     axis = stored_as(found.whole)["axis"]
-    return prod(map(hint, found.part.shape[axis:])) * found.part.dtype.itemsize
+    return prod(map(about, found.part.shape[axis:])) * found.part.dtype.itemsize
 
 
 def _member(group: Group, found: Slice) -> Group:

@@ -45,7 +45,9 @@ def neighbours(kernel: Kernel, along: str, size: int | None, named: bool = False
         s.bounds if isinstance(s, Load) else ()))) for vector, s in taken)
     stored = min((at_once(s.address, along, MANY) for _, s in taken if isinstance(s, Store)), default=MANY)
     count = max(real, min(stored, WORD // min(widths[s.argument] for _, s in taken)), 1)
-    return count if count < seen else 0
+    if count < seen:
+        return count
+    return int(kernel.has_r and any(is_aimless(s, along) for _, s in taken))
 
 
 def lies_along(s: Load | Store, flat: bool) -> str:
@@ -64,7 +66,16 @@ def bytes_at_once(kernel: Kernel, along: str) -> int:
 def has_more(s: Load | Store, kernel: Kernel, along: str, count: int) -> bool:
     """Whether Triton would have a thread move more neighbours of a load or store than it is to have."""
     width = next(x.node.dtype.itemsize for x in kernel.arguments if x.name == s.argument)
-    return count > 0 and _depends(s.address, along) and at_once(s.address, along, VECTOR // width) > count
+    if not count or not _depends(s.address, along):
+        return False
+    return at_once(s.address, along, VECTOR // width) > count or (kernel.has_r and is_aimless(s, along))
+
+
+def is_aimless(s: Load | Store, along: str) -> bool:
+    """Whether Triton knows of no neighbours of what goes by ones along a coordinate, as of a remainder by an odd number.
+    In a block of rows it then has lanes go from row to row: of rows of 13 of 39 each lane stored to another line."""
+    own = tuple([term for term in s.address.terms if _depends(Expr(0, (term,)), along)])
+    return _steps(s.address, along) and at_once(Expr(0, own), along, 2) == 1
 
 
 def divides(kernel: Kernel, along: str) -> bool:

@@ -183,8 +183,7 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
             if _one_by_one(in_rows):
                 return kernel, _flat_vectors(kernel, gpu)
             if _counted_through(in_rows, kernel, r_block):
-                return kernel, _flat_vectors(kernel, gpu, VECTOR // max(argument.node.dtype.itemsize for argument in (
-                    kernel.arguments) if argument.role != "number"))
+                return kernel, _counted_blocks(kernel, gpu)
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
@@ -255,10 +254,22 @@ def _in_short_steps(load: Load) -> bool:
     return not near and any(1 < step <= STEP_BYTES // load.out.dtype.itemsize for step in steps)
 
 
-def _flat_vectors(kernel: Kernel, gpu: GpuModel, each: int = NEIGHBOURS) -> Blocks:
-    """Blocks of a flat loop in which a thread has so many elements, side by side where they are moved so."""
+def _flat_vectors(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Blocks of a flat loop in which a thread has `NEIGHBOURS` elements side by side."""
     blocks = flat_blocks(about(kernel.x_size), kernel.bytes_each, gpu)
-    return replace(blocks, num_warps=max(1, min(blocks.x // (32 * each), 8)))
+    return replace(blocks, num_warps=max(1, min(blocks.x // (32 * NEIGHBOURS), 8)))
+
+
+def _counted_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Blocks of rows that are counted through, 16 bytes of each thread. An operand that lies in longer rows counts as
+    any other: parts of a concatenation that are as long have equally many programs, and have them in turn."""
+    widths = {x.name: x.node.dtype.itemsize for x in kernel.arguments if x.role != "number"}
+    loads = kernel.loads("x")
+    parts = max((widths[s.argument] for s in loads if s.bounds), default=0)  # of which an element has one
+    nbytes = parts + sum(widths[s.argument] for s in loads if not s.bounds) + sum(
+        widths[s.argument] for s in kernel.statements if isinstance(s, Store))
+    blocks = flat_blocks(about(kernel.x_size), nbytes, gpu)
+    return replace(blocks, num_warps=max(1, min(blocks.x * max(widths.values()) // (32 * VECTOR), 8)))
 
 
 def _along_rows(kernel: Kernel) -> bool:

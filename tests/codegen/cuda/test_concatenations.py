@@ -15,9 +15,9 @@ from tests.codegen.cuda.run_interpreted import compile_cubin
 from tests.sweeping import each_value
 
 
-def checked(operands: list[Node], whole: Node) -> KernelSource:
+def checked(operands: list[Node], whole: Node, **limits: int) -> KernelSource:
     """The one kernel of a program, which was run."""
-    group, = check(operands, whole).groups
+    group, = check(operands, whole, **limits).groups
     source = emit(group)
     assert source.grid[0]
     return source
@@ -50,6 +50,17 @@ def test_what_is_computed_views_and_equal_operands_are_parts_too() -> None:
     cut = movement.slice(y, starts=(0, 1), stops=(8, 101), steps=(1, 1))
     whole = movement.concat(x, p.add(x, cut), cut, p.mul(x, x), x, movement.flip(x, axes=(1,)), axis=1)
     assert loops(checked([x, y], whole)) == 6
+
+
+def test_parts_of_one_shape_have_their_programs_in_turn() -> None:
+    """What two parts write of a sector meets in the L2; a part that lay in longer rows had programs of its own size, all
+    of them behind the others': 61.3 µs for 167 MB, torch.compile 47.7 (H200)."""
+    x, y, longer = an_input(0, (300, 155)), an_input(1, (300, 155)), an_input(2, (300, 158))
+    part = movement.slice(longer, starts=(0, 0), stops=(300, 155), steps=(1, 1))
+    source = checked([x, y, longer], movement.concat(x, y, part, axis=1), most_programs=600)
+    assert loops(source) == 3 and "which = turn % 3" in source.source
+    pieces = checked([x, y, longer], movement.concat(x, y, part, axis=0), most_programs=600)
+    assert loops(pieces) == 3 and "turn" not in pieces.source
 
 
 def test_short_runs_and_two_parts_are_one_loop() -> None:

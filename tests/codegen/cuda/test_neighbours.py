@@ -133,3 +133,15 @@ def test_vectors_end_under_a_mask_by_fours() -> None:
     assert ("x_size", 4) in source.lesser and "64" in moved(source)
     small = an_input(0, (50, 268), float16)
     check([small], movement.permute(small, axes=(1, 0)))
+
+
+def test_lanes_store_along_rows_of_odd_pieces() -> None:
+    """Of rows of 13 of 39 Triton knows no direction, and had each lane of a turned part store to another line."""
+    turned, plain = an_input(0, (13, 760, 11)), [an_input(i, (11, 760, 13)) for i in (1, 2)]
+    whole = movement.concat(*plain, movement.permute(turned, axes=(2, 1, 0)), axis=2)
+    text = compiled_by_triton(only_kernel([turned, *plain], whole).key_parts(), 90).asm["ttgir"]
+    stores = [line for line in text.splitlines() if "tt.store" in line and re.search(r"tensor<\d+x\d+x!tt", line)]
+    orders = dict(re.findall(r"(#blocked\d*) = #ttg.blocked<.*order = \[([\d, ]+)\]", text))
+    assert stores and all(orders[re.findall(r"#blocked\d*", line)[-1]] == "1, 0" for line in stores)
+    small = [an_input(0, (13, 33, 11)), *(an_input(i, (11, 33, 13)) for i in (1, 2))]
+    check(small, movement.concat(*small[1:], movement.permute(small[0], axes=(2, 1, 0)), axis=2), most_programs=200)
