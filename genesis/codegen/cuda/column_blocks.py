@@ -42,6 +42,11 @@ LINE: Final = 128
 """Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over
 3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
 
+ACROSS: Final = 1024
+"""Elements of a block of columns of which some operand lies along the rows: it is brought to where the others are through
+shared memory, and each element has a register on either side (a standardization's gradient of f32[89, 17791] as [1, 0]
+had 236 registers a thread with 2048, and took 57 µs of an H200; 106 so)."""
+
 MOST_USED: Final = (3, 4)
 """(numerator, denominator): multiprocessors that have to have a program of whole columns, each with all of its warps
 and two rounds under way (H200, squares of f16[7408, 6600] in 413 programs of 16 columns 56 µs, in 104 of 64 27.7, 25 by
@@ -60,6 +65,10 @@ SINGLES_WARPS: Final = 64
 """Warps of a multiprocessor that read such columns (H200: the least of 3593 rows of 32,704 bfloat16 166 µs in 511
 programs of four warps, 129 of eight, 117 in 1022 of eight; of 1700 rows of 8301 float16 39.7 in 519 programs of four,
 25.8 in 260 of sixteen)."""
+
+STORED_WARPS: Final = 32
+"""Warps of a multiprocessor that read and write such columns, for which registers have room at a time (softmax over 0 of
+bf16[1589, 1000, 9] of rows + 64 with gradients in 141 programs of four warps: 260 µs of an H200, torch.compile 148)."""
 
 SINGLE_COLUMNS: Final = 32
 """Columns of such a program."""
@@ -228,9 +237,9 @@ def _are_long_singles(kernel: Kernel, gpu: GpuModel) -> bool:
             and not kernel.stores("xr") and not all(in_vectors(load, kernel) for load in kernel.loads("xr")))
 
 
-def _long_singles(programs: int, gpu: GpuModel) -> Blocks:
-    """Blocks of such columns: as many warps as wait for memory at once."""
-    times = _times(SINGLES_WARPS // 4, programs, gpu)
+def _long_singles(programs: int, gpu: GpuModel, warps: int = SINGLES_WARPS) -> Blocks:
+    """Blocks of such columns: as many warps, of a multiprocessor, as wait for memory at once."""
+    times = _times(warps // 4, programs, gpu)
     return Blocks(SINGLE_COLUMNS, times * SINGLES // 2 // SINGLE_COLUMNS, True, 4 * times)
 
 
@@ -252,6 +261,8 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if about(kernel.x_size) < x_block * gpu.multiprocessors * part // of:
         x_block //= 2
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        if about(kernel.x_size) < x_block * enough_programs(gpu):
+            return _long_singles(-(-about(kernel.x_size) // SINGLE_COLUMNS), gpu, STORED_WARPS)
         return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
     elements = 4096 if kernel.stores("xr") else 256 * x_block
     warps = 8 if about(kernel.x_size) >= whole_columns(gpu) else ALONE_WARPS
@@ -274,6 +285,8 @@ def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
     if singles and (stores or len(kernel.loads("xr")) > 1):
         elements = min(elements, SINGLES)
+    if any(k == 1 and str(atom.text) == "r" for load in kernel.loads("xr") for atom, k in load.address.terms):
+        elements = min(elements, ACROSS)
     if any(isinstance(s, Part) and s.op in SPREADS for s in kernel.statements):
         elements = min(elements, SPREAD)
     shortest = 1 if not kernel.r_leads else max(1, FEWEST_SPLIT // x_block)
