@@ -43,9 +43,9 @@ LINE: Final = 128
 3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
 
 ACROSS: Final = 1024
-"""Elements of a block of columns of which some operand lies along the rows: it is brought to where the others are through
-shared memory, and each element has a register on either side (a standardization's gradient of f32[89, 17791] as [1, 0]
-had 236 registers a thread with 2048, and took 57 µs of an H200; 106 so)."""
+"""Elements of a block of columns of which some operand lies along the rows: it is brought to where the others are
+through shared memory, and each element has a register on either side (a standardization's gradient of f32[89, 17791]
+as [1, 0] had 236 registers a thread with 2048, and took 57 µs of an H200; 106 so)."""
 
 MOST_USED: Final = (3, 4)
 """(numerator, denominator): multiprocessors that have to have a program of whole columns, each with all of its warps
@@ -67,8 +67,9 @@ programs of four warps, 129 of eight, 117 in 1022 of eight; of 1700 rows of 8301
 25.8 in 260 of sixteen)."""
 
 STORED_WARPS: Final = 32
-"""Warps of a multiprocessor that read and write such columns, for which registers have room at a time (softmax over 0 of
-bf16[1589, 1000, 9] of rows + 64 with gradients in 141 programs of four warps: 260 µs of an H200, torch.compile 148)."""
+"""Warps of a multiprocessor that read and write such columns, for which registers have room at a time (softmax over 0
+of bf16[1589, 1000, 9] of rows + 64 with gradients in 141 programs of four warps: 260 µs of an H200, torch.compile
+148)."""
 
 SINGLE_COLUMNS: Final = 32
 """Columns of such a program."""
