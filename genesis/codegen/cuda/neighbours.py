@@ -72,8 +72,9 @@ def has_more(s: Load | Store, kernel: Kernel, along: str, count: int) -> bool:
 
 
 def is_aimless(s: Load | Store, along: str) -> bool:
-    """Whether Triton knows of no neighbours of what goes by ones along a coordinate, as of a remainder by an odd number.
-    In a block of rows it then has lanes go from row to row: of rows of 13 of 39 each lane stored to another line."""
+    """Whether Triton knows of no neighbours of what goes by ones along a coordinate, as of a remainder by an odd
+    number. In a block of rows it then has lanes go from row to row: of rows of 13 of 39 each lane stored to another
+    line."""
     own = tuple([term for term in s.address.terms if _depends(Expr(0, (term,)), along)])
     return _steps(s.address, along) and at_once(Expr(0, own), along, 2) == 1
 

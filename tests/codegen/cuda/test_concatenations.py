@@ -53,8 +53,8 @@ def test_what_is_computed_views_and_equal_operands_are_parts_too() -> None:
 
 
 def test_parts_of_one_shape_have_their_programs_in_turn() -> None:
-    """What two parts write of a sector meets in the L2; a part that lay in longer rows had programs of its own size, all
-    of them behind the others': 61.3 µs for 167 MB, torch.compile 47.7 (H200)."""
+    """What two parts write of a sector meets in the L2; a part that lay in longer rows had programs of its own size,
+    all of them behind the others': 61.3 µs for 167 MB, torch.compile 47.7 (H200)."""
     x, y, longer = an_input(0, (300, 155)), an_input(1, (300, 155)), an_input(2, (300, 158))
     part = movement.slice(longer, starts=(0, 0), stops=(300, 155), steps=(1, 1))
     source = checked([x, y, longer], movement.concat(x, y, part, axis=1), most_programs=600)
