@@ -330,7 +330,7 @@ def test_long_columns_of_16_bits_are_read_in_more_than_sectors(shape: tuple[int,
 
 @pytest.mark.parametrize(("columns", "blocks"), [(9001, (32, 8)), (16_001, (32, 8)), (20_001, (64, 4))])
 def test_odd_columns_that_are_written_have_warps_for_all(columns: int, blocks: tuple[int, int]) -> None:
-    """141 programs of four warps, one to a multiprocessor, took 260 µs for a softmax that torch.compile makes in 148."""
+    """141 programs of four warps, one a multiprocessor, took 260 µs for a softmax that torch.compile makes in 148."""
     x = an_input(0, (2500, columns), bfloat16)
     group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=0),)))).groups
     found = choose_blocks(build(group), H200)
