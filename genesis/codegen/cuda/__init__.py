@@ -17,6 +17,7 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 | `starts.py` | where in a memory a kernel's reads begin: in its argument, not in its text |
 | `lowerings.py`, `prelude.py`, `float32_*.py`, `rounded.py` | an op as text, and the functions that it calls |
 | `row_edges.py`, `last_programs.py`, `shifted.py` | rows and sizes that begin or end at no multiple of a vector |
+| `neighbours.py` | how many neighbours a thread has of what begins anywhere |
 | `packed_rows.py`, `rows_across.py`, `shared_rows.py` | short rows of such sizes |
 | `prefetch.py`, `early_loads.py` | what a kernel does before it waits for the kernels before it |
 | `many_tensors.py`, `side_by_side.py`, `concatenations.py` | several loops in one launch |

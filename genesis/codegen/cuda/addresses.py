@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from genesis.codegen.cuda import lowerings, row_edges, shifted
+from genesis.codegen.cuda import lowerings, neighbours, row_edges, shifted
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks
 from genesis.codegen.cuda.carried import carried_text, carries_of, carry_of
 from genesis.codegen.cuda.expressions import expression
@@ -63,6 +63,8 @@ class Addresses:
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
         r_axis: the axis of a block that r lies along.
         shift: how many elements before its first a flat loop's blocks begin (`shifted.py`).
+        neighbours: coordinate → how many elements side by side along it a thread has of what could be moved in more
+            (`neighbours.py`); a coordinate of which Triton is to decide is not in it.
         reciprocals: whether it divides by arguments with their reciprocals.
         starts_apart: whether there are registers for where rows begin, apart from where in them an element is.
     """
@@ -91,6 +93,7 @@ class Addresses:
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
                       else f"{self.program_of_row} * RBLOCK" if self.program_of_row else "0")
         self.shift = 0
+        self.neighbours: dict[str, int] = {}
 
     def reaches_past(self, length: int) -> bool:
         """Whether the last block of a row this long reaches past its end."""
@@ -173,9 +176,12 @@ class Addresses:
         if shifted.is_shifted(self.shift) and shifted.is_run(s):
             return f"{s.argument} + (near + {shifted.from_vector(s, self.shift)})"
         carry = carry_of(self.kernel, self.blocks, s.address) if vars == "xr" else None
-        if carry is not None:
-            names = carries_of(self.kernel, self.blocks)[carry.coordinate, carry.period]
-            return f"{s.argument} + ({carried_text(carry, names, self.reciprocals)})"
+        carried = "" if carry is None else carried_text(
+            carry, carries_of(self.kernel, self.blocks)[carry.coordinate, carry.period], self.reciprocals)
+        if self._is_told(s):
+            return f"{s.argument} + {self._in_neighbours(s, carried or self.at(s.address, vars, block))}"
+        if carried:
+            return f"{s.argument} + ({carried})"
         steps = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
         one_row = not self.flat and self.blocks.x == 1 and set(steps) == {"x", "r"} and len(s.address.terms) == 2
         if not (one_row and literal_value(steps["x"]) is None):
@@ -188,6 +194,38 @@ class Addresses:
             return f"{s.argument} + {self.at(s.address, vars, block)}"
         in_row = Expr(s.address.constant, tuple([term for term in s.address.terms if term[0].name != "x"]))
         return f"{s.argument} + x * {steps['x']} + {self.at(in_row, 'r')}"
+
+    def counts_near(self) -> bool:
+        """Whether some address is a flat loop's coordinate of which Triton is told how many neighbours a thread has."""
+        return self.flat and any(shifted.is_run(s) and self._is_told(s) for s in self.kernel.statements
+                                 if isinstance(s, Load | Store))
+
+    def tells_of_r(self) -> bool:
+        """Whether Triton is told of r itself how many neighbours a thread has: it is in no remainder, of which it knows
+        neighbours only if it knows that all of a block of what is divided are."""
+        return set(self.neighbours) == {"r"} and not self.flat and not neighbours.divides(self.kernel, "r")
+
+    def _is_told(self, s: Load | Store) -> bool:
+        """Whether Triton is told of an address how many neighbours a thread has."""
+        along = neighbours.lies_along(s, self.flat)
+        return not self.tells_of_r() and neighbours.has_more(s, self.kernel, along, self.neighbours.get(along, 0))
+
+    def _in_neighbours(self, s: Load | Store, address: str) -> str:
+        """An address of which Triton is told how many neighbours a thread has. Of a coordinate another one is told so:
+        what it is told of a value it takes for true wherever that is used."""
+        if self.flat and shifted.is_run(s):
+            return f"(near + {s.address.constant})" if s.address.constant else "near"
+        return self.told(address, neighbours.lies_along(s, self.flat))
+
+    def told(self, text: str, along: str) -> str:
+        """A coordinate or an address of which Triton is told how many neighbours along a coordinate a thread has. In a
+        block of rows there are neighbours at all, two at the least, though not from a multiple of two on: of runs of
+        one in both directions it would have lanes go from row to row."""
+        count = self.neighbours[along]
+        if self.flat:
+            return f"tl.max_contiguous(tl.multiple_of({text}, {count}), {count})"
+        multiple, run = ((f"[1, {n}]" if along == "r" else f"[{n}, 1]") for n in (count, max(count, 2)))
+        return f"tl.max_contiguous(tl.multiple_of({text}, {multiple}), {run})"
 
     def _apart(self, s: Load | Store) -> tuple[Expr, Expr] | None:
         """Where a row begins and where in it an element is, of a block whose elements come one by one; else None."""

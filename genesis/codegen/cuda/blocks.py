@@ -8,6 +8,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import (
     ALONE_WARPS,
     HEAVY,
+    LEAST_BYTES,
     PERSISTENT,
     PROGRAM_BYTES,
     VECTOR,
@@ -18,6 +19,7 @@ from genesis.codegen.cuda.block_sizes import (
     block_for,
     block_of,
     enough_programs,
+    may_double,
     power_of_two,
     room_for,
 )
@@ -69,6 +71,10 @@ ONE_WARP_READS: Final = 4096
 too slowly, one in 0.22 µs of a multiprocessor (H200: cross-entropy of 66 M float16 in rows of 300 and 691, kernels
 alone: 126 and 100 µs in programs of four warps that share each row, 81 in one warp of 2048 elements, 58 and 64 so)."""
 
+ONE_WARP_ODD: Final = 2048
+"""Elements of odd 16-bit rows that one warp reads and writes, 64 a thread: softmax of rows of 293, sums of squares of
+rows of 587 and their gradients were 1024 elements a program, twice as long to start as to move (reckoned)."""
+
 COMPUTED_ALONE: Final = 10
 """Weighted ops of an element of two-byte rows from which on programs of one warp are worth starting; a softmax has 7.
 Cross-entropy with gradients of 39,673 rows of 150 float16, 13, took 40 µs in programs of four warps (H200)."""
@@ -115,7 +121,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     columns = kernel.x_is_fastest
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
-        if columns:
+        if columns or turned(kernel):
             return split_column_blocks(kernel, gpu)
         loads = [*kernel.loads("xr"), *kernel.loads("r")]
         loaded = elements * sum(s.out.dtype.itemsize for s in loads)
@@ -158,7 +164,9 @@ def flat_block(x_size: int, nbytes: int, gpu: GpuModel) -> int:
         nbytes: read and written for each element.
     """
     block = between(1024, power_of_two(-(-PROGRAM_BYTES // max(nbytes, 1))), 8192)
-    return block if x_size >= 8 * block * enough_programs(gpu) else 1024
+    while block > 1024 and not may_double(x_size, block, gpu):
+        block //= 2
+    return block
 
 
 def flat_blocks(x_size: int, nbytes: int, gpu: GpuModel, draws: bool = False) -> Blocks:
@@ -203,12 +211,13 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
+    row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
     least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
-    while x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu):
+    while (x_block > least and about(kernel.x_size) < x_block * enough_programs(gpu)
+           and not (x_block * row <= LEAST_BYTES and 2 * about(kernel.x_size) >= x_block * gpu.multiprocessors)):
         x_block = max(least, x_block // 4)
     if r_block <= MANY_ROWS or not stored:
-        row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
-        while x_block * row < PROGRAM_BYTES and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
+        while x_block * row < PROGRAM_BYTES and may_double(kernel.x_size, x_block, gpu):
             x_block *= 2
     shares = r_block >= SHORT_ROWS and bool(kernel.loads("r")) and operands <= SHARED_OPERANDS
     if shares and _warps_have_rows(kernel, r_block):
@@ -218,9 +227,17 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             return choose_rows(Blocks(x_block, r_block, False, SHARED_WARPS), kernel, gpu)
     if stored and _one_warp(kernel, r_block) and about(kernel.x_size) >= 2 * x_block * enough_programs(gpu):
         return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
+    if stored and _one_warp_has_odd_rows(kernel, r_block):
+        x_alone = ONE_WARP_ODD // r_block
+        while x_alone > 1 and not may_double(kernel.x_size, x_alone, gpu):
+            x_alone //= 2
+        if may_double(kernel.x_size, x_alone, gpu):
+            return choose_rows(Blocks(x_alone, r_block, False, 1), kernel, gpu)
     if not stored and _one_warp_reads(kernel, r_block):
         x_alone = ONE_WARP_READS // r_block
-        if about(kernel.x_size) >= 8 * x_alone * enough_programs(gpu):
+        while x_alone > 1 and not may_double(kernel.x_size, x_alone, gpu):
+            x_alone //= 2
+        if may_double(kernel.x_size, x_alone, gpu):
             return choose_rows(Blocks(x_alone, r_block, False, 1), kernel, gpu)
     warps = between(1, x_block * r_block // 1024, 8)
     if r_block >= 1024 and not stored and len(kernel.loads("xr")) == 1 and not kernel.loads("r"):
@@ -275,11 +292,21 @@ def _one_warp(kernel: Kernel, r_block: int) -> bool:
 
 def _one_warp_reads(kernel: Kernel, r_block: int) -> bool:
     """Whether rows that are only reduced, longer than what a warp's lanes load at once, are given to programs of one
-    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows put each reduction
-    together through shared memory."""
+    warp: where rows begin anywhere, each lane has single elements anyway, and warps that share rows each shuffle for
+    all of them, and put each reduction together through shared memory (means of 353,392 rows of 169 float16: 446
+    instructions of four warps for 16 rows, 621 of one)."""
     loads = kernel.loads("xr")
     return (len(loads) == 1 and not kernel.loads("r") and not kernel.r_leads
-            and ONE_WARP // 4 < r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
+            and SHORT_ROWS <= r_block < ONE_WARP_READS and not in_rows_of_vectors(kernel))
+
+
+def _one_warp_has_odd_rows(kernel: Kernel, r_block: int) -> bool:
+    """Whether odd rows of 16 bits, of which little is computed, are read and written by programs of one warp: of four
+    warps, each of which has single elements of all rows, each shuffles for all of them."""
+    loads = kernel.loads("xr")
+    return (len(loads) == 1 and loads[0].out.dtype.itemsize == 2 and not kernel.loads("r") and not kernel.r_leads
+            and 2 * SHORT_ROWS <= r_block <= ONE_WARP_ODD // 2 and kernel.weight < COMPUTED_ALONE
+            and not in_rows_of_vectors(kernel))
 
 
 def _read_as_it_lies(kernel: Kernel) -> bool:

@@ -42,6 +42,16 @@ LINE: Final = 128
 """Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over
 3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
 
+ACROSS: Final = 1024
+"""Elements of a block of columns of which some operand lies along the rows: it is brought to where the others are
+through shared memory, and each element has a register on either side (a standardization's gradient of f32[89, 17791]
+as [1, 0] had 236 registers a thread with 2048, and took 57 µs of an H200; 106 so)."""
+
+MOST_USED: Final = (3, 4)
+"""(numerator, denominator): multiprocessors that have to have a program of whole columns, each with all of its warps
+and two rounds under way (H200, squares of f16[7408, 6600] in 413 programs of 16 columns 56 µs, in 104 of 64 27.7, 25 by
+its bytes; eager 38)."""
+
 SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
 memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
@@ -55,6 +65,11 @@ SINGLES_WARPS: Final = 64
 """Warps of a multiprocessor that read such columns (H200: the least of 3593 rows of 32,704 bfloat16 166 µs in 511
 programs of four warps, 129 of eight, 117 in 1022 of eight; of 1700 rows of 8301 float16 39.7 in 519 programs of four,
 25.8 in 260 of sixteen)."""
+
+STORED_WARPS: Final = 32
+"""Warps of a multiprocessor that read and write such columns, for which registers have room at a time (softmax over 0
+of bf16[1589, 1000, 9] of rows + 64 with gradients in 141 programs of four warps: 260 µs of an H200, torch.compile
+148)."""
 
 SINGLE_COLUMNS: Final = 32
 """Columns of such a program."""
@@ -141,7 +156,7 @@ def column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     x_block = between(1, power_of_two(x_size), WIDEST)
     if _are_long_singles(kernel, gpu):
         return _long_singles(-(-x_size // SINGLE_COLUMNS), gpu)
-    if x_size >= whole_columns(gpu) and about(kernel.r_size) >= 2048:
+    if about(kernel.r_size) >= 2048 and (x_size >= whole_columns(gpu) or _fill_lines(kernel, gpu)):
         return _whole_columns(kernel, gpu)
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
@@ -223,19 +238,36 @@ def _are_long_singles(kernel: Kernel, gpu: GpuModel) -> bool:
             and not kernel.stores("xr") and not all(in_vectors(load, kernel) for load in kernel.loads("xr")))
 
 
-def _long_singles(programs: int, gpu: GpuModel) -> Blocks:
-    """Blocks of such columns: as many warps as wait for memory at once."""
-    times = _times(SINGLES_WARPS // 4, programs, gpu)
+def _long_singles(programs: int, gpu: GpuModel, warps: int = SINGLES_WARPS) -> Blocks:
+    """Blocks of such columns: as many warps, of a multiprocessor, as wait for memory at once."""
+    times = _times(warps // 4, programs, gpu)
     return Blocks(SINGLE_COLUMNS, times * SINGLES // 2 // SINGLE_COLUMNS, True, 4 * times)
 
 
+def _fill_lines(kernel: Kernel, gpu: GpuModel) -> bool:
+    """Whether columns of 16 bits that are only read are enough for three quarters of the multiprocessors in blocks of
+    half a line. Sixteen of them are a sector of each row, and the memory brings two."""
+    widths = {s.out.dtype.itemsize for s in kernel.loads("xr")}
+    vectors = all(in_vectors(load, kernel) for load in kernel.loads("xr"))
+    return (widths == {2} and vectors and not kernel.stores("xr")
+            and about(kernel.x_size) * 2 >= LINE // 2 * MOST_USED[0] * gpu.multiprocessors // MOST_USED[1])
+
+
 def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Long columns of which there are enough for all programs: a line of memory wide."""
-    x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    """Long columns of which there are enough for all programs: a line of memory wide, or half of one where that leaves
+    too many multiprocessors without a program."""
+    itemsize = max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    part, of = MOST_USED
+    x_block = LINE // itemsize
+    if about(kernel.x_size) < x_block * gpu.multiprocessors * part // of:
+        x_block //= 2
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        if about(kernel.x_size) < x_block * enough_programs(gpu):
+            return _long_singles(-(-about(kernel.x_size) // SINGLE_COLUMNS), gpu, STORED_WARPS)
         return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
     elements = 4096 if kernel.stores("xr") else 256 * x_block
-    return Blocks(x_block, elements // x_block, True, 8, num_stages=pipeline_stages(kernel, elements, 1, gpu))
+    warps = 8 if about(kernel.x_size) >= whole_columns(gpu) else ALONE_WARPS
+    return Blocks(x_block, elements // x_block, True, warps, num_stages=pipeline_stages(kernel, elements, 1, gpu))
 
 
 def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
@@ -246,11 +278,16 @@ def split_column_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
     if kernel.space[0][1] != "r" or stores or singles:
         x_block = min(64, power_of_two(columns))
+        few = x_block * enough_programs(gpu) // kernel.splits.count
+        while turned(kernel) and x_block > FEWEST_TURNED and columns < few:
+            x_block, few = x_block // 2, few // 2
     else:
         x_block = block_of_columns(columns)
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
     if singles and (stores or len(kernel.loads("xr")) > 1):
         elements = min(elements, SINGLES)
+    if any(k == 1 and str(atom.text) == "r" for load in kernel.loads("xr") for atom, k in load.address.terms):
+        elements = min(elements, ACROSS)
     if any(isinstance(s, Part) and s.op in SPREADS for s in kernel.statements):
         elements = min(elements, SPREAD)
     shortest = 1 if not kernel.r_leads else max(1, FEWEST_SPLIT // x_block)

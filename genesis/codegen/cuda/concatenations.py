@@ -9,11 +9,12 @@ parts, eight loads under masks and seven choices an element. Here a program has 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Final
 
+from genesis.codegen.cuda.block_sizes import about
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import LoopParts, loop_parts
 from genesis.codegen.cuda.naming import kernel_name
@@ -21,7 +22,6 @@ from genesis.codegen.cuda.side_by_side import put_beside
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
 from genesis.ir.ops import movement
-from genesis.ir.sym_int import hint
 from genesis.passes.fusion.index_map import flatten, offset, unflatten, variable
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
@@ -41,12 +41,16 @@ MOST: Final = 64
 
 LEAST_RUN: Final = 128
 """Bytes of a part between two others, at least: a line of memory. Shorter ones are written by one program together, but
-for those of `MANY` parts that are whole sectors, and of parts of which one is permuted (H200: eight parts of 32 bytes
-15.3 µs, in one loop 28.3; eight of 36, of which two are permuted, 24.7 and 63.9; but four of 40 34.7 and 18.9, three of
-64 23.5 and 20.7)."""
+for those of `MANY` parts, and of parts of which one is permuted (H200: eight parts of 32 bytes 15.3 µs, in one loop
+28.3; eight of 36, of which two are permuted, 24.7 and 63.9; but three of 64 23.5 and 20.7)."""
 
 SECTOR: Final = 32
 """Bytes that memory is written in: of what is a part of it, both halves are written alone."""
+
+SHORTEST_RUN: Final = 16
+"""The same of `MANY` parts of two-byte elements, which come one by one in one loop: those parts have their programs in
+turn, so that what each writes of a sector meets in the L2. (Reckoned: 64 MB of eight parts of 46 bytes are 33 µs of
+instructions in one loop, and 9 in programs of their own; of 24 bytes of float32 12.8 µs and 14.4.)"""
 
 MANY: Final = 6
 """Parts from which on one loop has more loads and choices for an element than programs of their own cost."""
@@ -58,13 +62,19 @@ def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
         return None
     whole = group.outputs[0]
     found = _slices(whole)
-    turned = any(_is_turned(x.part) for x in found)
-    fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
-    if not fewest <= len(found) <= MOST or not all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
-            len(found) >= MANY and _run(x) % SECTOR == 0) for x in found):
+    if not _apart(whole, found):
         return None
     share = replace(gpu, multiprocessors=max(1, gpu.multiprocessors // len(found)))  # what a part has of the GPU
-    return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group))
+    return put_beside([_written_to(whole, loop_parts(_member(group, x), gpu=share)) for x in found], kernel_name(group),
+                      in_turn=not _are_runs(whole))
+
+
+def _apart(whole: Node, found: Sequence[Slice]) -> bool:
+    """Whether parts have programs of their own."""
+    turned = any(_is_turned(x.part) for x in found)
+    fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
+    return fewest <= len(found) <= MOST and all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
+        len(found) >= MANY and _run(x) >= (SECTOR if x.part.dtype.itemsize > 2 else SHORTEST_RUN)) for x in found)
 
 
 def _only_concatenates(group: Group) -> bool:
@@ -104,7 +114,7 @@ def _is_turned(part: Node) -> bool:
 def _run(found: Slice) -> int:
     """Bytes of a part that lie side by side in the whole, about."""
     axis = stored_as(found.whole)["axis"]
-    return prod(map(hint, found.part.shape[axis:])) * found.part.dtype.itemsize
+    return prod(map(about, found.part.shape[axis:])) * found.part.dtype.itemsize
 
 
 def _member(group: Group, found: Slice) -> Group:

@@ -71,6 +71,7 @@ def expression(e: Expr, reciprocals: bool = False) -> str:
             inside = expression(atom.inner, reciprocals)
             inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
             text = (_by_multiplying(atom, inside) or (reciprocals and _by_reciprocal(atom, inside, e))
+                    or _quotient_first(atom, reciprocals)
                     or f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})")
         if k == -1:
             text = f"-{text}"
@@ -80,6 +81,23 @@ def expression(e: Expr, reciprocals: bool = False) -> str:
     if e.constant or not parts:
         parts.append(str(e.constant))
     return " + ".join(parts).replace("+ -", "- ")
+
+
+def _quotient_first(atom: Atom, reciprocals: bool) -> str | None:
+    """(x % 2000) // 400 as (x // 400) % 5, for which Triton sees that it is one number for all of 16 neighbours: of the
+    quotient of a remainder it knows nothing, and loads what lies in vectors one by one. None for what is no such
+    quotient."""
+    inner = atom.inner
+    assert inner is not None
+    if atom.kind != "div" or not inner.is_atom or inner.is_constant or inner.terms[0][0].kind != "mod":
+        return None
+    rest = inner.terms[0][0]
+    d, m = literal_value(atom.number), literal_value(rest.number)
+    if d is None or m is None or not d or m % d or rest.inner is None:
+        return None
+    if not rest.inner.is_atom or rest.inner.range[0] < 0:
+        return None
+    return f"(({expression(rest.inner, reciprocals)} // {d}) % {m // d})"
 
 
 def _by_multiplying(atom: Atom, inside: str) -> str | None:

@@ -173,6 +173,9 @@ Statement = (Constant | Number | Position | Load | Apply | Select | Random | Ind
              | Part)
 
 
+READ_AGAIN: Final = 8
+"""How often an element is read of what counts for nothing in `Kernel.bytes_each`: it comes from a cache."""
+
 END: Final = (Store, Part)
 """What a kernel is for: statements without a result."""
 
@@ -304,10 +307,16 @@ class Kernel:
             nbytes = sum(hint(argument.node.type.nbytes) for argument in self.arguments)
             return nbytes // max(hint(self.x_size * self.r_size), 1)
         whole = "xr" if self.has_r else "x"
-        single = [s for s in self.loads(whole) if all(atom.kind != "div" for atom, _ in s.address.terms)]
+        single = [s for s in self.loads(whole) if all(atom.kind != "div" for atom, _ in s.address.terms)
+                  and not self._is_read_again(s)]
         written = {s.argument for s in self.statements if isinstance(s, Store)}
         return (sum(s.out.dtype.itemsize for s in single)
                 + sum(x.node.dtype.itemsize for x in self.arguments if x.name in written))
+
+    def _is_read_again(self, load: Load) -> bool:
+        """Whether a load's elements are so few that each is read many times, as a column's mean beside its rows."""
+        low, high = load.address.range
+        return READ_AGAIN * (hint(high) - hint(low) + 1) <= hint(self.x_size * self.r_size)
 
     @cached_property
     def folds(self) -> int:

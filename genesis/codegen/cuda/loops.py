@@ -108,7 +108,7 @@ def loop_parts(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200)
     source = KernelSource(
         name, "", signature, constexprs, (*(_memory(x, starts) for x in kernel.arguments), *sizes.values()),
         tuple(aligned), (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name,
-        eights=tuple(multiples_of_8(bounds)))
+        eights=tuple(multiples_of_8(bounds)), lesser=lesser_divisors(bounds))
     words = reserved_bytes(kernel, blocks) if blocks.across else 0
     return LoopParts(source, prefetch_lines(kernel, blocks, gpu), lines, words)
 
@@ -130,9 +130,9 @@ def _lines(body: Body) -> list[str]:
         return [near, x, *alternatives(inside, whole.lines(), masked)]
     lines = [*_x_lines(body), *_r_lines(body), *_carry_lines(body), *body.lines()]
     if last_apart(body.kernel, body.blocks):
-        x, *masked = lines
+        first = 1 + ("near = " in lines[1])
         whole = Program(body.kernel, body.blocks, body.index_type is int64, whole=True)
-        lines = [x, *branches(body.first, whole.lines(), masked)]
+        lines = [*lines[:first], *branches(body.first, whole.lines(), lines[first:])]
     return lines
 
 
@@ -189,6 +189,18 @@ def multiples_of_8(sizes: dict[str, int]) -> list[str]:
             if is_multiple(as_written(value), 8) and not is_multiple(as_written(value), 16)]
 
 
+def lesser_divisors(sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    """The others, and the 4 or 2 that is known to divide each. Of 3100 columns a mask then leaves a thread's four
+    together: without it 32-bit values that lie in whole vectors were loaded one by one.
+
+    >>> lesser_divisors({"x_size": 3100, "r_size": 6600})
+    (('x_size', 4),)
+    """
+    found = ((size, next((n for n in (8, 4, 2) if is_multiple(as_written(value), n)), 1))
+             for size, value in sizes.items())
+    return tuple((size, divisor) for size, divisor in found if divisor in (2, 4))
+
+
 def module(name: str, signature: dict[str, str], lines: list[str], more: str = "", before: Sequence[str] = ()) -> str:
     """A module's text: the imports, the helpers that the lines use, the kernel. Lines `before` do not wait."""
     text = f"@triton.jit\ndef {name}({parameters_of(signature)}):\n"
@@ -228,7 +240,9 @@ def _x_lines(body: Program) -> list[str]:
         return [f"near = {_neighbours(x, body)}", f"x = near - {body.shift}", "x_mask = (x >= 0) & (x < x_size)"]
     column = body.kernel.column
     below = [column.line(body.at(column.block, "x"))] if column is not None else []
-    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *below, f"x_mask = x < {body.x_size}"]
+    near = [f"near = {body.told(x, 'x')}"] if body.counts_near() else []
+    mask = f"x_mask = x < {body.x_size}"
+    lines = [*first, f"x = {_neighbours(x, body) if body.flat else x}", *near, *below, mask]
     return lines + start_lines(body.kernel.r_size, body.vector, _integer(body)) if body.vector else lines
 
 
@@ -241,15 +255,22 @@ def _neighbours(coordinate: str, body: Body) -> str:
     of runs of one in both directions Triton has lanes go from row to row (H200: avg_pool2d 3 by 1 of 200 images of
     112 × 112 float32 19.6 µs, 8 by its instructions). Not so of taps that are whole rows, which are read in vectors."""
     if body.flat and (count := neighbours_of(body.kernel, body.shift)):
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
+        return _counted(coordinate, count)
+    if body.tells_of_r():
+        return body.told(coordinate, "r")
     in_vectors = not body.flat and all(_in_rows_of_vectors(load) for load in body.kernel.loads("xr"))
     if not body.kernel.folds or in_vectors:
         return coordinate
     itemsize = min(argument.node.dtype.itemsize for argument in body.kernel.arguments if argument.role != "number")
     count = max(1, WINDOW_BYTES // itemsize)
     if body.flat:
-        return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
+        return _counted(coordinate, count)
     return f"tl.max_contiguous(tl.multiple_of({coordinate}, [1, {count}]), [1, {max(count, 2)}])"
+
+
+def _counted(coordinate: str, count: int) -> str:
+    """A flat loop's coordinate of which Triton is told that a thread has so many neighbours."""
+    return f"tl.max_contiguous(tl.multiple_of({coordinate}, {count}), {count})"
 
 
 def _in_rows_of_vectors(load: Load) -> bool:

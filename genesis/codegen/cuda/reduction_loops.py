@@ -21,11 +21,13 @@ from genesis.codegen.cuda import lowerings
 from genesis.codegen.cuda.accumulators import Accumulators
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, room_for
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
+from genesis.codegen.cuda.last_programs import last_apart
 from genesis.codegen.cuda.masked_lanes import masked_lanes
+from genesis.codegen.cuda.neighbours import neighbours
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines
 from genesis.codegen.cuda.same_in_vectors import loop_lines, same_in_vectors
-from genesis.codegen.cuda.shifted import is_shifted, shift_of
+from genesis.codegen.cuda.shifted import is_shifted, neighbours_of, shift_of
 from genesis.codegen.cuda.statement_order import stores_last
 from genesis.ir.ops.splits import split_length
 from genesis.ir.size_divisors import is_multiple
@@ -77,9 +79,22 @@ class Program(Accumulators):
         if self.length is None and kernel.has_r and long:
             self.ragged_r = self.reaches_past(kernel.r_size)  # of symbolic sizes a guard: a plan has masks or has none
         self.ragged_r = self.ragged_r or self.vector > 0
+        self.neighbours = self._neighbours()
         few = len(kernel.loads("xr")) + len(kernel.loads("r")) <= MOST_LOADS
         if few and not blocks.across and not is_shifted(self.shift):
             self.masked = masked_lanes(kernel, self._names_what_is_masked, self.ragged_r, blocks.num_stages < 2)
+
+    def _neighbours(self) -> dict[str, int]:
+        """How many neighbours along a coordinate a thread of a pointwise loop is to have, where Triton would have it
+        otherwise."""
+        kernel, blocks = self.kernel, self.blocks
+        other = kernel.folds or kernel.column is not None or blocks.across or blocks.looped or blocks.packed
+        if other or not (self.flat or blocks.tiled) or (self.flat and neighbours_of(kernel, self.shift)):
+            return {}
+        x_size = kernel.x_size if self.ragged_x and not (self.flat and last_apart(kernel, blocks)) else None
+        r_size = kernel.r_size if self.ragged_r else None
+        found = {"x": neighbours(kernel, "x", x_size), "r": neighbours(kernel, "r", r_size, self.length is not None)}
+        return {along: count for along, count in found.items() if count}
 
     def _names_what_is_masked(self, s: Load) -> bool:
         """Whether a load is one whose text says what it gives where its mask does not hold."""

@@ -24,6 +24,7 @@ from genesis.codegen.cuda.shared_rows import RESERVED
 from genesis.codegen.cuda.source import HEADER, RELEASE, SIZES, WAIT, KernelSource, along_first
 from genesis.codegen.cuda.templates.scatter import emit_scatter
 from genesis.ir.node import Node
+from genesis.ir.sym_int import terms_of
 from genesis.passes.groups import Group
 
 PROGRAM = "tl.program_id(0)"
@@ -59,10 +60,12 @@ def _of_template(source: KernelSource) -> tuple[LoopParts, str]:
     return LoopParts(source, [], lines[2:], source.shared), "\n\n\n".join(own)
 
 
-def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "", warps: int | None = None) -> KernelSource:
+def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "", warps: int | None = None,
+               in_turn: bool = False) -> KernelSource:
     """The kernel with this name that has the programs of the first loop, then those of the second, ...
 
     Args:
+        in_turn: loops that have equally many programs have them in turn, the first of each, then the second of each.
         helpers: functions that their lines call, besides the prelude's.
         warps: of a program, where a part's lines count what each of its threads does (with more warps than elements
             several threads would count one); by default as many as the part has that wants most.
@@ -75,26 +78,29 @@ def put_beside(parts: Sequence[LoopParts], name: str, helpers: str = "", warps: 
                              *(_function(name, part, words) for name, part in zip(names, parts, strict=True))))
     signature: dict[str, str] = {}
     args: list[object] = []
-    first = 0
-    starts = []
     for number, part in enumerate(parts):
         given = {p: kind for p, kind in part.source.signature.items() if kind != "constexpr"}
         signature.update({f"{p}_{number}": kind for p, kind in given.items()})
         args += part.source.args
-        starts.append(first)
-        first = first + math.prod(part.source.grid)
-    bounds = {f"start_{number}": start for number, start in enumerate(starts) if number}
+    first = 0
+    turns = _of_equal_grids(parts) if in_turn else [[number] for number in range(len(parts))]
+    bounds = {}
+    for turn in turns:
+        if turn[0]:
+            bounds[f"start_{turn[0]}"] = first
+        first = first + len(turn) * math.prod(parts[turn[0]].source.grid)
     signature.update(dict.fromkeys(bounds, "i32"))
     constexprs = {f"{p}_{number}": value for number, part in enumerate(parts)
                   for p, value in part.source.constexprs.items()}
     signature.update(dict.fromkeys(constexprs, "constexpr"))
-    calls = [f"program = {PROGRAM}", *_chosen(
-        [[_call(own, part, number)] for number, (own, part) in enumerate(zip(names, parts, strict=True))])]
+    calls = [f"program = {PROGRAM}", *_chosen([_turn(turn, names, parts) for turn in turns], [
+        f"program < start_{turn[0]}" for turn in turns[1:]])]
     return KernelSource(
         name, _module(name, signature, calls, functions), signature, constexprs,
         (*args, *bounds.values()), _of_all(parts, "aligned"),  # type: ignore[arg-type]
         (first, 1, 1), warps or max(part.source.num_warps for part in parts), label=name, shared=words,
-        eights=_of_all(parts, "eights"))
+        eights=_of_all(parts, "eights"),
+        lesser=tuple((f"{x}_{number}", n) for number, part in enumerate(parts) for x, n in part.source.lesser))
 
 
 def _of_all(parts: Sequence[LoopParts], field: str) -> tuple[str, ...]:
@@ -119,18 +125,37 @@ def _function(name: str, part: LoopParts, words: int) -> str:
     return f"@triton.jit\ndef {name}(program_id, {SIZES}{parameters_of(part.source.signature)}):\n{lines}"
 
 
-def _call(name: str, part: LoopParts, number: int) -> str:
+def _of_equal_grids(parts: Sequence[LoopParts]) -> list[list[int]]:
+    """The loops by how many programs they have, those together that have equally many whatever sizes are."""
+    found: dict[object, list[int]] = {}
+    for number, part in enumerate(parts):
+        found.setdefault(terms_of(math.prod(part.source.grid)), []).append(number)
+    return list(found.values())
+
+
+def _turn(turn: list[int], names: list[str], parts: Sequence[LoopParts]) -> list[str]:
+    """The lines for the programs of loops that have them in turn, or of a single one."""
+    own = f"program - start_{turn[0]}" if turn[0] else "program"
+    if len(turn) == 1:
+        return [_call(names[turn[0]], parts[turn[0]], turn[0], own)]
+    calls = [[_call(names[number], parts[number], number, f"turn // {len(turn)}")] for number in turn]
+    return [f"turn = {own}", f"which = turn % {len(turn)}",
+            *_chosen(calls, [f"which == {at}" for at in range(len(turn) - 1)])]
+
+
+def _call(name: str, part: LoopParts, number: int, own: str) -> str:
+    """The call of a loop's function for one of its programs."""
     given = ", ".join(f"{p}_{number}" for p in part.source.signature)
-    own = f"program - start_{number}" if number else "program"
     return f"{name}({own}, {SIZES}{given})"
 
 
-def _chosen(branches: list[list[str]]) -> list[str]:
-    """Lines that go into one of the branches, by the number of the program."""
+def _chosen(branches: list[list[str]], conditions: list[str]) -> list[str]:
+    """Lines that go into one of the branches: the first whose condition holds, or the last."""
+    if len(branches) == 1:
+        return branches[0]
     lines = []
     for number, branch in enumerate(branches):
-        last = number == len(branches) - 1
-        word = "else:" if last else f"{'el' if number else ''}if program < start_{number + 1}:"
+        word = "else:" if number == len(branches) - 1 else f"{'el' if number else ''}if {conditions[number]}:"
         lines += [word, *(f"    {line}" for line in branch)]
     return lines
 

@@ -143,6 +143,7 @@ class KernelSource:
             table, a matrix's map, or a place to hand parts over.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         eights: others known to be multiples of 8.
+        lesser: others, and the 4 or 2 that is known to divide them.
         grid: programs in three dimensions; an empty one needs no launch.
         plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
         note: why the kernel is of this form, where its template has several; for `genesis why`.
@@ -168,6 +169,7 @@ class KernelSource:
     plain: str = ""
     note: str = ""
     eights: tuple[str, ...] = ()
+    lesser: tuple[tuple[str, int], ...] = ()
     choices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -202,13 +204,14 @@ class KernelSource:
     @property
     def divisors(self) -> dict[str, int]:
         """Parameter → the number that is known to divide it."""
-        return dict.fromkeys(self.aligned, 16) | dict.fromkeys(self.eights, 8)
+        return dict.fromkeys(self.aligned, 16) | dict.fromkeys(self.eights, 8) | dict(self.lesser)
 
     def key_parts(self) -> dict[str, Any]:
         """What decides the compiled kernel, as plain data: equal parts are one compilation."""
         return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned), "eights": list(self.eights),
                 "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes,
+                **({"lesser": list(self.lesser)} if self.lesser else {}),
                 **({"registers": self.registers} if self.registers else {}),
                 **({"shared": self.shared} if self.shared else {}),
                 "language": "gluon" if self.plain else "triton"}

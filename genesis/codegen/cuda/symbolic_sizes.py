@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from genesis.codegen.cuda.loops import integer_type, multiples_of_8, multiples_of_16, parameters_of
+from genesis.codegen.cuda.loops import integer_type, lesser_divisors, multiples_of_8, multiples_of_16, parameters_of
 from genesis.codegen.cuda.source import SIZES, KernelSource
 from genesis.ir.size_trace import tracing
 from genesis.ir.sym_int import WORD, SymInt, is_literal
@@ -51,5 +51,5 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
     return replace(source, source=written(source.source), plain=source.plain and written(source.plain),
                    signature=signature, constexprs=fixed, args=(*source.args, *sizes.values()),
                    aligned=(*source.aligned, *multiples_of_16(sizes)),
-                   eights=(*source.eights, *multiples_of_8(sizes)))
+                   eights=(*source.eights, *multiples_of_8(sizes)), lesser=(*source.lesser, *lesser_divisors(sizes)))
 

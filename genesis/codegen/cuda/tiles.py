@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import isqrt
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import (
@@ -28,12 +29,14 @@ from genesis.codegen.cuda.block_sizes import (
 )
 from genesis.codegen.cuda.blocks import flat_block, flat_blocks, windows
 from genesis.codegen.cuda.build_kernel import in_order, over
+from genesis.codegen.cuda.expressions import has_reciprocal
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Index, Kernel, Load, Position, Random, Select, Store
+from genesis.codegen.cuda.neighbours import bytes_at_once
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
 from genesis.codegen.cuda.turned_tiles import turned_tile
 from genesis.ir.size_divisors import is_multiple, twos
-from genesis.ir.sym_int import SymInt, literal_value
+from genesis.ir.sym_int import SymInt, as_written, hint, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
 
@@ -46,9 +49,11 @@ WASTE: Final = 1.25
 SIDE_BYTES: Final = 256
 """Bytes of a side of a transposing tile, which is square."""
 
-MOST_HELD: Final = 2 * 128 * 128
-"""Maximum elements that a transposing tile's loads hold in registers, of all operands together: 128 a thread of eight
-warps. A gradient of six operands in tiles of 128 × 128 had 64 elements of each a thread, and spilled a kilobyte."""
+MOST_HELD: Final = 128 * 128
+"""Maximum elements that a transposing tile's loads hold in registers, of all operands together: 64 a thread of eight
+warps. Two operands of 64 each, one by one, took 187 registers, so that a multiprocessor had one program, which loaded
+nothing while it stored (H200: 140 MB of two float16 operands, one turned, 62 µs, torch.compile 46; reckoned 40 so). A
+gradient of six operands in tiles of 128 × 128 spilled a kilobyte."""
 
 LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
@@ -87,6 +92,15 @@ MOST_PARTS_LOADED: Final = 64
 NEIGHBOURS: Final = 4
 """Neighbours that a thread has where each is read through an index of its own: 32 bytes of 64-bit indices, a sector."""
 
+LINE: Final = 128
+"""Bytes of a line of memory, which a warp reads or writes at once."""
+
+PER_QUOTIENT: Final = 4
+"""Bytes that are moved at once of rows that are counted through, for each quotient that says where."""
+
+SLOW_QUOTIENT: Final = 3
+"""How many quotients one by an argument without a reciprocal counts as: it is twenty instructions."""
+
 FEWEST_NEIGHBOURS: Final = 8
 """Minimum neighbouring elements along an operand's own axis for a tile; with fewer it is read as it comes."""
 
@@ -118,13 +132,22 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
 def _side(kernel: Kernel, gpu: GpuModel) -> int:
     """Elements of a side of a square transposing tile."""
     side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
-    loads, size = max(1, len(kernel.loads("x"))), about(kernel.x_size)
+    loads, size = max(1, len(kernel.loads("x"))), _middle(kernel.x_size)
     many = MANY_TILES * gpu.multiprocessors
     while side > LEAST_SIDE and (loads * side * side > MOST_HELD or size < side * side * many):
         side //= 2
     while side > FEWEST_SIDE and size < side * side * gpu.multiprocessors:
         side //= 2
     return side
+
+
+def _middle(size: int) -> int:
+    """A size for weighing costs; of an argument one in the middle of its class. It is weighed as one of the larger ones
+    elsewhere, and a product of five as 134 million that is 7.5 million."""
+    written = as_written(size)
+    if not isinstance(written, SymInt):
+        return written
+    return isqrt((written.trace.range(written)[0] or 0) * hint(written))
 
 
 def _turned_blocks(kernel: Kernel, x_block: int, r_block: int, gpu: GpuModel) -> Blocks:
@@ -159,6 +182,8 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
                 return in_rows, blocks_of_elements
             if _one_by_one(in_rows):
                 return kernel, _flat_vectors(kernel, gpu)
+            if _counted_through(in_rows, kernel, r_block):
+                return kernel, _counted_blocks(kernel, gpu)
         if not r_block:
             return None
         elements = flat_block(about(kernel.x_size), kernel.bytes_each, gpu)
@@ -193,6 +218,35 @@ def _one_by_one(kernel: Kernel) -> bool:
     return any(straight) and not all(straight) and not is_multiple(2 * kernel.r_size, VECTOR)
 
 
+def _counted_through(kernel: Kernel, flat: Kernel, r_block: int) -> bool:
+    """Whether rows that nothing is shared by are better taken as they come, by a flat loop, than in blocks of rows:
+    where they are not read in whole vectors, or a block of a row is less than a line of memory. Lanes then have
+    neighbours from one row into the next, where blocks of 16 of 74 two-byte values are 32 bytes of each of four rows
+    (H200: eight such parts of 90 MB 112 µs, 28 so). What is moved at once finds its row by quotients of its own, which
+    want to be few."""
+    if kernel.loads("x") or kernel.loads("r"):
+        return False
+    widest = max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
+    if bytes_at_once(kernel, "r") == VECTOR and r_block * widest >= LINE:
+        return False
+    found = {(atom.number, atom.inner): 1 if _is_fast(atom) else SLOW_QUOTIENT
+             for e in _expressions(flat) for top, _ in e.terms for atom in _quotients(top)}
+    return sum(found.values()) <= max(bytes_at_once(flat, "x") // PER_QUOTIENT, 1)
+
+
+def _is_fast(atom: Atom) -> bool:
+    """Whether a quotient is by a number, or by an argument that has a reciprocal."""
+    return literal_value(atom.number) is not None or has_reciprocal(atom)
+
+
+def _quotients(atom: Atom) -> Iterator[Atom]:
+    """The quotients and remainders that an atom is made of."""
+    if atom.inner is not None:
+        yield atom
+        for inner, _ in atom.inner.terms:
+            yield from _quotients(inner)
+
+
 def _in_short_steps(load: Load) -> bool:
     """Whether neighbours along r are a few elements apart, and those of the next row no nearer."""
     steps = {abs(k) for atom, k in load.address.terms if atom.kind == "var" and atom.name == "r"}
@@ -204,6 +258,18 @@ def _flat_vectors(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Blocks of a flat loop in which a thread has `NEIGHBOURS` elements side by side."""
     blocks = flat_blocks(about(kernel.x_size), kernel.bytes_each, gpu)
     return replace(blocks, num_warps=max(1, min(blocks.x // (32 * NEIGHBOURS), 8)))
+
+
+def _counted_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Blocks of rows that are counted through, 16 bytes of each thread. An operand that lies in longer rows counts as
+    any other: parts of a concatenation that are as long have equally many programs, and have them in turn."""
+    widths = {x.name: x.node.dtype.itemsize for x in kernel.arguments if x.role != "number"}
+    loads = kernel.loads("x")
+    parts = max((widths[s.argument] for s in loads if s.bounds), default=0)  # of which an element has one
+    nbytes = parts + sum(widths[s.argument] for s in loads if not s.bounds) + sum(
+        widths[s.argument] for s in kernel.statements if isinstance(s, Store))
+    blocks = flat_blocks(about(kernel.x_size), nbytes, gpu)
+    return replace(blocks, num_warps=max(1, min(blocks.x * max(widths.values()) // (32 * VECTOR), 8)))
 
 
 def _along_rows(kernel: Kernel) -> bool:

@@ -24,8 +24,10 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, block_of, enough_programs, room_for
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Apply, Constant, Kernel, Load, Number, Store
+from genesis.codegen.cuda.neighbours import known_multiple
+from genesis.ir.size_divisors import twos
 from genesis.ir.size_trace import SYMBOLS, Trace
-from genesis.ir.sym_int import SymInt, as_written, hint, terms_of
+from genesis.ir.sym_int import SymInt, as_written, hint, literal_value, terms_of
 from genesis.passes.fusion.index_map import Atom, Expr
 
 SECTOR: Final = 32
@@ -305,12 +307,13 @@ def _time(axes: Axes, sides: Sides, gpu: GpuModel) -> float:
     extents = {**_extents(axes, sides.x_axes, sides.x), **_extents(axes, sides.r_axes, sides.r)}
     moved = lines = 0.0
     instructions = PER_ELEMENT * lanes
+    ends = _end(axes, sides.x_axes, 0), _end(axes, sides.r_axes, sides.r)
     for access in axes.accesses:
         count, reach = _run(axes, access, extents)
         edges = SECTOR - _alignment(axes, access, reach) + PER_RUN
         moved += access.itemsize * (reach * access.itemsize + edges) / (count * access.itemsize)
         along_x, along_r = (_neighbours(axes, access, side) for side in (sides.x_axes, sides.r_axes))
-        vector = _vector(axes, access, sides.r_axes if along_r > along_x else sides.x_axes)
+        vector = _vector(axes, access, sides.r_axes if along_r > along_x else sides.x_axes, ends[along_r > along_x])
         at_once = 32 * vector
         inner, outer = ("r", "x") if along_r > along_x else ("x", "r")  # as Triton has lanes lie
         part = {inner: min(getattr(sides, inner), at_once)}
@@ -389,9 +392,19 @@ def _neighbours(axes: Axes, access: Access, side: Sequence[int]) -> int:
     return MOST_BLOCK if chain and len(chain) == len(side) else gcd(MOST_BLOCK, length)
 
 
-def _vector(axes: Axes, access: Access, side: Sequence[int]) -> int:
-    """Elements that a thread loads or stores at once along x or r."""
+def _vector(axes: Axes, access: Access, side: Sequence[int], end: int) -> int:
+    """Elements that a thread loads or stores at once along x or r, which ends at a multiple of `end`."""
     chain = _chain(axes, access, side)
     length = prod(axes.sizes[axis] for axis in chain)
     apart = [stride for axis, stride in enumerate(access.strides) if axis not in chain]
-    return gcd(VECTOR // access.itemsize, length, *apart)
+    return gcd(VECTOR // access.itemsize, length, end, *apart)
+
+
+def _end(axes: Axes, side: Sequence[int], block: int) -> int:
+    """What a kernel knows to divide the size of x or r, under whose mask a vector is loaded only as a whole: anything,
+    if it is a number and so many elements of a block divide it, else a power of two."""
+    written = as_written(prod(axes.written[axis] for axis in side))
+    number = literal_value(written) if block else None
+    if number is not None:
+        return 0 if number % block == 0 else twos(number)
+    return known_multiple(written)

@@ -65,8 +65,9 @@ def compiled_by_triton(parts: dict[str, Any], architecture: int) -> Any:
     function = define(parts["source"])[parts["name"]]
     signature = dict(parts["signature"])
     names = list(signature)
-    attributes = {(names.index(name),): [["tt.divisibility", divisor]]
-                  for divisor, which in ((16, "aligned"), (8, "eights")) for name in parts[which]}
+    divisors = {**dict.fromkeys(parts["aligned"], 16), **dict.fromkeys(parts["eights"], 8),
+                **dict(parts.get("lesser", ()))}
+    attributes = {(names.index(name),): [["tt.divisibility", divisor]] for name, divisor in divisors.items()}
     kind: Any = ASTSource
     if parts["language"] == "gluon":
         from triton.experimental.gluon._runtime import GluonASTSource

@@ -15,9 +15,9 @@ from tests.codegen.cuda.run_interpreted import compile_cubin
 from tests.sweeping import each_value
 
 
-def checked(operands: list[Node], whole: Node) -> KernelSource:
+def checked(operands: list[Node], whole: Node, **limits: int) -> KernelSource:
     """The one kernel of a program, which was run."""
-    group, = check(operands, whole).groups
+    group, = check(operands, whole, **limits).groups
     source = emit(group)
     assert source.grid[0]
     return source
@@ -38,8 +38,8 @@ def test_parts_of_any_sizes_lie_where_they_belong(axis: int, dtype: DType) -> No
 
 
 def test_a_stack_has_a_loop_for_each_part_without_conditions() -> None:
-    operands = [an_input(i, (9, 6, 70)) for i in range(8)]
-    whole = movement.concat(*[movement.reshape(x, shape=(9, 1, 6, 70)) for x in operands], axis=1)
+    operands = [an_input(i, (5, 4, 70)) for i in range(8)]
+    whole = movement.concat(*[movement.reshape(x, shape=(5, 1, 4, 70)) for x in operands], axis=1)
     source = checked(operands, whole)
     assert loops(source) == 8 and "tl.where" not in source.source and source.source.count("tl.load(") == 8
     assert compile_cubin(source)
@@ -52,6 +52,17 @@ def test_what_is_computed_views_and_equal_operands_are_parts_too() -> None:
     assert loops(checked([x, y], whole)) == 6
 
 
+def test_parts_of_one_shape_have_their_programs_in_turn() -> None:
+    """What two parts write of a sector meets in the L2; a part that lay in longer rows had programs of its own size,
+    all of them behind the others': 61.3 µs for 167 MB, torch.compile 47.7 (H200)."""
+    x, y, longer = an_input(0, (300, 155)), an_input(1, (300, 155)), an_input(2, (300, 158))
+    part = movement.slice(longer, starts=(0, 0), stops=(300, 155), steps=(1, 1))
+    source = checked([x, y, longer], movement.concat(x, y, part, axis=1), most_programs=600)
+    assert loops(source) == 3 and "which = turn % 3" in source.source
+    pieces = checked([x, y, longer], movement.concat(x, y, part, axis=0), most_programs=600)
+    assert loops(pieces) == 3 and "turn" not in pieces.source
+
+
 def test_short_runs_and_two_parts_are_one_loop() -> None:
     columns = [an_input(i, (40, 4)) for i in range(4)]
     assert loops(checked(columns, movement.concat(*columns, axis=1))) == 1
@@ -59,12 +70,12 @@ def test_short_runs_and_two_parts_are_one_loop() -> None:
     assert loops(checked(rows, movement.concat(*rows, axis=1))) == 1
 
 
-def test_parts_of_a_sector_are_loops_of_their_own() -> None:
+def test_short_parts_are_loops_of_their_own_where_they_are_many() -> None:
     """A stack of eight parts of 32 bytes took 26.4 µs as one loop for 13 by its bytes (H200)."""
     columns = [an_input(i, (40, 8)) for i in range(8)]
     source = checked(columns, movement.concat(*columns, axis=1))
     assert loops(source) == 8 and "tl.where" not in source.source and compile_cubin(source)
-    for count, width in ((8, 9), (5, 8)):  # in parts of sectors, or few
+    for count, width in ((8, 3), (5, 8)):  # shorter, or few
         columns = [an_input(i, (40, width)) for i in range(count)]
         assert loops(checked(columns, movement.concat(*columns, axis=1))) == 1
     x, y, z = an_input(0, (70, 13)), an_input(1, (70, 13)), an_input(2, (13, 70))

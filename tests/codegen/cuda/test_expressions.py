@@ -50,6 +50,27 @@ def test_neighbours_stay_in_sight() -> None:
     assert expression(mod_(add(r, floordiv(x, 64)), 8)) == "((r + (x // 64)) % 8)"
 
 
+def test_a_quotient_of_a_remainder_is_a_remainder_of_a_quotient() -> None:
+    """Of (x % 2000) // 400 Triton knows no neighbours: bfloat16 that lie in vectors came one by one (a maximum over 256
+    of bf16[13, 256, 5, 400] in longer rows: 14.9 µs reckoned, 4.8 in vectors)."""
+    x = variable("x", 26_000)
+    assert expression(floordiv(mod_(x, 2000), 400)) == "((x // 400) % 5)"
+    assert expression(floordiv(mod_(x, 2000), 300)) == "(((x % 2000)) // 300)"
+    rng = random.Random(1)
+    for _ in range(200):
+        d, times, point = rng.randint(2, 60), rng.randint(2, 9), rng.randrange(26_000)
+        assert eval(expression(floordiv(mod_(x, d * times), d)), {}, {"x": point}) == point % (d * times) // d
+
+
+def test_columns_of_longer_rows_are_read_in_vectors() -> None:
+    with counting() as gpu:
+        x = genesis.ones(13, 64, 5, 408, dtype=genesis.bfloat16, device="cuda")
+        genesis.eval(x)
+        genesis.eval(x[..., :400].amax(1))
+    kernel, = (kernel for kernel in gpu.kernels if "max_columns" in kernel)
+    assert "// 400) % 5)" in kernel and "% 2000)) // 400" not in kernel
+
+
 def test_no_pair_of_divisions_in_a_gradient_of_windows() -> None:
     """An assembler made a wrong program of divisions of pairs of 16-bit numbers."""
     with counting() as gpu:

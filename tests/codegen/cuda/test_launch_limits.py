@@ -77,7 +77,8 @@ def test_a_size_has_a_type_that_holds_it() -> None:
 
 
 WIDE = {
-    "rows added, looked for": ("index_add", (4, 20_000_000), (3,)),
+    "rows added, looked for": ("index_add", (4, 20_000_000), (300,)),
+    "long rows added, looked for": ("index_add", (4, 300_000_000), (3,)),
     "rows added by blocks of the index": ("index_add", (4, 20_000_000), (3000,)),
     "rows written": ("index_copy", (4, 70_000_000), (2,)),
 }

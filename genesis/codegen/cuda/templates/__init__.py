@@ -13,7 +13,8 @@ In: a group with one op of the kind. Out: a `KernelSource`.
 | `streamed_*_gluon.py`, `streamed_attention_backward_sums.py` | the text of streamed forms, in Gluon |
 | `rows.py`, `scan.py` | whole rows, and scans along them |
 | `sort.py`, `short_sort.py`, `row_digits.py`, `long_sort.py`, `words.py`, `sort_helpers.py` | sorting |
-| `scatter.py`, `row_sums.py`, `line_sums.py`, `group_sums.py`, `segments.py` | writes through an index |
+| `scatter.py`, `line_sums.py`, `group_sums.py`, `segments.py` | writes through an index |
+| `row_sums.py`, `wide_row_sums.py` | rows added by a short index |
 | `exact_sums.py` | sums at places in one launch, by atomics over whole numbers |
 | `rows_taken.py` | elements of long rows by one index, from shared memory |
 | `block_*.py`, `ordered_hits.py` | rows added by a long index |

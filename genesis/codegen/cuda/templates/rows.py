@@ -18,6 +18,7 @@ from genesis.codegen.cuda.kernel_ir import Load
 from genesis.codegen.cuda.loops import (
     any_needs_int64,
     integer_type,
+    lesser_divisors,
     module,
     multiples_of_8,
     multiples_of_16,
@@ -160,8 +161,8 @@ class Rows:
         return KernelSource(name, module(name, signature, lines, more), signature, constexprs,
                             (*pointers.values(), *numbers.values(), *sizes.values()),
                             (*pointers, *multiples_of_16(bounds)), (0 if empty else programs, 1, 1), num_warps,
-                            label=name, eights=tuple(multiples_of_8(bounds)), shared=shared,
-                            registers=registers)
+                            label=name, eights=tuple(multiples_of_8(bounds)), lesser=lesser_divisors(bounds),
+                            shared=shared, registers=registers)
 
 
 def result(group: Group, index: int) -> Node | None:

@@ -29,8 +29,8 @@ from genesis.codegen.cuda.templates.exact_sums import emit_exact_sums
 from genesis.codegen.cuda.templates.group_sums import emit_group_parts, emit_group_sums
 from genesis.codegen.cuda.templates.long_lines import emit_line_sums
 from genesis.codegen.cuda.templates.operands import input_of
-from genesis.codegen.cuda.templates.row_sums import emit_row_sums
 from genesis.codegen.cuda.templates.rows_taken import emit_rows_taken
+from genesis.codegen.cuda.templates.wide_row_sums import emit_rows_summed
 from genesis.ir.node import Node
 from genesis.ir.sym_int import most
 from genesis.ir.types import DType, bool_, int32
@@ -197,6 +197,6 @@ def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], c
 
 
 _EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements,
-             "rows_summed": emit_row_sums, "exact_sums": emit_exact_sums, "taken_in_rows": emit_rows_taken,
+             "rows_summed": emit_rows_summed, "exact_sums": emit_exact_sums, "taken_in_rows": emit_rows_taken,
              "group_sums": emit_group_sums, "group_parts": emit_group_parts,
              "words_by_block": emit_block_words, "block_sums": emit_block_sums}
