@@ -207,11 +207,15 @@ def _logcumsumexp_type(x: TensorType, axis: int, reverse: bool) -> TensorType:
 
 
 def _logcumsumexp_vjp(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> Node:
-    """Σ over j ≥ i of g_j · exp(x_i - y_j), in logarithms so that no term overflows: for g > 0 and g < 0 apart."""
+    return logcumsumexp_backward(g, x, y, axis=axis, reverse=not reverse)
+
+
+def _logcumsumexp_backward(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> Node:
+    """In logarithms, so that no term overflows: for g > 0 and g < 0 apart."""
     g_, x_, y_ = upcast(g), upcast(x), upcast(y)
     size = log(abs(g_))
     least = literal(float(g_.type.dtype.min or 0))
-    parts = [exp(logcumsumexp(where_(sign(g_, literal(0.0)), size, least) - y_, axis=axis, reverse=not reverse) + x_)
+    parts = [exp(logcumsumexp(where_(sign(g_, literal(0.0)), size, least) - y_, axis=axis, reverse=reverse) + x_)
              for sign in (gt, lt)]
     return downcast(parts[0] - parts[1], x)
 
@@ -234,4 +238,27 @@ logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_SCAN, vjp=_
                                     case(Array((1.0, float("nan"), 2.0)), axis=0), scale=4),
                       reference=lambda x, axis, reverse: _turned(_log_sums, x, axis, reverse))
 
-__all__ = ["chunks_of", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "recurrence", "shifted"]
+
+def _backward_type(g: TensorType, x: TensorType, y: TensorType, axis: int, reverse: bool) -> TensorType:
+    return common((g, x, y), FLOAT)
+
+
+def _decayed(g: ndarray, x: ndarray, y: ndarray, axis: int, reverse: bool) -> ndarray:
+    g, x, y = (np.moveaxis(np.flip(v, axis) if reverse else v, axis, 0) for v in (g, x, y))
+    found = np.stack([np.sum(g[:i + 1] * np.exp(x[i] - y[:i + 1]), 0) for i in range(len(g))]) if len(g) else g
+    found = np.moveaxis(found, 0, axis)
+    return np.flip(found, axis) if reverse else found
+
+
+logcumsumexp_backward: Op = Op(
+    "logcumsumexp_backward", "scan", _backward_type, **_SCAN, decompose=_logcumsumexp_backward, ulp=16,
+    opaque=Opaque("scan", elementwise=3),
+    doc="Gradient of logcumsumexp by x: Σ over j ≤ i along the axis of g[j]·exp(x[i] - y[j]), where y is the result; "
+        "`reverse` is not that of the scan that it is the gradient of.",
+    samples=cases(*(case(reals(-1, 1).of(*s), reals(-1, 1).of(*s), reals(1, 2).of(*s), axis=a, reverse=r)
+                    for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 1), ((0, 2), 0), ((2, 20), 1))
+                    for r in (False, True)), scale=4),
+    reference=_decayed)
+
+__all__ = ["chunks_of", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "logcumsumexp_backward",
+           "recurrence", "shifted"]

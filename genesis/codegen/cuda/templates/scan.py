@@ -37,7 +37,7 @@ class Scan:
         lift: the state of one element, from the operands {0} and {1}; {at} is its place in the row.
         nothing: the state of no element. {low} and {high} are the dtype's bounds, {least} its least finite number.
         combine: the helper that joins the state of a stretch with that of the next one.
-        read: the results, from the state {0}, {1}.
+        read: the results, from the state {0}, {1} and the operands {2}, {3}, {4}.
     """
 
     lift: tuple[str, ...]
@@ -52,8 +52,10 @@ SCANS: Final[dict[str, Scan]] = {
     "cummax": Scan(("{0}", "{at}"), ("{low}", "0"), "g_later_max", ("{0}", "{1}")),
     "cummin": Scan(("{0}", "{at}"), ("{high}", "0"), "g_later_min", ("{0}", "{1}")),
     "recurrence": Scan(("{0}", "{1}"), ("1", "0"), "g_recur", ("{1}",)),
-    "logcumsumexp": Scan(("g_finite({0})", "libdevice.exp({0} - g_finite({0}))"), ("{least}", "0"), "g_exp_sum",
+    "logcumsumexp": Scan(("g_finite({0})", "g_unit({0})"), ("{least}", "0"), "g_exp_sum",
                          ("{0} + libdevice.log({1})",)),
+    "logcumsumexp_backward": Scan(("g_finite(-({2}))", "g_weight({0}, {2})"), ("{least}", "0"), "g_exp_sum",
+                                  ("{1} * libdevice.exp({3} + {0})",)),
 }
 
 HELPERS: Final = {
@@ -90,8 +92,24 @@ def g_finite(x):
 @triton.jit
 def g_exp_sum(a, s, b, t):
     """Σ exp as exp(a)·s, the largest exponent taken out (Milakov and Gimelshein 2018)."""
-    top = tl.maximum(a, b)
-    return top, s * libdevice.exp(a - top) + t * libdevice.exp(b - top)
+    if a.dtype == tl.float64:
+        less = libdevice.exp(-tl.abs(a - b))
+    else:  # at most 1 and exact at 0: what a cheap form is off counts less, the further a and b are apart
+        less = g_low_exp2(tl.abs(a - b) * -1.4426950408889634)
+    first = a > b
+    return tl.where(first, a, b), tl.where(first, s, t) + tl.where(first, t, s) * less
+''',
+    "g_unit": '''
+@triton.jit
+def g_unit(x):
+    """exp(x - g_finite(x))."""
+    return tl.where(x == float("-inf"), 0.0, tl.where(x - x == 0, 1.0, x))
+''',
+    "g_weight": '''
+@triton.jit
+def g_weight(g, y):
+    """What g counts for where the logarithm of a sum is y: nothing where the sum is infinite, NaN where it is 0."""
+    return tl.where(y == float("inf"), 0.0, tl.where(y - y == 0, g, float("nan")))
 ''',
 }
 
@@ -274,7 +292,7 @@ class _Emitter:
         vector = self.rows.vector
         if self.columns:
             return self.by_stretches(self.stretches, self.blocks.step // self.stretches, 1)
-        if self.reverse and vector > 1 and self.blocks.step > 8 * vector:
+        if self.reverse and vector > 1 and self.blocks.step > vector:
             return self.by_stretches(self.blocks.step // vector, vector, 2)
         return [self.call("state", 1)]
 
@@ -333,7 +351,7 @@ def g_with_rest({a}, {p}, {b}, {q}):
         for i, (name, read) in enumerate(zip(_names(self.scan), self.scan.read, strict=True)):
             memory = result(self.group, i)
             if memory is not None:
-                value = f"({read.format('state0', 'state1')})"
+                value = f"({read.format('state0', 'state1' if self.count > 1 else '', *self.rows.names)})"
                 value += " != 0" if memory.dtype is bool_ else f".to({triton_type(memory.dtype)})"
                 place = self.rows.address(dtype=memory.dtype)
                 lines.append(f"tl.store({name} + {place}, {value}, mask=x_mask & r_mask)")
