@@ -18,11 +18,13 @@ from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
 from genesis.codegen.cuda.column_blocks import SHORT_COLUMNS, stages_with_room
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import held, triton_type
+from genesis.codegen.cuda.kernel_ir import Load
+from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
-from genesis.ir.size_divisors import twos
+from genesis.ir.size_divisors import is_multiple, twos
 from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.graph.split_scans import COLUMNS
@@ -141,6 +143,12 @@ SMALLEST: Final = 2048
 SHORTEST: Final = 16
 """The block of a class of the shortest rows."""
 
+LEAST_IN_VECTOR, MOST_IN_VECTOR = 4, 8
+"""Elements of a vector that are worth it to begin blocks of rows with one: of two there is little to gain."""
+
+SHORTEST_SHIFTED: Final = 32
+"""Minimum elements of rows whose blocks begin with a vector."""
+
 MANY: Final = 1 << 18
 """Elements of blocks of short rows from which on a plan for each length is worth it: of 3 of 16 lanes of a class (H200:
 cummax over 3 of 631,488 float16 14.7 µs, torch 10.6)."""
@@ -162,6 +170,8 @@ class _Emitter:
         chunk: elements of a chunk, 0 where a program scans whole rows.
         loops: whether the program loops along the axis, and in how many pipeline `stages`.
         ahead: whether what a round scans waits in registers from the round before on.
+        shifted: elements of a vector, where rows begin at no multiple of one: blocks begin with the vector that the
+            row's first element lies in (`row_edges.py`). Else 0.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
             is scanned, so that a scan from the end is one from the start.
         stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.
@@ -177,7 +187,8 @@ class _Emitter:
         self.extent = self.chunk or self.rows.length
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
         self.types = _state_types(node, self.scan)
-        self.blocks = _blocks(self.rows, self.extent, self.types, bool(self.chunk))
+        self.shifted = 0 if self.chunk else _shifted(self.rows, _value_bytes(node))
+        self.blocks = _blocks(self.rows, self.extent + max(self.shifted - 1, 0), self.types, bool(self.chunk))
         self.loops = self.extent > self.blocks.step
         self.ahead = self.loops and not self.chunk and _come_one_by_one(self.rows)
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
@@ -219,11 +230,16 @@ class _Emitter:
         begin = f"part * {self.extent}{' + begin' if self.loops else ''}" if self.chunk else (
             "begin" if self.loops else "0")
         whole = 0 if self.chunk or self.loops else self.blocks.step
-        body = self.column_lines(begin) if self.columns else rows.r_lines(begin, whole)
+        if self.shifted:
+            first += self.start_lines()
+            body = self.near_lines("" if begin == "0" else f"{begin} + ")
+        else:
+            body = self.column_lines(begin) if self.columns else rows.r_lines(begin, whole)
         if self.chunk:
             body.append(f"r_mask = r_mask & (r < part * {self.extent} + {self.extent})")
         loaded = [f"{name} = {name}_held{upcast}" for name, _, upcast in rows.loads()]
-        body += [*(loaded if self.ahead else rows.operand_lines()), *self.lifted(), *self.scanned()]
+        body += loaded if self.ahead else self.vector_loads() if self.shifted else rows.operand_lines()
+        body += [*self.lifted(), *self.scanned()]
         if self.loops or self.chunk:
             body += self.carried_in()
         if self.loops:
@@ -231,7 +247,7 @@ class _Emitter:
         body += self.stores()
         if not self.loops:
             return first + body
-        steps = -(-self.extent // self.blocks.step)
+        steps = -(-(self.extent + max(self.shifted - 1, 0)) // self.blocks.step)
         turned = f"({steps - 1} - step) * RBLOCK" if self.reverse else "step * RBLOCK"
         body.insert(0, f"begin = {turned}")
         if self.ahead:
@@ -254,6 +270,48 @@ class _Emitter:
         near = f"RBLOCK - 1 - ({place})" if self.reverse else place
         return [f"r = {begin} + tl.reshape({near}, [1, RBLOCK]){self.rows.integer}", f"r_mask = r < {self.rows.size}"]
 
+    def start_lines(self) -> list[str]:
+        """Where each row begins, and the vector that it begins in."""
+        vector = self.shifted
+        return [f"row_start = x * {self.rows.size} // {vector} * {vector}",
+                f"shift = x * {self.rows.size} - row_start"]
+
+    def near_lines(self, begin: str) -> list[str]:
+        """The elements of a block of shifted rows: `near` counts from the vector that a row begins in, `r` from its
+        first element. `whole` are those of vectors that lie in the row, `edge` its others: of a block that is all of a
+        row the text says where they can be."""
+        vector, length = self.shifted, self.rows.size
+        lines = [f"near = {begin}tl.arange(0, RBLOCK)[None, :]{self.rows.integer}", "r = near - shift",
+                 f"near_vector = near // {vector} * {vector}",
+                 f"inside = (near_vector + {vector} <= {length}) | (near_vector + {vector} <= {length} + shift)",
+                 f"whole = x_mask & inside & ((near_vector >= {vector}) | (shift == 0))",
+                 f"at_end = (near >= {length} - {vector}) & (near < {length} + shift) & (inside == 0)",
+                 f"edge = x_mask & (((near < {vector}) & (near >= shift) & (shift > 0)) | at_end)",
+                 f"kept = (near < {length}) | (near < {length} + shift)" if self.reverse else
+                 f"kept = (near >= {vector}) | (near >= shift)"]
+        if self.loops:
+            lines += [f"is_first = begin == 0", f"is_last = begin + RBLOCK > {length} - {vector}"]
+        return lines
+
+    def vector_loads(self) -> list[str]:
+        """The operands' values. Vectors are loaded whole, with what they have of neighbouring rows: the operand's last
+        one, of which something may lie behind its end, element by element, by the program that has it."""
+        lines = [f"wanted = x_mask & (inside | ((x + 1 < x_size) & (near_vector < {self.rows.size} + shift)))",
+                 "last_ones = at_end & (x + 1 == x_size)",
+                 f"if {'is_last & ' if self.loops else ''}((tl.program_id(0) + 1) * XBLOCK >= x_size):"]
+        lines, last, values = lines[:2], lines[2:], []
+        kernel = self.rows.kernel
+        moved = kernel.loads("xr")
+        for s in kernel.statements:
+            if not (isinstance(s, Load) and s in moved):
+                values += self.rows.body.statement(s)
+                continue
+            place, name = f"{s.argument} + row_start + near", s.out.name
+            lines.append(f"{name}_near = tl.load({place}, mask=wanted, other=0)")
+            last.append(f"    {name}_near = tl.where(last_ones, tl.load({place}, mask=last_ones, other=0), {name}_near)")
+            values.append(f"{name} = {name}_near.to({triton_type(held(s.out.dtype))})")
+        return [*lines, *last, *values]
+
     def entry(self) -> list[str]:
         """The carry that a chunk begins with: the state at the end of the one before."""
         inner, edge = self.rows.inner, "parts - 1" if self.reverse else "0"
@@ -272,8 +330,12 @@ class _Emitter:
         for i, (text, dtype) in enumerate(zip(self.scan.lift, self.types, strict=True)):
             value = text.format(*self.rows.names, at="tl.broadcast_to(r, [XBLOCK, RBLOCK])")
             none = f"tl.full((), {self.nothing[i]}, {triton_type(dtype)})"
-            lines += [f"state{i} = ({value}).to({triton_type(dtype)})",
-                      f"state{i} = tl.where(r_mask, state{i}, {none})"]
+            kept = f"state{i} = tl.where({'kept' if self.shifted else 'r_mask'}, state{i}, {none})"
+            lines.append(f"state{i} = ({value}).to({triton_type(dtype)})")
+            if self.shifted and self.loops:
+                lines.append(f"if {'is_last' if self.reverse else 'is_first'}:")
+                kept = f"    {kept}"
+            lines.append(kept)
         return lines
 
     def call(self, name: str, axis: int, forward: bool = False) -> str:
@@ -289,7 +351,7 @@ class _Emitter:
         thread has of a row is turned and scanned first, which costs nothing; then the threads' states, without their
         own.
         """
-        vector = self.rows.vector
+        vector = self.shifted or self.rows.vector
         if self.columns:
             return self.by_stretches(self.stretches, self.blocks.step // self.stretches, 1)
         if self.reverse and vector > 1 and self.blocks.step > vector:
@@ -353,6 +415,11 @@ def g_with_rest({a}, {p}, {b}, {q}):
             if memory is not None:
                 value = f"({read.format('state0', 'state1' if self.count > 1 else '', *self.rows.names)})"
                 value += " != 0" if memory.dtype is bool_ else f".to({triton_type(memory.dtype)})"
+                if self.shifted:
+                    at_edges = f"tl.store({name} + row_start + near, {name}_value, mask=edge)"
+                    lines += [f"{name}_value = {value}", f"tl.store({name} + row_start + near, {name}_value, mask=whole)",
+                              *(["if is_first | is_last:", f"    {at_edges}"] if self.loops else [at_edges])]
+                    continue
                 place = self.rows.address(dtype=memory.dtype)
                 lines.append(f"tl.store({name} + {place}, {value}, mask=x_mask & r_mask)")
         return lines
@@ -387,6 +454,22 @@ def _blocks(rows: Rows, extent: int, types: Sequence[DType], chunks: bool) -> _B
     while step == size and x * step < SMALLEST // numbers and hint(rows.rows) >= 2 * x * PROGRAMS:
         x *= 2
     return _Blocks(x, step, max(4, min(x * step // 1024, 16)))
+
+
+def _shifted(rows: Rows, nbytes: int) -> int:
+    """Elements of a vector of results of so many bytes each, where rows begin at no multiple of one; 0 where they do."""
+    vector = min(16 // nbytes, MOST_IN_VECTOR)
+    if rows.inner != 1 or vector < LEAST_IN_VECTOR or is_multiple(as_written(rows.length), vector):
+        return 0
+    kernel = rows.kernel
+    loads = kernel.loads("xr")
+    return vector if loads and all(plain(s, kernel) for s in loads) and hint(rows.length) >= SHORTEST_SHIFTED else 0
+
+
+def _value_bytes(node: Node) -> int:
+    """Bytes of an element of a scan's values."""
+    kind = node.type[0] if isinstance(node.type, tuple) else node.type
+    return kind.dtype.itemsize
 
 
 def _stretches(rows: Rows, blocks: _Blocks) -> int:
