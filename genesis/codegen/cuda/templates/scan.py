@@ -23,6 +23,7 @@ from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
+from genesis.codegen.cuda.templates.scanned_rows import Stretches, load_lines, store_lines, stretches_of
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import is_multiple, twos
 from genesis.ir.sym_int import as_written, hint
@@ -40,12 +41,14 @@ class Scan:
         nothing: the state of no element. {low} and {high} are the dtype's bounds, {least} its least finite number.
         combine: the helper that joins the state of a stretch with that of the next one.
         read: the results, from the state {0}, {1} and the operands {2}, {3}, {4}.
+        low: the same where results have 16 bits; () where there is no cheaper form.
     """
 
     lift: tuple[str, ...]
     nothing: tuple[str, ...]
     combine: str
     read: tuple[str, ...] = ("{0}",)
+    low: tuple[str, ...] = ()
 
 
 SCANS: Final[dict[str, Scan]] = {
@@ -55,9 +58,9 @@ SCANS: Final[dict[str, Scan]] = {
     "cummin": Scan(("{0}", "{at}"), ("{high}", "0"), "g_later_min", ("{0}", "{1}")),
     "recurrence": Scan(("{0}", "{1}"), ("1", "0"), "g_recur", ("{1}",)),
     "logcumsumexp": Scan(("g_finite({0})", "g_unit({0})"), ("{least}", "0"), "g_exp_sum",
-                         ("{0} + libdevice.log({1})",)),
+                         ("{0} + libdevice.log({1})",), ("{0} + g_low_log({1})",)),
     "logcumsumexp_backward": Scan(("g_finite(-({2}))", "g_weight({0}, {2})"), ("{least}", "0"), "g_exp_sum",
-                                  ("{1} * libdevice.exp({3} + {0})",)),
+                                  ("{1} * libdevice.exp({3} + {0})",), ("{1} * g_low_exp({3} + {0})",)),
 }
 
 HELPERS: Final = {
@@ -170,6 +173,7 @@ class _Emitter:
         chunk: elements of a chunk, 0 where a program scans whole rows.
         loops: whether the program loops along the axis, and in how many pipeline `stages`.
         ahead: whether what a round scans waits in registers from the round before on.
+        across: how threads share short rows at odd places that go through shared memory (`scanned_rows.py`), or None.
         shifted: elements of a vector, where rows begin at no multiple of one: blocks begin with the vector that the
             row's first element lies in (`row_edges.py`). Else 0.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
@@ -187,7 +191,9 @@ class _Emitter:
         self.extent = self.chunk or self.rows.length
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
         self.types = _state_types(node, self.scan)
-        self.shifted = 0 if self.chunk else _shifted(self.rows, _value_bytes(node))
+        stored = [x.dtype for i in range(len(self.scan.read)) if (x := result(group, i)) is not None]
+        self.across = None if self.chunk else stretches_of(self.rows, stored, gpu)
+        self.shifted = 0 if self.chunk or self.across is not None else _shifted(self.rows, _value_bytes(node))
         self.blocks = _blocks(self.rows, self.extent + max(self.shifted - 1, 0), self.types, bool(self.chunk))
         self.loops = self.extent > self.blocks.step
         self.ahead = self.loops and not self.chunk and _come_one_by_one(self.rows)
@@ -199,6 +205,7 @@ class _Emitter:
         self.stretches = _stretches(self.rows, self.blocks)
         self.nothing = [text.format(**_bounds(self.types[0])) for text in self.scan.nothing]
         self.count = len(self.types)
+        self.reads = self.scan.low if self.scan.low and self.node.dtype.itemsize == 2 else self.scan.read
 
     def source(self) -> KernelSource:
         """The finished kernel."""
@@ -206,8 +213,13 @@ class _Emitter:
         outputs = {name: memory for i, name in enumerate(_names(self.scan))
                    if (memory := result(self.group, i)) is not None}
         ends = {"ends": input_of(self.node.inputs[1], self.group)} if self.chunk else {}
+        name = f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}"
+        if self.across is not None:
+            return self.rows.source(
+                name, lines, outputs, {"XBLOCK": self.across.block, "RBLOCK": self.across.threads},
+                -(-self.rows.rows // self.across.x), self.across.threads // 32, self.helpers("\n".join(lines)))
         return self.rows.source(
-            f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}", lines, outputs,
+            name, lines, outputs,
             {"XBLOCK": self.blocks.x, "RBLOCK": self.blocks.step}, -(-self.rows.rows // self.blocks.x) * self.parts,
             self.blocks.warps, self.helpers("\n".join(lines)),
             {"parts": self.parts} if self.chunk else None, ends)
@@ -219,6 +231,9 @@ class _Emitter:
 
     def lines(self) -> list[str]:
         """The kernel's statements."""
+        if self.across is not None:
+            return [*load_lines(self.rows, self.across, self.reverse), *self.lifted(),
+                    *self.by_threads(self.across), *self.stores()]
         rows, program = self.rows, "tl.program_id(0)"
         first = ["part = tl.program_id(0) % parts"] if self.chunk else []
         first += rows.x_lines(f"{program} // parts" if self.chunk else program)
@@ -379,6 +394,23 @@ class _Emitter:
             *(f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states),
         ]
 
+    def by_threads(self, found: Stretches) -> list[str]:
+        """What a thread has of a row, then the states of the threads before it."""
+        states, pair = range(self.count), f"{self.all('whole')}, {self.all('later')}"
+        lines = [self.call("state", 0, forward=True)]
+        if found.beside == 1:
+            return lines
+        return [
+            *lines, f"last = tl.arange(0, XBLOCK)[:, None] == {found.each - 1}",
+            *(f"whole{i} = tl.reshape(tl.sum(tl.where(last, state{i}, 0), 0).to(state{i}.dtype), "
+              f"[{found.x}, {found.beside}])" for i in states),
+            *(f"later{i} = tl.full([{found.x}, {found.beside}], {self.nothing[i]}, {triton_type(self.types[i])})"
+              for i in states),
+            f"{pair} = tl.associative_scan(({pair}), 1, g_with_rest)",
+            f"{self.all('state')} = {self.scan.combine}("
+            + ", ".join(f"tl.broadcast_to(tl.reshape(later{i}, [1, RBLOCK]), [XBLOCK, RBLOCK])" for i in states)
+            + f", {self.all('state')})"]
+
     def with_rest(self) -> str:
         """A combination that also has the state without the last element: (all, all but the last)."""
         a, p, b, q = (", ".join(f"{name}{i}" for i in range(self.count)) for name in "apbq")
@@ -410,11 +442,14 @@ def g_with_rest({a}, {p}, {b}, {q}):
     def stores(self) -> list[str]:
         """Write the results."""
         lines = []
-        for i, (name, read) in enumerate(zip(_names(self.scan), self.scan.read, strict=True)):
+        for i, (name, read) in enumerate(zip(_names(self.scan), self.reads, strict=True)):
             memory = result(self.group, i)
             if memory is not None:
                 value = f"({read.format('state0', 'state1' if self.count > 1 else '', *self.rows.names)})"
                 value += " != 0" if memory.dtype is bool_ else f".to({triton_type(memory.dtype)})"
+                if self.across is not None:
+                    lines += store_lines(self.across, name, value, memory.dtype)
+                    continue
                 if self.shifted:
                     at_edges = f"tl.store({name} + row_start + near, {name}_value, mask=edge)"
                     lines += [f"{name}_value = {value}", f"tl.store({name} + row_start + near, {name}_value, mask=whole)",
