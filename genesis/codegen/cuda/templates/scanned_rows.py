@@ -24,6 +24,7 @@ from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.shared_rows import RESERVED
 from genesis.codegen.cuda.templates.rows import Rows
+from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType
 
@@ -89,7 +90,7 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
     sizes = [s.out.dtype.itemsize for s in loads] + [dtype.itemsize for dtype in results]
     if rows.inner != 1 or length is None or length < SHORTEST or not loads or not set(sizes) <= {2, 4}:
         return None
-    whole = all(plain(s, kernel) for s in loads) and all(length * size % VECTOR == 0 for size in sizes)
+    whole = all(map(_in_vectors, loads)) and all(length * dtype.itemsize % VECTOR == 0 for dtype in results)
     if whole or any(isinstance(s, Random) for s in kernel.statements) or any(vars != "xr" for vars in _vars(rows)):
         return None
     count, enough = about(rows.rows), PROGRAMS * gpu.multiprocessors
@@ -113,6 +114,15 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
     end = max([end, *(x * length * dtype.itemsize for dtype in results)])
     nbytes = next((size for size in RESERVED if size >= end), 0)
     return Stretches(x, beside, each, length, starts, nbytes) if 0 < nbytes <= ROOM else None
+
+
+def _in_vectors(load: Load) -> bool:
+    """Whether each row that it reads begins at a multiple of a vector."""
+    size = load.out.dtype.itemsize
+    along = [k for atom, k in load.address.terms if (atom.kind, atom.name) == ("var", "r")]
+    others = [k for atom, k in load.address.terms if (atom.kind, atom.name) != ("var", "r")]
+    return along == [1] and not load.bounds and all(
+        is_multiple(k * size, VECTOR) for k in (*others, load.address.constant))
 
 
 def _vars(rows: Rows) -> list[str]:
