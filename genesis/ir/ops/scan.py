@@ -202,11 +202,13 @@ cummin: Op = Op("cummin", "scan", _extremes_type, attrs=("axis",), vjp=_extremes
 
 # Logarithms of sums
 
-def _logcumsumexp_type(x: TensorType, axis: int, reverse: bool) -> TensorType:
-    return common((x,), FLOAT)
+def _logcumsumexp_type(x: TensorType, *ends: TensorType, axis: int, reverse: bool, chunk: int) -> TensorType:
+    common((x,), FLOAT)
+    return _chunked_type(x, *ends, axis=axis, reverse=reverse, chunk=chunk)
 
 
-def _logcumsumexp_vjp(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> Node:
+def _logcumsumexp_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: bool, chunk: int) -> Node:
+    y, = ends_and_y
     return logcumsumexp_backward(g, x, y, axis=axis, reverse=not reverse)
 
 
@@ -227,16 +229,20 @@ def _log_sums(x: ndarray, axis: int) -> ndarray:
     return np.moveaxis(lines, 0, axis)
 
 
-logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_SCAN, vjp=_logcumsumexp_vjp, ulp=4,
+def _log_sum_samples() -> Samples:
+    found = [case(values.of(*s), axis=a, reverse=r) for values in (reals(), reals(-200, 200))
+             for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 2), ((0, 2), 0), ((2, 70), 1)) for r in (False, True)]
+    found += [case(Array(row), axis=0) for row in ((-float("inf"), -float("inf"), 1.0, 2.0),
+                                                   (1.0, float("inf"), 2.0), (1.0, float("nan"), 2.0))]
+    some = Values(1, 3, float32)
+    found += [forward_only(case(some.of(2, 7), some.of(2, 3), axis=1, reverse=r, chunk=3)) for r in (False, True)]
+    return cases(*found, scale=4)
+
+
+logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_CHUNKED, vjp=_logcumsumexp_vjp, ulp=4,
                       opaque=Opaque("scan", elementwise=1),
-                      doc="log Σ exp(x[0..i]) along the axis.",
-                      samples=cases(*(case(values.of(*s), axis=a, reverse=r) for values in (reals(), reals(-200, 200))
-                                      for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 2), ((0, 2), 0), ((2, 70), 1))
-                                      for r in (False, True)),
-                                    case(Array((-float("inf"), -float("inf"), 1.0, 2.0)), axis=0),
-                                    case(Array((1.0, float("inf"), 2.0)), axis=0),
-                                    case(Array((1.0, float("nan"), 2.0)), axis=0), scale=4),
-                      reference=lambda x, axis, reverse: _turned(_log_sums, x, axis, reverse))
+                      doc="log Σ exp(x[0..i]) along the axis. A second operand is taken as in cumsum.",
+                      samples=_log_sum_samples(), reference=_in_chunks(_log_sums, np.logaddexp))
 
 
 def _backward_type(g: TensorType, x: TensorType, y: TensorType, axis: int, reverse: bool) -> TensorType:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from math import prod
 from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op
 from genesis.ir.ops import movement, reduction, scan
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.scan import chunks_of
+from genesis.ir.ops.statistics import logsumexp
 from genesis.passes.gpu import Gpu
 
-TOTALS: Final = {scan.cumsum: (reduction.sum, 0), scan.cumprod: (reduction.prod, 1)}
+def _log_sum(x: Node, axes: tuple[int, ...]) -> Node:
+    """logsumexp as what it is made of: the pass comes after composites were decomposed."""
+    assert logsumexp.decompose is not None
+    found: Node = logsumexp.decompose(x, axes=axes, keepdims=False)
+    return found
+
+
+TOTALS: Final[dict[Op, tuple[Callable[..., Node], float]]] = {
+    scan.cumsum: (reduction.sum, 0), scan.cumprod: (reduction.prod, 1),
+    scan.logcumsumexp: (_log_sum, -math.inf)}
 """Scan → what gives a chunk's total, and what does not change it."""
 
 COLUMNS: Final = 32

@@ -21,6 +21,7 @@ from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.kernel_ir import Load
 from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates import sort_helpers
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.scanned_rows import Stretches, load_lines, store_lines, stretches_of
@@ -42,6 +43,7 @@ class Scan:
         combine: the helper that joins the state of a stretch with that of the next one.
         read: the results, from the state {0}, {1} and the operands {2}, {3}, {4}.
         low: the same where results have 16 bits; () where there is no cheaper form.
+        heavy: whether to combine two states costs more than to load an element alone.
     """
 
     lift: tuple[str, ...]
@@ -49,6 +51,7 @@ class Scan:
     combine: str
     read: tuple[str, ...] = ("{0}",)
     low: tuple[str, ...] = ()
+    heavy: bool = False
 
 
 SCANS: Final[dict[str, Scan]] = {
@@ -58,9 +61,9 @@ SCANS: Final[dict[str, Scan]] = {
     "cummin": Scan(("{0}", "{at}"), ("{high}", "0"), "g_later_min", ("{0}", "{1}")),
     "recurrence": Scan(("{0}", "{1}"), ("1", "0"), "g_recur", ("{1}",)),
     "logcumsumexp": Scan(("g_finite({0})", "g_unit({0})"), ("{least}", "0"), "g_exp_sum",
-                         ("{0} + libdevice.log({1})",), ("{0} + g_low_log({1})",)),
+                         ("{0} + libdevice.log({1})",), ("{0} + g_low_log({1})",), heavy=True),
     "logcumsumexp_backward": Scan(("g_finite(-({2}))", "g_weight({0}, {2})"), ("{least}", "0"), "g_exp_sum",
-                                  ("{1} * libdevice.exp({3} + {0})",), ("{1} * g_low_exp({3} + {0})",)),
+                                  ("{1} * libdevice.exp({3} + {0})",), ("{1} * g_low_exp({3} + {0})",), heavy=True),
 }
 
 HELPERS: Final = {
@@ -139,6 +142,10 @@ COPIED: Final = 8
 Triton knows no vector, and lays them out so that lanes meet in one bank (H200: cumsum of float32[200, 1500, 63] along
 its second axis 203 µs, torch.compile 90)."""
 
+ALONE_EACH, ALONE_WARPS = 16, 8
+"""Elements of a thread that has them of one column, twice as many where that is all of it, and most warps that share
+columns."""
+
 SMALLEST: Final = 2048
 """Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
 7,600 times 23 × 8 bfloat16 10.2 µs in as many programs, torch.compile 5.5)."""
@@ -186,6 +193,8 @@ class _Emitter:
             row's first element lies in (`row_edges.py`). Else 0.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
             is scanned, so that a scan from the end is one from the start.
+        alone: whether a thread has elements of one column alone: so many more of the column, and fewer combinations
+            with other threads' states.
         stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.
         types, nothing: dtype, and value of no element, of each number of the state.
     """
@@ -201,17 +210,19 @@ class _Emitter:
         self.types = _state_types(node, self.scan)
         stored = [x.dtype for i in range(len(self.scan.read)) if (x := result(group, i)) is not None]
         self.across = None if self.chunk else stretches_of(self.rows, stored, gpu)
+        self.alone = self.scan.heavy and self.rows.inner > 1 and self.types[0].itemsize == 4
         self.shifted = 0 if self.chunk or self.across is not None else _shifted(self.rows, _value_bytes(node))
         self.blocks = _blocks(self.rows, self.extent + max(self.shifted - 1, 0), self.types, bool(self.chunk),
-                              self.shifted or self.rows.vector, gpu)
+                              self.shifted or self.rows.vector, gpu, self.alone)
         self.loops = self.extent > self.blocks.step
-        self.ahead = self.loops and not self.chunk and _come_one_by_one(self.rows)
+        self.ahead = self.loops and not self.chunk and (self.alone or _come_one_by_one(self.rows))
+        self.ahead = self.ahead and _are_loads(self.rows)
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
         elements = self.blocks.x * self.blocks.step
         self.stages = stages_with_room(elements * sum(s.out.dtype.itemsize for s in loads), 1, gpu,
                                        elements * self.types[0].itemsize)  # states change threads there
         self.columns = self.rows.inner > 1
-        self.stretches = _stretches(self.rows, self.blocks)
+        self.stretches = _stretches(self.rows, self.blocks, self.alone)
         self.nothing = [text.format(**_bounds(self.types[0])) for text in self.scan.nothing]
         self.count = len(self.types)
         self.reads = self.scan.low if self.scan.low and self.node.dtype.itemsize == 2 else self.scan.read
@@ -236,6 +247,7 @@ class _Emitter:
     def helpers(self, text: str) -> str:
         """The functions that the lines use."""
         found = "".join(code + "\n" for name, code in HELPERS.items() if name in text)
+        found += sort_helpers.helpers(["g_unknown(x)"]) if self.alone else ""
         return found + self.with_rest() if "g_with_rest" in text else found
 
     def lines(self) -> list[str]:
@@ -246,6 +258,7 @@ class _Emitter:
         rows, program = self.rows, "tl.program_id(0)"
         first = ["part = tl.program_id(0) % parts"] if self.chunk else []
         first += rows.x_lines(f"{program} // parts" if self.chunk else program)
+        first += ["x = g_unknown(x)"] if self.alone else []  # of a run Triton would give a thread several neighbours
         if self.loops or self.chunk:
             first += [f"carry{i} = tl.full([XBLOCK, 1], {self.nothing[i]}, {triton_type(self.types[i])})"
                       for i in range(self.count)]
@@ -342,7 +355,9 @@ class _Emitter:
         return [f"begins = part == {edge}",
                 f"before = x // {inner} * parts + part {'+' if self.reverse else '-'} 1",
                 f"entry = tl.load(ends + (before * {inner} + x % {inner}), mask=x_mask & (begins == 0), other=0)",
-                "carry0 = tl.where(begins, carry0, entry.to(carry0.dtype))"]
+                "entry = entry.to(carry0.dtype)",
+                *(f"carry{i} = tl.where(begins, carry{i}, {text.format('entry')})"
+                  for i, text in enumerate(self.scan.lift))]
 
     def all(self, name: str) -> str:
         """Each number of a state."""
@@ -476,12 +491,14 @@ class _Blocks:
     warps: int
 
 
-def _blocks(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vector: int, gpu: GpuModel) -> _Blocks:
+def _blocks(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vector: int, gpu: GpuModel,
+            alone: bool = False) -> _Blocks:
     """Rows and elements that a program has at a time, whose states are numbers of these dtypes.
 
     Args:
         vector: elements of a row that a thread loads at once.
         chunks: a program has a chunk of a row.
+        alone: a thread has elements of one column.
     """
     size, numbers = power_of_two(extent), len(types)
     if size <= SHORTEST and hint(rows.rows) * size >= MANY:
@@ -497,13 +514,32 @@ def _blocks(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vecto
         return _Blocks(x, step, max(1, min(x * step // (32 * each), 16)))
     if numbers > 1 and types[0].itemsize == 8:
         numbers *= 2  # registers have no room for as many states of 64 bits (logcumsumexp: a kilobyte was spilled)
+    if alone:
+        return _blocks_of_single_columns(rows, size, gpu)
+    states = len(types)
     x = min(power_of_two(rows.inner), COLUMNS)
     if not chunks and size > AHEAD_TILE // numbers // x and _come_one_by_one(rows):
         return _Blocks(x, AHEAD_TILE // numbers // x, AHEAD_TILE // numbers // AHEAD_EACH // 32)
     step = min(size, TILE // numbers // x)
     while step == size and x * step < SMALLEST // numbers and hint(rows.rows) >= 2 * x * PROGRAMS:
         x *= 2
-    return _Blocks(x, step, max(4, min(x * step // 1024, 16)))
+    return _Blocks(x, step, max(4, min(x * step * states // 1024, 16)))
+
+
+def _blocks_of_single_columns(rows: Rows, size: int, gpu: GpuModel) -> _Blocks:
+    """A thread has a short column, or a stretch of a longer one beside others of 32 columns."""
+    if size <= 2 * ALONE_EACH:
+        warps = 4
+        while warps > 1 and hint(rows.rows) < 64 * warps * gpu.multiprocessors:
+            warps //= 2
+        return _Blocks(32 * warps, size, warps)
+    step = min(size, ALONE_EACH * ALONE_WARPS)
+    return _Blocks(32, step, step // ALONE_EACH)
+
+
+def _are_loads(rows: Rows) -> bool:
+    """Whether operands are loaded as they are."""
+    return bool(rows.loads()) and len(rows.kernel.loads("xr")) == len(rows.kernel.statements)
 
 
 def _shifted(rows: Rows, nbytes: int) -> int:
@@ -522,8 +558,11 @@ def _value_bytes(node: Node) -> int:
     return kind.dtype.itemsize
 
 
-def _stretches(rows: Rows, blocks: _Blocks) -> int:
-    """How many threads share a row of a block of columns, if a thread loads 16 bytes of neighbouring columns."""
+def _stretches(rows: Rows, blocks: _Blocks, alone: bool) -> int:
+    """How many threads share a row of a block of columns, if a thread loads 16 bytes of neighbouring columns, or one
+    element `alone`."""
+    if alone:
+        return max(1, 32 * blocks.warps // blocks.x)
     sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
     aligned = twos(as_written(rows.inner))
     neighbours = min(16 // max(sizes, default=16) or 1, aligned, blocks.x)
