@@ -15,6 +15,7 @@ from genesis.ir.ops.scan import chunks_of
 from genesis.ir.ops.statistics import logsumexp
 from genesis.passes.gpu import Gpu
 
+
 def _log_sum(x: Node, axes: tuple[int, ...]) -> Node:
     """logsumexp as what it is made of: the pass comes after composites were decomposed."""
     assert logsumexp.decompose is not None

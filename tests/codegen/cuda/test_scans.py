@@ -80,7 +80,7 @@ def test_columns_that_come_one_by_one_are_loaded_a_round_ahead(shape: tuple[int,
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("name", "dtype"), [("cumsum", bfloat16), ("cumsum", float32), ("logcumsumexp", float32)])
+@pytest.mark.parametrize(("name", "dtype"), [("cumsum", bfloat16), ("cumsum", float32), ("cumprod", float32)])
 @pytest.mark.parametrize("shape", [(37, 23, 8), (50, 7, 3), (9, 2, 40)])
 def test_short_columns_of_several_outer_indices_share_a_program(
         monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], name: str, dtype: DType, reverse: bool) -> None:
@@ -189,6 +189,38 @@ def test_infinities_and_nan_in_gradients_of_logcumsumexp() -> None:
     nodes = [an_input(i, (2, 6)) for i in range(3)]
     (got,), _ = results(scan.logcumsumexp_backward(*nodes, axis=1, reverse=True), nodes, [g, data.detach(), y.detach()])
     torch.testing.assert_close(got, data.grad, equal_nan=True)
+
+
+@by_default("shape0-float32-*", "shape1-bfloat16-False", "shape2-*")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5, 8, 40), (3, 150, 34), (1, 700, 3)])
+def test_a_thread_has_one_column_of_sums_of_exponentials_alone(shape: tuple[int, ...], dtype: str,
+                                                               reverse: bool) -> None:
+    """Where it had vectors of eight columns, it combined their states with those of 32 others: 114 instructions an
+    element for columns of 8, 40 alone."""
+    x = an_input(0, shape, dtype_named(dtype))
+    node = scan.logcumsumexp(x, axis=1, reverse=reverse)
+    schedule = fuse(Graph((x,), (node,)))
+    near(run_schedule(schedule, [some(x)]), expected("logcumsumexp", some(x), 1, reverse))
+    assert "x = g_unknown(x)" in emit(schedule.groups[0]).source
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(2, 203), (203, 3)])
+def test_few_long_rows_of_logcumsumexp_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                                             reverse: bool) -> None:
+    """One program had all 100,000 rows of 18 columns."""
+    monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    x, axis, inf = an_input(0, shape), int(shape[0] == 2), float("inf")
+    data = some(x)
+    for value, at in ((-inf, slice(0, 40)), (inf, slice(150, 151)), (float("nan"), slice(190, 191))):
+        data.select(1 - axis, 0)[at] = value
+    got, kernels = results(scan.logcumsumexp(x, axis=axis, reverse=reverse), [x], [data])
+    assert len(kernels) == 3
+    torch.testing.assert_close(got[0], expected("logcumsumexp", data, axis, reverse)[0].float(), rtol=1e-5, atol=1e-5,
+                               equal_nan=True)
 
 
 def test_many_short_columns_are_few_programs() -> None:

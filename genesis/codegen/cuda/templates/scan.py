@@ -17,8 +17,8 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
 from genesis.codegen.cuda.column_blocks import SHORT_COLUMNS, stages_with_room
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
-from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.kernel_ir import Load
+from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates import sort_helpers
@@ -327,7 +327,7 @@ class _Emitter:
                  f"kept = (near < {length}) | (near < {length} + shift)" if self.reverse else
                  f"kept = (near >= {vector}) | (near >= shift)"]
         if self.loops:
-            lines += [f"is_first = begin == 0", f"is_last = begin + RBLOCK > {length} - {vector}"]
+            lines += ["is_first = begin == 0", f"is_last = begin + RBLOCK > {length} - {vector}"]
         return lines
 
     def vector_loads(self) -> list[str]:
@@ -345,7 +345,8 @@ class _Emitter:
                 continue
             place, name = f"{s.argument} + row_start + near", s.out.name
             lines.append(f"{name}_near = tl.load({place}, mask=wanted, other=0)")
-            last.append(f"    {name}_near = tl.where(last_ones, tl.load({place}, mask=last_ones, other=0), {name}_near)")
+            last.append(f"    {name}_near = tl.where(last_ones, tl.load({place}, mask=last_ones, other=0), "
+                        f"{name}_near)")
             values.append(f"{name} = {name}_near.to({triton_type(held(s.out.dtype))})")
         return [*lines, *last, *values]
 
@@ -476,7 +477,8 @@ def g_with_rest({a}, {p}, {b}, {q}):
                     continue
                 if self.shifted:
                     at_edges = f"tl.store({name} + row_start + near, {name}_value, mask=edge)"
-                    lines += [f"{name}_value = {value}", f"tl.store({name} + row_start + near, {name}_value, mask=whole)",
+                    lines += [f"{name}_value = {value}",
+                              f"tl.store({name} + row_start + near, {name}_value, mask=whole)",
                               *(["if is_first | is_last:", f"    {at_edges}"] if self.loops else [at_edges])]
                     continue
                 place = self.rows.address(dtype=memory.dtype)
@@ -543,7 +545,7 @@ def _are_loads(rows: Rows) -> bool:
 
 
 def _shifted(rows: Rows, nbytes: int) -> int:
-    """Elements of a vector of results of so many bytes each, where rows begin at no multiple of one; 0 where they do."""
+    """Elements of a vector of results of so many bytes each, where rows begin at no multiple of one, else 0."""
     vector = min(16 // nbytes, MOST_IN_VECTOR)
     if rows.inner != 1 or vector < LEAST_IN_VECTOR or is_multiple(as_written(rows.length), vector):
         return 0

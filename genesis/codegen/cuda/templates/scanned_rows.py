@@ -7,8 +7,8 @@ are one piece of memory, which begins at a multiple of 16 bytes and is copied to
 
     memory ── 16 bytes a thread ──▶ shared ── stretches ──▶ registers, scanned        and back the same way
 
-Blocks are [XBLOCK, RBLOCK]: XBLOCK is the power of two that holds a stretch, RBLOCK the program's threads. Stretches are
-odd, so that neighbouring lanes read different banks.
+Blocks are [XBLOCK, RBLOCK]: XBLOCK is the power of two that holds a stretch, RBLOCK the program's threads. Stretches
+are odd, so that neighbouring lanes read different banks.
 """
 
 from __future__ import annotations
