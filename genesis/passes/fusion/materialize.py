@@ -231,7 +231,7 @@ def _cost_of_readers(node: Node, readers: set[tuple[Node, int]], cost: dict[Node
     for reader, position in readers:
         if _scans(reader, position) or reader in cost:
             found = max(found or 0, cost.get(reader, 0))
-        elif len(read) > 1 or reader.op.kind not in ("movement", "reduction"):
+        elif len(read) > 1 or (reader.op.kind not in ("movement", "reduction") and reader.op is not pointwise.cast):
             return None
     return found if len(readers) == 1 or len(read) == 1 else None
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import scan as template
+from genesis.codegen.cuda.templates import scan_blocks as template
 from genesis.codegen.cuda.templates import scanned_rows
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node

@@ -23,7 +23,7 @@ from genesis.codegen.cuda.kernel_ir import Load, Random
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.shared_rows import RESERVED
-from genesis.codegen.cuda.templates.rows import Rows
+from genesis.codegen.cuda.templates.rows import Rows, raw_loads
 from genesis.ir.size_divisors import is_multiple
 from genesis.ir.sym_int import literal_value
 from genesis.ir.types import DType
@@ -151,25 +151,14 @@ def load_lines(rows: Rows, found: Stretches, reverse: bool) -> list[str]:
               f"r = {f'{length - 1} - near' if reverse else 'near'}",
               f"r_mask = (tl.arange(0, XBLOCK)[:, None] < {found.each}) & (near < {length})",
               "x = first_row + row", "x_mask = x < x_size", f"place = row * {length} + r"]
-    for s in kernel.statements:
-        if isinstance(s, Load) and s in loads:
-            size = s.out.dtype.itemsize
-            lines.append(f"{s.out.name} = g_get_elements({_at(found.starts[s.out.name])} + place * {size}, r_mask, "
-                         f"{s.argument}).to({triton_type(held(s.out.dtype))})")
+    for statement in kernel.statements:
+        if isinstance(statement, Load) and statement in loads:
+            name, dtype = statement.out.name, statement.out.dtype
+            lines.append(f"{name} = g_get_elements({_at(found.starts[name])} + place * {dtype.itemsize}, r_mask, "
+                         f"{statement.argument}).to({triton_type(held(dtype))})")
         else:
-            lines += rows.body.statement(s)
+            lines += rows.body.statement(statement)
     return lines
-
-
-def raw_loads(rows: Rows, loads: Sequence[Load]) -> list[tuple[str, str, str]]:
-    """Each load's name, its text without a conversion, and the conversion."""
-    found = []
-    for s in loads:
-        line, = rows.body.statement(s)
-        name, _, load = line.partition(" = ")
-        upcast = "" if held(s.out.dtype) is s.out.dtype else f".to({triton_type(held(s.out.dtype))})"
-        found.append((name, load.removesuffix(upcast) if upcast else load, upcast))
-    return found
 
 
 def _itemsize(loads: Sequence[Load], name: str) -> int:
