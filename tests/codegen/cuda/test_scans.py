@@ -132,15 +132,14 @@ def test_rows_that_begin_anywhere_are_scanned_in_vectors(shape: tuple[int, ...],
 @by_default("31-*float32-logcumsumexp-True", "103-*cumsum-False", "33-*bfloat16-cumprod-True")
 @pytest.mark.parametrize(("name", "reverse"), [x for x in BOTH_WAYS if x[0] not in ("cummax", "cummin")])
 @pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
-@pytest.mark.parametrize(("length", "beside"), [(3, 1), (31, 1), (33, 2), (103, 4), (319, 16)])
+@pytest.mark.parametrize("length", [3, 31, 33, 103, 319])
 def test_short_rows_that_begin_anywhere_are_a_few_threads_each(monkeypatch: pytest.MonkeyPatch, length: int,
-                                                               beside: int, dtype: DType, name: str,
-                                                               reverse: bool) -> None:
+                                                               dtype: DType, name: str, reverse: bool) -> None:
     monkeypatch.setattr(scanned_rows, "PROGRAMS", 0)
     x = an_input(0, (135, length), dtype)
     got, want, text = scanned(x, name, 1, reverse)
     near(got, want)
-    assert f"column = thread % {beside}\n" in text and "g_rows_from_shared(words, out + first" in text
+    assert "column = thread % " in text and "g_rows_from_shared(words, out + first" in text
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -203,7 +202,14 @@ def test_a_thread_has_one_column_of_sums_of_exponentials_alone(shape: tuple[int,
     node = scan.logcumsumexp(x, axis=1, reverse=reverse)
     schedule = fuse(Graph((x,), (node,)))
     near(run_schedule(schedule, [some(x)]), expected("logcumsumexp", some(x), 1, reverse))
-    assert "x = g_unknown(x)" in emit(schedule.groups[0]).source
+    text = emit(schedule.groups[0]).source
+    assert "x = g_unknown(x)" in text or "[XBLOCK, 8, 1]" in text  # or the columns of a vector, where they are short
+
+
+def test_programs_of_columns_of_two_have_enough_to_do() -> None:
+    """Each of 150,000 had two elements a thread: a multiprocessor starts one in 0.2 µs."""
+    x = an_input(0, (46_992, 2, 410), bfloat16)
+    assert emit(fuse(Graph((x,), (scan.logcumsumexp(x, axis=1),))).groups[0]).grid[0] < 10_000
 
 
 @pytest.mark.parametrize("reverse", [False, True])

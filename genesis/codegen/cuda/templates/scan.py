@@ -18,7 +18,13 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates import shifted_scans, sort_helpers
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
-from genesis.codegen.cuda.templates.scan_blocks import blocks_of, come_one_by_one, shifted_by, stretches_beside
+from genesis.codegen.cuda.templates.scan_blocks import (
+    blocks_of,
+    come_one_by_one,
+    in_vectors,
+    shifted_by,
+    stretches_beside,
+)
 from genesis.codegen.cuda.templates.scan_kinds import HELPERS, SCANS, Scan
 from genesis.codegen.cuda.templates.scanned_rows import Stretches, load_lines, store_lines, stretches_of
 from genesis.codegen.cuda.templates.shifted_scans import kept_lines
@@ -45,8 +51,8 @@ class _Emitter:
             row's first element lies in (`row_edges.py`). Else 0.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
             is scanned, so that a scan from the end is one from the start.
-        alone: whether a thread has elements of one column alone: so many more of the column, and fewer combinations
-            with other threads' states.
+        alone: whether a thread has elements of one column alone, or all of a vector of short ones: so many more of the
+            column, and fewer combinations with other threads' states.
         stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.
         types, nothing: dtype, and value of no element, of each number of the state.
     """
@@ -98,7 +104,7 @@ class _Emitter:
     def helpers(self, text: str) -> str:
         """The functions that the lines use."""
         found = "".join(code + "\n" for name, code in HELPERS.items() if name in text)
-        found += sort_helpers.helpers(["g_unknown(x)"]) if self.alone else ""
+        found += sort_helpers.helpers(["g_unknown(x)"]) if "g_unknown(x)" in text else ""
         return found + self.with_rest() if "g_with_rest" in text else found
 
     def lines(self) -> list[str]:
@@ -109,7 +115,8 @@ class _Emitter:
         rows, program = self.rows, "tl.program_id(0)"
         first = ["part = tl.program_id(0) % parts"] if self.chunk else []
         first += rows.x_lines(f"{program} // parts" if self.chunk else program)
-        first += ["x = g_unknown(x)"] if self.alone else []  # of a run Triton would give a thread several neighbours
+        if self.alone and not in_vectors(rows, self.blocks.step):
+            first.append("x = g_unknown(x)")  # of a run Triton would give a thread several neighbours
         if self.loops or self.chunk:
             first += [f"carry{i} = tl.full([XBLOCK, 1], {self.nothing[i]}, {triton_type(self.types[i])})"
                       for i in range(self.count)]

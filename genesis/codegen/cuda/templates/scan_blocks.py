@@ -113,14 +113,29 @@ def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vec
 
 
 def _blocks_of_single_columns(rows: Rows, size: int, gpu: GpuModel) -> Blocks:
-    """A thread has a short column, or a stretch of a longer one beside others of 32 columns."""
+    """A thread has short columns, or a stretch of a longer one beside others of 32 columns."""
     if size <= 2 * ALONE_EACH:
-        warps = 4
-        while warps > 1 and hint(rows.rows) < 64 * warps * gpu.multiprocessors:
+        warps, columns = 4, neighbours(rows)  # whole vectors of them, where their elements are few
+        while columns > 1 and columns * size > 2 * ALONE_EACH:
+            columns //= 2
+        while columns * size < 2 * ALONE_EACH and hint(rows.rows) >= 64 * warps * columns * gpu.multiprocessors:
+            columns *= 2
+        while warps > 1 and hint(rows.rows) < 64 * warps * columns * gpu.multiprocessors:
             warps //= 2
-        return Blocks(32 * warps, size, warps)
+        return Blocks(32 * warps * columns, size, warps)
     step = min(size, ALONE_EACH * ALONE_WARPS)
     return Blocks(32, step, step // ALONE_EACH)
+
+
+def in_vectors(rows: Rows, size: int) -> bool:
+    """Whether a thread's registers hold whole columns of a vector of neighbours, so that it has no need of others'."""
+    return neighbours(rows) * size <= 2 * ALONE_EACH
+
+
+def neighbours(rows: Rows) -> int:
+    """How many neighbouring columns a thread loads at once."""
+    sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
+    return max(1, min(16 // max(sizes, default=16), twos(as_written(rows.inner))))
 
 
 def shifted_by(rows: Rows, nbytes: int) -> int:
@@ -138,10 +153,8 @@ def stretches_beside(rows: Rows, blocks: Blocks, alone: bool) -> int:
     element `alone`."""
     if alone:
         return max(1, 32 * blocks.warps // blocks.x)
-    sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
-    aligned = twos(as_written(rows.inner))
-    neighbours = min(16 // max(sizes, default=16) or 1, aligned, blocks.x)
-    return max(1, min(32 * blocks.warps * neighbours // blocks.x, blocks.step))
+    several = min(neighbours(rows), blocks.x)
+    return max(1, min(32 * blocks.warps * several // blocks.x, blocks.step))
 
 
 def come_one_by_one(rows: Rows) -> bool:

@@ -8,11 +8,12 @@ are one piece of memory, which begins at a multiple of 16 bytes and is copied to
     memory ── 16 bytes a thread ──▶ shared ── stretches ──▶ registers, scanned        and back the same way
 
 Blocks are [XBLOCK, RBLOCK]: XBLOCK is the power of two that holds a stretch, RBLOCK the program's threads. Stretches
-are odd, so that neighbouring lanes read different banks.
+are as long as has lanes read different banks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,9 @@ from genesis.ir.types import DType
 
 SHORTEST: Final = 3
 """Minimum elements of a row."""
+
+BANKS: Final = 32
+"""Banks of shared memory, of a word each."""
 
 STRETCH: Final = 32
 """Maximum elements of a thread."""
@@ -95,9 +99,7 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
         return None
     count, enough = about(rows.rows), PROGRAMS * gpu.multiprocessors
     least = next(x for x in (1, 2, 4, 8) if all(x * length * size % VECTOR == 0 for size in sizes))
-    beside = 1
-    while -(-length // beside) > STRETCH:
-        beside *= 2
+    beside = _beside(length, max(sizes))
     x = max(least, THREADS // beside)
     loaded = sum(s.out.dtype.itemsize for s in loads)
     while x > least and (x * length * loaded > ROOM or count < x * enough):
@@ -106,7 +108,7 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
         beside *= 2
     if x * beside < 32 or x * beside > MOST_THREADS or count < x * enough:
         return None
-    each = -(-length // beside) | 1
+    each = _each_of(length, beside, max(sizes))
     starts, end = {}, 0
     for s in loads:
         starts[s.out.name] = end
@@ -114,6 +116,38 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
     end = max([end, *(x * length * dtype.itemsize for dtype in results)])
     nbytes = next((size for size in RESERVED if size >= end), 0)
     return Stretches(x, beside, each, length, starts, nbytes) if 0 < nbytes <= ROOM else None
+
+
+def _beside(length: int, size: int) -> int:
+    """Threads of a row: as few as have no long stretches, or some more where lanes meet in fewer banks.
+
+    >>> _beside(31, 4), _beside(241, 2), _beside(319, 2)
+    (1, 16, 16)
+    """
+    least = power_of_two(-(-length // STRETCH))
+    several = [least * k for k in (1, 2, 4) if k == 1 or length >= LEAST_STRETCH * least * k]
+
+    def cost(beside: int) -> int:
+        each = _each_of(length, beside, size)
+        return beside * each * _turns(length, beside, each, size)
+    return min(several, key=cost)
+
+
+def _each_of(length: int, beside: int, size: int) -> int:
+    """Elements of a thread: as few as make a row, or some more where lanes meet in fewer banks of shared memory.
+
+    >>> _each_of(319, 16, 2), _each_of(241, 16, 2), _each_of(1023, 32, 4)
+    (20, 17, 33)
+    """
+    least = -(-length // beside)
+    return min(range(least, least + BANKS // 4), key=lambda each: each * _turns(length, beside, each, size))
+
+
+def _turns(length: int, beside: int, each: int, size: int) -> int:
+    """Turns that a warp's read takes: how many lanes, at most, want different words of one bank."""
+    words = {((lane // beside) * length + lane % beside * each) * size // 4 for lane in range(32)
+             if lane % beside * each < length}
+    return max(Counter(word % BANKS for word in words).values())
 
 
 def _in_vectors(load: Load) -> bool:
