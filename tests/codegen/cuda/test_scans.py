@@ -337,6 +337,26 @@ def test_what_only_a_scan_needs_is_computed_as_it_reads(shape: tuple[int, ...], 
     assert kinds(check([x, y], scanned, tolerance=rounded)) == ["scan"]
 
 
+def test_what_a_scan_reads_through_views_is_computed_as_it_reads() -> None:
+    """It was a kernel of its own (H200: cumprod of 1 + x / 1000, of float32[8641, 32, 7] that lies as [1, 0, 2], 11.4
+    µs; torch.compile 7.5)."""
+    x, = inputs((32, 41, 7))
+    turned = movement.permute(p.add(p.mul(x, 0.001), 1.0), axes=(1, 0, 2))
+    assert kinds(check([x], scan.cumprod(turned, axis=1))) == ["scan"]
+
+
+def test_chunks_and_their_totals_both_compute_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 bits, whose totals are of float32, too: the cast between them made it a kernel of its own."""
+    monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    x = an_input(0, (2, 203), bfloat16)
+    node = scan.cumprod(p.add(p.mul(x, 0.001), 1.0), axis=1)
+    schedule = run_passes(Graph((x,), (node,)), backend_named("h200"))[1]
+    assert len(schedule.groups) == 3
+    found, = run_schedule(schedule, [some(x)])
+    torch.testing.assert_close(found, (1 + some(x).float() * 0.001).cumprod(1).bfloat16(), rtol=1e-2, atol=1e-2)
+
+
 def test_what_others_need_or_make_is_in_memory_before_a_scan() -> None:
     x, = inputs((8, 30))
     doubled = p.mul(x, 2.0)

@@ -90,8 +90,8 @@ def test_rows_of_many_runs_are_sorted_digit_by_digit(monkeypatch: pytest.MonkeyP
         assert {name for name in kernels if "digit" not in name} <= {"pad_sum_rows", "cumsum_rows"}
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((2, 3, 11), 1), ((5, 300), 0), ((3, 32, 7), 1), ((2, 33, 3), 1), ((3, 56, 21), 1),
-                                              ((100, 18), 0)])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3, 11), 1), ((5, 300), 0), ((3, 32, 7), 1), ((2, 33, 3), 1),
+                                              ((3, 56, 21), 1), ((100, 18), 0)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_columns_of_any_length(shape: tuple[int, ...], axis: int, dtype: str) -> None:
     assert sorts(an_input(0, shape, dtype_named(dtype)), tied(shape, dtype), axis, dtype == "float32") == [
