@@ -71,7 +71,7 @@ class _Emitter:
         self.alone = self.scan.heavy and self.rows.inner > 1 and self.types[0].itemsize == 4
         self.shifted = 0 if self.chunk or self.across is not None else shifted_by(self.rows, _value_bytes(node))
         self.blocks = blocks_of(self.rows, self.extent + max(self.shifted - 1, 0), self.types, bool(self.chunk),
-                              self.shifted or self.rows.vector, gpu, self.alone)
+                              self.shifted or self.rows.vector, gpu, self.scan.heavy)
         self.loops = self.extent > self.blocks.step
         self.ahead = self.loops and bool(self.rows.loads()) and (self.alone or come_one_by_one(self.rows))
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]

@@ -78,13 +78,13 @@ class Blocks:
 
 
 def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vector: int, gpu: GpuModel,
-            alone: bool = False) -> Blocks:
+            heavy: bool = False) -> Blocks:
     """Rows and elements that a program has at a time, whose states are numbers of these dtypes.
 
     Args:
         vector: elements of a row that a thread loads at once.
         chunks: a program has a chunk of a row.
-        alone: a thread has elements of one column.
+        heavy: to combine two states costs more than to load an element alone: a thread has elements of one column.
     """
     size, numbers = power_of_two(extent), len(types)
     if size <= SHORTEST and hint(rows.rows) * size >= MANY:
@@ -93,14 +93,15 @@ def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vec
         step = size if size <= PERSISTENT // numbers else STEP // numbers
         each = (MOST_EACH if step <= 512 or step > 4096 else MOST_EACH // 2) // numbers
         x, threads = batch_block(rows.rows, max(1, 1024 // step)), BUSY_WARPS * 32 * gpu.multiprocessors
-        while each > max(LEAST_EACH, vector) and hint(rows.rows) * step < each * threads:
+        by_warps = heavy or step <= 32 * vector  # more warps would share rows, and exchange states
+        while by_warps and each > max(LEAST_EACH, vector) and hint(rows.rows) * step < each * threads:
             each //= 2
         while x > 1 and hint(rows.rows) < 2 * gpu.multiprocessors * x and (x // 2) * step >= 32 * each:
             x //= 2
         return Blocks(x, step, max(1, min(x * step // (32 * each), 16)))
     if numbers > 1 and types[0].itemsize == 8:
         numbers *= 2  # registers have no room for as many states of 64 bits (logcumsumexp: a kilobyte was spilled)
-    if alone:
+    if heavy and types[0].itemsize == 4:
         return _blocks_of_single_columns(rows, size, gpu)
     states = len(types)
     x = min(power_of_two(rows.inner), COLUMNS)
