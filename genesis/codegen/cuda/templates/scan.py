@@ -10,6 +10,8 @@ A state is one number or two (`Scan`), and two states combine as two stretches o
 
 from __future__ import annotations
 
+from typing import Final
+
 from genesis.codegen.cuda.column_blocks import stages_with_room
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.kernel_ir import Load
@@ -31,6 +33,10 @@ from genesis.codegen.cuda.templates.shifted_scans import kept_lines
 from genesis.ir.node import Node
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.groups import Group
+
+SHIFTED_REGISTERS: Final = 128
+"""Registers of a thread that goes along shifted rows: two programs of 8 warps are on a multiprocessor then. Unbounded it
+takes up to 160, for one."""
 
 
 def emit_scan(group: Group, gpu: GpuModel = H200) -> KernelSource:
@@ -99,7 +105,8 @@ class _Emitter:
             name, lines, outputs,
             {"XBLOCK": self.blocks.x, "RBLOCK": self.blocks.step}, -(-self.rows.rows // self.blocks.x) * self.parts,
             self.blocks.warps, self.helpers("\n".join(lines)),
-            {"parts": self.parts} if self.chunk else None, ends)
+            {"parts": self.parts} if self.chunk else None, ends,
+            registers=SHIFTED_REGISTERS if self.shifted and self.loops else 0)
 
     def helpers(self, text: str) -> str:
         """The functions that the lines use."""

@@ -51,7 +51,7 @@ SHORTEST: Final = 16
 MOST_EACH, LEAST_EACH = 32, 4
 """Elements of a thread of a block of rows, where rows are many, and down to which it has fewer where they are few: a
 warp alone takes thousands of cycles for 32 of each of its threads (H200: logcumsumexp of float32[3279, 32] 6.2 µs in
-103 programs of one warp). Half as many where a state is two numbers."""
+103 programs of one warp). Half as many where states cost much to combine."""
 
 BUSY_WARPS: Final = 16
 """Warps of a multiprocessor that keep it busy."""
@@ -91,7 +91,7 @@ def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vec
         size = next((short for short in SHORT_COLUMNS if extent <= short), size)
     if rows.inner == 1:
         step = size if size <= PERSISTENT // numbers else STEP // numbers
-        each = (MOST_EACH if step <= 512 or step > 4096 else MOST_EACH // 2) // numbers
+        each = (MOST_EACH if step <= 512 or step > 4096 else MOST_EACH // 2) // (2 if heavy else 1)
         x, threads = batch_block(rows.rows, max(1, 1024 // step)), BUSY_WARPS * 32 * gpu.multiprocessors
         by_warps = heavy or step <= 32 * vector  # more warps would share rows, and exchange states
         while by_warps and each > max(LEAST_EACH, vector) and hint(rows.rows) * step < each * threads:
