@@ -126,7 +126,7 @@ def test_rows_that_begin_anywhere_are_scanned_in_vectors(shape: tuple[int, ...],
     vectors 4.3 of float32[181, 7652])."""
     got, want, text = scanned(an_input(0, shape, dtype), name, 1, reverse)
     near(got, want)
-    assert "row_start + near" in text
+    assert ("row_start + near" in text) == (name not in ("cummax", "cummin"))
 
 
 @by_default("31-*float32-logcumsumexp-True", "103-*cumsum-False", "33-*bfloat16-cumprod-True")

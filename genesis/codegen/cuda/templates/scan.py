@@ -35,8 +35,8 @@ from genesis.ir.types import DType, bool_, int32
 from genesis.passes.groups import Group
 
 SHIFTED_REGISTERS: Final = 128
-"""Registers of a thread that goes along shifted rows: two programs of 8 warps are on a multiprocessor then. Unbounded it
-takes up to 160, for one."""
+"""Registers of a thread that goes along shifted rows: two programs of 8 warps are on a multiprocessor then. Unbounded
+it takes up to 160, for one."""
 
 
 def emit_scan(group: Group, gpu: GpuModel = H200) -> KernelSource:
@@ -75,7 +75,8 @@ class _Emitter:
         stored = [x.dtype for i in range(len(self.scan.read)) if (x := result(group, i)) is not None]
         self.across = None if self.chunk else stretches_of(self.rows, stored, gpu)
         self.alone = self.scan.heavy and self.rows.inner > 1 and self.types[0].itemsize == 4
-        self.shifted = 0 if self.chunk or self.across is not None else shifted_by(self.rows, _value_bytes(node))
+        alone = len(self.scan.read) == 1  # places of 64 bits beside have no vectors of as many elements
+        self.shifted = shifted_by(self.rows, node.dtype.itemsize) if alone and not self.chunk and not self.across else 0
         self.blocks = blocks_of(self.rows, self.extent + max(self.shifted - 1, 0), self.types, bool(self.chunk),
                               self.shifted or self.rows.vector, gpu, self.scan.heavy)
         self.loops = self.extent > self.blocks.step
@@ -106,7 +107,7 @@ class _Emitter:
             {"XBLOCK": self.blocks.x, "RBLOCK": self.blocks.step}, -(-self.rows.rows // self.blocks.x) * self.parts,
             self.blocks.warps, self.helpers("\n".join(lines)),
             {"parts": self.parts} if self.chunk else None, ends,
-            registers=SHIFTED_REGISTERS if self.shifted and self.loops else 0)
+            registers=SHIFTED_REGISTERS if self.shifted and self.loops and self.blocks.warps >= 8 else 0)
 
     def helpers(self, text: str) -> str:
         """The functions that the lines use."""
@@ -311,12 +312,6 @@ def g_with_rest({a}, {p}, {b}, {q}):
                 place = self.rows.address(dtype=memory.dtype)
                 lines.append(f"tl.store({name} + {place}, {value}, mask=x_mask & r_mask)")
         return lines
-
-
-def _value_bytes(node: Node) -> int:
-    """Bytes of an element of a scan's values."""
-    kind = node.type[0] if isinstance(node.type, tuple) else node.type
-    return kind.dtype.itemsize
 
 
 def _state_types(node: Node, scan: Scan) -> list[DType]:
