@@ -77,8 +77,8 @@ class _Emitter:
         self.alone = self.scan.heavy and self.rows.inner > 1 and self.types[0].itemsize == 4
         alone = len(self.scan.read) == 1  # places of 64 bits beside have no vectors of as many elements
         self.shifted = shifted_by(self.rows, node.dtype.itemsize) if alone and not self.chunk and not self.across else 0
-        self.blocks = blocks_of(self.rows, self.extent + max(self.shifted - 1, 0), self.types, bool(self.chunk),
-                              self.shifted or self.rows.vector, gpu, self.scan.heavy)
+        self.blocks = blocks_of(self.rows, self.extent, self.types, bool(self.chunk), self.shifted, gpu,
+                                self.scan.heavy)
         self.loops = self.extent > self.blocks.step
         self.ahead = self.loops and bool(self.rows.loads()) and (self.alone or come_one_by_one(self.rows))
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]

@@ -77,16 +77,18 @@ class Blocks:
     warps: int
 
 
-def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, vector: int, gpu: GpuModel,
-            heavy: bool = False) -> Blocks:
+def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, shifted: int, gpu: GpuModel,
+              heavy: bool = False) -> Blocks:
     """Rows and elements that a program has at a time, whose states are numbers of these dtypes.
 
     Args:
-        vector: elements of a row that a thread loads at once.
         chunks: a program has a chunk of a row.
+        shifted: elements of the vectors that blocks of shifted rows begin with, else 0.
         heavy: to combine two states costs more than to load an element alone: a thread has elements of one column.
     """
-    size, numbers = power_of_two(extent), len(types)
+    size, numbers, vector = power_of_two(extent), len(types), shifted or rows.vector
+    if shifted and not extent + shifted - 1 <= size:  # of a size that may change the answer is a guard
+        size *= 2
     if size <= SHORTEST and hint(rows.rows) * size >= MANY:
         size = next((short for short in SHORT_COLUMNS if extent <= short), size)
     if rows.inner == 1:
