@@ -238,17 +238,18 @@ class _Emitter:
         pair = self.all("whole") + ", " + self.all("later")
         spread_states = ", ".join(f"tl.broadcast_to(later{i}{spread}, {shape})" for i in states)
         turned = ", reverse=True" if axis == 2 else ""
+        back = [f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states]
+        lines = [*(f"state{i} = {turn[0]}tl.reshape(state{i}, {shape}){turn[1]}" for i in states),
+                 self.call("state", axis, forward=True)]
+        if stretches == 1 and not self.loops and not self.chunk:  # a thread has whole columns
+            return lines + back
         return [
-            *(f"state{i} = {turn[0]}tl.reshape(state{i}, {shape}){turn[1]}" for i in states),
-            self.call("state", axis, forward=True),
-            f"last = (tl.arange(0, {each}) == {each - 1}){place}",
+            *lines, f"last = (tl.arange(0, {each}) == {each - 1}){place}",
             *(f"whole{i} = tl.sum(tl.where(last, state{i}, 0), {axis}).to(state{i}.dtype)" for i in states),
             *(f"later{i} = tl.full([XBLOCK, {stretches}], {self.nothing[i]}, {triton_type(self.types[i])})"
               for i in states),
             f"{pair} = tl.associative_scan(({pair}), 1, g_with_rest{turned})",
-            f"{self.all('state')} = {self.scan.combine}({spread_states}, {self.all('state')})",
-            *(f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states),
-        ]
+            f"{self.all('state')} = {self.scan.combine}({spread_states}, {self.all('state')})", *back]
 
     def by_threads(self, found: Stretches) -> list[str]:
         """What a thread has of a row, then the states of the threads before it."""
