@@ -212,8 +212,9 @@ def _logcumsumexp_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: b
     return logcumsumexp_backward(g, x, y, axis=axis, reverse=not reverse)
 
 
-def _logcumsumexp_backward(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> Node:
+def _logcumsumexp_backward(g: Node, x: Node, y: Node, *ends: Node, axis: int, reverse: bool, chunk: int) -> Node:
     """In logarithms, so that no term overflows: for g > 0 and g < 0 apart."""
+    assert not ends, "scans are split for backends that have a kernel for them"
     g_, x_, y_ = upcast(g), upcast(x), upcast(y)
     size = log(abs(g_))
     least = literal(float(g_.type.dtype.min or 0))
@@ -245,11 +246,13 @@ logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_CHUNKED, vj
                       samples=_log_sum_samples(), reference=_in_chunks(_log_sums, np.logaddexp))
 
 
-def _backward_type(g: TensorType, x: TensorType, y: TensorType, axis: int, reverse: bool) -> TensorType:
-    return common((g, x, y), FLOAT)
+def _backward_type(g: TensorType, x: TensorType, y: TensorType, *ends: TensorType, axis: int, reverse: bool,
+                   chunk: int) -> TensorType:
+    common((g, x, y), FLOAT)
+    return _chunked_type(g, *ends, axis=axis, reverse=reverse, chunk=chunk)
 
 
-def _decayed(g: ndarray, x: ndarray, y: ndarray, axis: int, reverse: bool) -> ndarray:
+def _decayed(g: ndarray, x: ndarray, y: ndarray, axis: int, reverse: bool, chunk: int) -> ndarray:
     g, x, y = (np.moveaxis(np.flip(v, axis) if reverse else v, axis, 0) for v in (g, x, y))
     found = np.stack([np.sum(g[:i + 1] * np.exp(x[i] - y[:i + 1]), 0) for i in range(len(g))]) if len(g) else g
     found = np.moveaxis(found, 0, axis)
@@ -257,10 +260,11 @@ def _decayed(g: ndarray, x: ndarray, y: ndarray, axis: int, reverse: bool) -> nd
 
 
 logcumsumexp_backward: Op = Op(
-    "logcumsumexp_backward", "scan", _backward_type, **_SCAN, decompose=_logcumsumexp_backward, ulp=16,
+    "logcumsumexp_backward", "scan", _backward_type, **_CHUNKED, decompose=_logcumsumexp_backward, ulp=16,
     opaque=Opaque("scan", elementwise=3),
     doc="Gradient of logcumsumexp by x: Σ over j ≤ i along the axis of g[j]·exp(x[i] - y[j]), where y is the result; "
-        "`reverse` is not that of the scan that it is the gradient of.",
+        "`reverse` is not that of the scan that it is the gradient of. With a fourth operand each chunk begins with "
+        "that sum of the chunk before, of which it has Σ of g[j]·exp(y[i] - y[j]) up to the end.",
     samples=cases(*(case(reals(-1, 1).of(*s), reals(-1, 1).of(*s), reals(1, 2).of(*s), axis=a, reverse=r)
                     for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 1), ((0, 2), 0), ((2, 20), 1))
                     for r in (False, True)), scale=4),

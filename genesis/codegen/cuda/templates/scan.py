@@ -10,6 +10,7 @@ A state is one number or two (`Scan`), and two states combine as two stretches o
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from genesis.codegen.cuda.column_blocks import stages_with_room
@@ -68,7 +69,8 @@ class _Emitter:
         attributes = node.attributes
         self.chunk: int = attributes.get("chunk", 0)
         self.reverse: bool = attributes.get("reverse", False)
-        self.rows = Rows(group, node.inputs[:1] if self.chunk else node.inputs, node["axis"])
+        operands = node.inputs[:-1] if self.chunk else node.inputs
+        self.rows = Rows(group, operands, node["axis"])
         self.extent = self.chunk or self.rows.length
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
         self.types = _state_types(node, self.scan)
@@ -96,7 +98,7 @@ class _Emitter:
         lines = self.lines()
         outputs = {name: memory for i, name in enumerate(_names(self.scan))
                    if (memory := result(self.group, i)) is not None}
-        ends = {"ends": input_of(self.node.inputs[1], self.group)} if self.chunk else {}
+        ends = {"ends": input_of(self.node.inputs[-1], self.group)} if self.chunk else {}
         name = f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}"
         if self.across is not None:
             return self.rows.source(
@@ -185,13 +187,21 @@ class _Emitter:
         return [f"r = {begin} + tl.reshape({near}, [1, RBLOCK]){self.rows.integer}", f"r_mask = r < {self.rows.size}"]
 
     def entry(self) -> list[str]:
-        """The carry that a chunk begins with: the state at the end of the one before."""
+        """The carry that a chunk begins with: the state at the end of the one before. Where that has more to do with an
+        operand than its end says, the operand's element there is loaded, too."""
         inner, edge = self.rows.inner, "parts - 1" if self.reverse else "0"
+        place = f"(part + 1) * {self.extent}" if self.reverse else f"part * {self.extent} - 1"
+        there = [f"r = tl.zeros([1, 1], tl.int32){self.rows.integer} + {place}",
+                 f"r_mask = (begins == 0) & (r >= 0) & (r < {self.rows.size})", *self.rows.operand_lines()]
+        names = {"r", "r_mask", *(line.partition(" = ")[0] for line in there)}
+        apart = re.compile(rf"\b({'|'.join(sorted(names))})\b")  # a loop behind it has others of these names
+        values = ["entry", *(apart.sub(r"\1_before", name) for name in self.rows.names[1:])]
         return [f"begins = part == {edge}",
                 f"before = x // {inner} * parts + part {'+' if self.reverse else '-'} 1",
                 f"entry = tl.load(ends + (before * {inner} + x % {inner}), mask=x_mask & (begins == 0), other=0)",
                 "entry = entry.to(carry0.dtype)",
-                *(f"carry{i} = tl.where(begins, carry{i}, {text.format('entry')})"
+                *([apart.sub(r"\1_before", line) for line in there] if len(values) > 1 else []),
+                *(f"carry{i} = tl.where(begins, carry{i}, {text.format(*values)})"
                   for i, text in enumerate(self.scan.lift))]
 
     def all(self, name: str) -> str:
