@@ -38,8 +38,8 @@ Triton knows no vector, and lays them out so that lanes meet in one bank (H200: 
 its second axis 203 µs, torch.compile 90)."""
 
 ALONE_EACH, ALONE_WARPS = 16, 8
-"""Elements of a thread that has them of one column, twice as many where that is all of it, and most warps that share
-columns."""
+"""Elements of a thread that has them of one column, two or four times as many where that is all of it, and most warps
+that share columns."""
 
 SMALLEST: Final = 2048
 """Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
@@ -117,7 +117,8 @@ def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, shi
 
 def _blocks_of_single_columns(rows: Rows, size: int, gpu: GpuModel) -> Blocks:
     """A thread has short columns, or a stretch of a longer one beside others of 32 columns."""
-    if size <= 2 * ALONE_EACH:
+    many = hint(rows.rows) >= 32 * BUSY_WARPS // 2 * gpu.multiprocessors
+    if size <= (4 if many else 2) * ALONE_EACH:  # what of a block lies behind the column's end costs nothing there
         warps, columns = 4, neighbours(rows)  # whole vectors of them, where their elements are few
         while columns > 1 and columns * size > 2 * ALONE_EACH:
             columns //= 2
