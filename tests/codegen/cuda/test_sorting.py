@@ -116,10 +116,12 @@ def test_a_thread_sorts_a_short_column_alone(column: tuple[str, int], inner: int
 def test_few_lanes_of_one_warp_share_a_column(length: int, dtype: str, lanes: int) -> None:
     """They were shared by two warps, whose exchanges met in one bank of shared memory: 450 µs for 8 M float32 of
     columns of 56 (H200), of whose bytes 39."""
-    x = an_input(0, (length, 10_001), dtype_named(dtype))
+    x = an_input(0, (length, 200_001), dtype_named(dtype))
     group, = compiled([x], sorting.sort(x, axis=0)).groups
     kernel = emit(group)
     assert kernel.num_warps == 1
+    few = emit(compiled([y := an_input(0, (length, 600), dtype_named(dtype))], sorting.sort(y, axis=0)).groups[0])
+    assert few.grid[0] > 600 * kernel.grid[0] // 200_001  # of fewer columns each
     if triton.__version__.startswith("3.6."):  # one exchange for each bit of the lanes, of two halves of 32 words
         ptx = compiled_by_triton(kernel.key_parts(), 90).asm["ptx"]
         assert ptx.count("shfl") <= 64 * (lanes.bit_length() - 1) and "ld.local" not in ptx

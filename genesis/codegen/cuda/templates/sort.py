@@ -28,12 +28,15 @@ EACH: Final = {True: 64, False: 16}
 """Words per thread, {32-bit: …, 64-bit: …}: the more, the fewer are exchanged with other lanes and warps."""
 
 
-LONGEST_COLUMN: Final = 128
+LONGEST_COLUMN: Final = 512
 """Maximum elements of a column that a few lanes of one warp sort in their registers: where warps shared it, they met
-in one bank at each step (H200: float32[56, 145015] along its first axis 450 µs, torch.compile 308)."""
+in one bank at each step (H200: float32[56, 145015] along its first axis 450 µs, so 113; torch.compile 313)."""
 
 COLUMN_EACH: Final = {True: 64, False: 32}
-"""Words of a thread there, {32-bit: …, 64-bit: …}."""
+"""Words of a thread there, {32-bit: …, 64-bit: …}, and where columns are few half as many, and again."""
+
+FEW_PROGRAMS: Final = 4 * 132
+"""Programs of one warp below which threads have fewer words."""
 
 
 def emit_sort(group: Group) -> KernelSource:
@@ -68,8 +71,10 @@ def _tile(group: Group, node: Node) -> KernelSource:
     vector = rows.vector_beside(outputs.values() if few == tile else ())
     apart, more = [], ""
     if rows.inner != 1 and tile <= LONGEST_COLUMN:
-        each = COLUMN_EACH[words.bits32]
-        per_program, warps = max(1, 32 * each // tile), 1
+        each, warps = COLUMN_EACH[words.bits32], 1
+        while 32 * each >= 4 * tile and hint(rows.rows) * tile < 32 * each * FEW_PROGRAMS:
+            each //= 2
+        per_program = max(1, 32 * each // tile)
         apart, more = ["x = g_unknown(x)"], f", {max(tile // each, 1).bit_length() - 1}"
     lines = [*rows.x_lines(), *apart, *rows.r_lines(), *rows.operand_lines(), *words.pack(rows.names[0], "r"),
              f"word = tl.where(r_mask, word, {words.largest})",
