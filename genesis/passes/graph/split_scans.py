@@ -89,7 +89,7 @@ def _chunks(x: Node, axis: int, chunk: int, nothing: float) -> Node:
 
 
 def _decayed_ends(node: Node, chunk: int) -> Node:
-    """The chunks' sums of g[j]·exp(y[i] - y[j]) up to their ends, where i is a chunk's last element in the scan's order.
+    """The chunks' sums of g[j]·exp(y[i] - y[j]) up to their ends, where i is a chunk's last element as it is scanned.
 
     Nothing of where y is infinite counts, as in the scan itself: what a chunk is filled up with, too.
     """
