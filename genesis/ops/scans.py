@@ -113,7 +113,7 @@ def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tenso
         raise failure("logcumsumexp", "the input must be floating-point", [("input", input)], hint="x.float()")
     if not input.spec.ndim:
         return into(out, input.clone())
-    return into(out, wrap(emit(scan.logcumsumexp, (read(input),), (place, False))))
+    return into(out, wrap(emit(scan.logcumsumexp, (read(input),), (place, False, 0))))
 
 
 class ScanMethods(TensorBase):

@@ -21,6 +21,14 @@ def g_low_exp2(x):
     """2^x in one instruction, to 2^-22; 0 where that is below 2^-126."""
     return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 ''',
+    "g_low_log": '''
+@triton.jit
+def g_low_log(x):
+    """The natural logarithm of a normal number, or 0, to 2^-21 near 1 and of its value elsewhere: one instruction, one
+    product."""
+    return 0.6931471805599453 * tl.inline_asm_elementwise(
+        "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+''',
     "g_low_reciprocal": '''
 @triton.jit
 def g_low_reciprocal(x):

@@ -202,16 +202,23 @@ cummin: Op = Op("cummin", "scan", _extremes_type, attrs=("axis",), vjp=_extremes
 
 # Logarithms of sums
 
-def _logcumsumexp_type(x: TensorType, axis: int, reverse: bool) -> TensorType:
-    return common((x,), FLOAT)
+def _logcumsumexp_type(x: TensorType, *ends: TensorType, axis: int, reverse: bool, chunk: int) -> TensorType:
+    common((x,), FLOAT)
+    return _chunked_type(x, *ends, axis=axis, reverse=reverse, chunk=chunk)
 
 
-def _logcumsumexp_vjp(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> Node:
-    """Σ over j ≥ i of g_j · exp(x_i - y_j), in logarithms so that no term overflows: for g > 0 and g < 0 apart."""
+def _logcumsumexp_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: bool, chunk: int) -> Node:
+    y, = ends_and_y
+    return logcumsumexp_backward(g, x, y, axis=axis, reverse=not reverse)
+
+
+def _logcumsumexp_backward(g: Node, x: Node, y: Node, *ends: Node, axis: int, reverse: bool, chunk: int) -> Node:
+    """In logarithms, so that no term overflows: for g > 0 and g < 0 apart."""
+    assert not ends, "scans are split for backends that have a kernel for them"
     g_, x_, y_ = upcast(g), upcast(x), upcast(y)
     size = log(abs(g_))
     least = literal(float(g_.type.dtype.min or 0))
-    parts = [exp(logcumsumexp(where_(sign(g_, literal(0.0)), size, least) - y_, axis=axis, reverse=not reverse) + x_)
+    parts = [exp(logcumsumexp(where_(sign(g_, literal(0.0)), size, least) - y_, axis=axis, reverse=reverse) + x_)
              for sign in (gt, lt)]
     return downcast(parts[0] - parts[1], x)
 
@@ -223,15 +230,45 @@ def _log_sums(x: ndarray, axis: int) -> ndarray:
     return np.moveaxis(lines, 0, axis)
 
 
-logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_SCAN, vjp=_logcumsumexp_vjp, ulp=4,
-                      opaque=Opaque("scan", elementwise=1),
-                      doc="log Σ exp(x[0..i]) along the axis.",
-                      samples=cases(*(case(values.of(*s), axis=a, reverse=r) for values in (reals(), reals(-200, 200))
-                                      for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 2), ((0, 2), 0), ((2, 70), 1))
-                                      for r in (False, True)),
-                                    case(Array((-float("inf"), -float("inf"), 1.0, 2.0)), axis=0),
-                                    case(Array((1.0, float("inf"), 2.0)), axis=0),
-                                    case(Array((1.0, float("nan"), 2.0)), axis=0), scale=4),
-                      reference=lambda x, axis, reverse: _turned(_log_sums, x, axis, reverse))
+def _log_sum_samples() -> Samples:
+    found = [case(values.of(*s), axis=a, reverse=r) for values in (reals(), reals(-200, 200))
+             for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 2), ((0, 2), 0), ((2, 70), 1)) for r in (False, True)]
+    found += [case(Array(row), axis=0) for row in ((-float("inf"), -float("inf"), 1.0, 2.0),
+                                                   (1.0, float("inf"), 2.0), (1.0, float("nan"), 2.0))]
+    some = Values(1, 3, float32)
+    found += [forward_only(case(some.of(2, 7), some.of(2, 3), axis=1, reverse=r, chunk=3)) for r in (False, True)]
+    return cases(*found, scale=4)
 
-__all__ = ["chunks_of", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "recurrence", "shifted"]
+
+logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_CHUNKED, vjp=_logcumsumexp_vjp, ulp=4,
+                      opaque=Opaque("scan", elementwise=1),
+                      doc="log Σ exp(x[0..i]) along the axis. A second operand is taken as in cumsum.",
+                      samples=_log_sum_samples(), reference=_in_chunks(_log_sums, np.logaddexp))
+
+
+def _backward_type(g: TensorType, x: TensorType, y: TensorType, *ends: TensorType, axis: int, reverse: bool,
+                   chunk: int) -> TensorType:
+    common((g, x, y), FLOAT)
+    return _chunked_type(g, *ends, axis=axis, reverse=reverse, chunk=chunk)
+
+
+def _decayed(g: ndarray, x: ndarray, y: ndarray, axis: int, reverse: bool, chunk: int) -> ndarray:
+    g, x, y = (np.moveaxis(np.flip(v, axis) if reverse else v, axis, 0) for v in (g, x, y))
+    found = np.stack([np.sum(g[:i + 1] * np.exp(x[i] - y[:i + 1]), 0) for i in range(len(g))]) if len(g) else g
+    found = np.moveaxis(found, 0, axis)
+    return np.flip(found, axis) if reverse else found
+
+
+logcumsumexp_backward: Op = Op(
+    "logcumsumexp_backward", "scan", _backward_type, **_CHUNKED, decompose=_logcumsumexp_backward, ulp=16,
+    opaque=Opaque("scan", elementwise=3),
+    doc="Gradient of logcumsumexp by x: Σ over j ≤ i along the axis of g[j]·exp(x[i] - y[j]), where y is the result; "
+        "`reverse` is not that of the scan that it is the gradient of. With a fourth operand each chunk begins with "
+        "that sum of the chunk before, of which it has Σ of g[j]·exp(y[i] - y[j]) up to the end.",
+    samples=cases(*(case(reals(-1, 1).of(*s), reals(-1, 1).of(*s), reals(1, 2).of(*s), axis=a, reverse=r)
+                    for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 1), ((0, 2), 0), ((2, 20), 1))
+                    for r in (False, True)), scale=4),
+    reference=_decayed)
+
+__all__ = ["chunks_of", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "logcumsumexp_backward",
+           "recurrence", "shifted"]

@@ -215,11 +215,13 @@ def _before_scans(graph: Graph) -> set[Node]:
     roots = set(graph.roots)
     cost: dict[Node, int] = {}  # of a value and of what the scan computes of it
     for node in reversed(graph.nodes):
-        if node.op.kind == "pointwise" and node not in roots and node in in_memory:
-            before = _cost_of_readers(node, readers.get(node, set()), cost)
-            if before is not None and before + weight(node) <= INLINED_WEIGHT:
-                cost[node] = before + weight(node)
-    return set(cost)
+        if node.op.kind not in ("pointwise", "movement") or node in roots or node not in in_memory:
+            continue
+        before = _cost_of_readers(node, readers.get(node, set()), cost)
+        own = weight(node) if node.op.kind == "pointwise" else 0  # a view says where the scan reads
+        if before is not None and before + own <= INLINED_WEIGHT:
+            cost[node] = before + own
+    return {node for node in cost if node.op.kind == "pointwise"}
 
 
 def _cost_of_readers(node: Node, readers: set[tuple[Node, int]], cost: dict[Node, int]) -> int | None:
@@ -231,7 +233,7 @@ def _cost_of_readers(node: Node, readers: set[tuple[Node, int]], cost: dict[Node
     for reader, position in readers:
         if _scans(reader, position) or reader in cost:
             found = max(found or 0, cost.get(reader, 0))
-        elif len(read) > 1 or reader.op.kind not in ("movement", "reduction"):
+        elif len(read) > 1 or (reader.op.kind not in ("movement", "reduction") and reader.op is not pointwise.cast):
             return None
     return found if len(readers) == 1 or len(read) == 1 else None
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from math import prod
 from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops import movement, reduction, scan
-from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.pointwise import cast, eq, exp, where_
 from genesis.ir.ops.scan import chunks_of
+from genesis.ir.ops.statistics import logsumexp
 from genesis.passes.gpu import Gpu
 
-TOTALS: Final = {scan.cumsum: (reduction.sum, 0), scan.cumprod: (reduction.prod, 1)}
+
+def _log_sum(x: Node, axes: tuple[int, ...]) -> Node:
+    """logsumexp as what it is made of: the pass comes after composites were decomposed."""
+    assert logsumexp.decompose is not None
+    found: Node = logsumexp.decompose(x, axes=axes, keepdims=False)
+    return found
+
+
+TOTALS: Final[dict[Op, tuple[Callable[..., Node], float]]] = {
+    scan.cumsum: (reduction.sum, 0), scan.cumprod: (reduction.prod, 1),
+    scan.logcumsumexp: (_log_sum, -math.inf)}
 """Scan → what gives a chunk's total, and what does not change it."""
 
 COLUMNS: Final = 32
@@ -44,7 +57,8 @@ def split_scans(graph: Graph, gpu: Gpu) -> Graph:
 
 
 def _split(node: Node, enough: int) -> Node | None:
-    if node.op not in TOTALS or len(node.inputs) > 1:
+    decays = node.op is scan.logcumsumexp_backward
+    if (not decays and node.op not in TOTALS) or len(node.inputs) > (3 if decays else 1):
         return None
     x, axis = node.inputs[0], node["axis"]
     shape, length = x.type.shape, x.type.shape[axis]
@@ -55,12 +69,36 @@ def _split(node: Node, enough: int) -> Node | None:
         return None
     while chunk < LARGEST and length * programs > 4 * enough * chunk:
         chunk *= 2
-    kind = chunks_of(x.type, axis, chunk)
-    parts, rank = kind.shape[axis], x.type.ndim
-    total, nothing = TOTALS[node.op]
+    if decays:
+        ends = _decayed_ends(node, chunk)
+    else:
+        total, nothing = TOTALS[node.op]
+        totals = total(_chunks(x, axis, chunk, nothing), axes=(axis + 1,))
+        ends = node.op(totals, axis=axis, reverse=node["reverse"])
+    return node.op(*node.inputs, ends, axis=axis, reverse=node["reverse"], chunk=chunk)
+
+
+def _chunks(x: Node, axis: int, chunk: int, nothing: float) -> Node:
+    """x with an axis of chunks, in at least float32; the last is filled up with what changes no total."""
+    shape, rank, kind = x.type.shape, x.type.ndim, chunks_of(x.type, axis, chunk)
     upcast = x if kind.dtype is x.type.dtype else cast(x, dtype=kind.dtype)
-    rest = tuple(parts * chunk - length if i == axis else 0 for i in range(rank))
+    parts = kind.shape[axis]
+    rest = tuple(parts * chunk - shape[axis] if i == axis else 0 for i in range(rank))
     padded = movement.pad(upcast, low=(0,) * rank, high=rest, value=nothing)
-    chunks = movement.reshape(padded, shape=(*shape[:axis], parts, chunk, *shape[axis + 1:]))
-    ends = node.op(total(chunks, axes=(axis + 1,)), axis=axis, reverse=node["reverse"])
-    return node.op(x, ends, axis=axis, reverse=node["reverse"], chunk=chunk)
+    return movement.reshape(padded, shape=(*shape[:axis], parts, chunk, *shape[axis + 1:]))
+
+
+def _decayed_ends(node: Node, chunk: int) -> Node:
+    """The chunks' sums of g[j]·exp(y[i] - y[j]) up to their ends, where i is a chunk's last element as it is scanned.
+
+    Nothing of where y is infinite counts, as in the scan itself: what a chunk is filled up with, too.
+    """
+    g, _, y = node.inputs
+    axis, reverse = node["axis"], node["reverse"]
+    g, y = _chunks(g, axis, chunk, 0), _chunks(y, axis, chunk, math.inf)
+    at = 0 if reverse else chunk - 1
+    last = movement.take_range(y, axis + 1, at, at + 1)
+    terms = g * exp(movement.expand(last, shape=y.type.shape) - y)
+    totals = reduction.sum(where_(eq(y, literal(math.inf)), literal(0.0), terms), axes=(axis + 1,))
+    flat = movement.reshape(last, shape=totals.type.shape)
+    return node.op(totals, flat, flat, axis=axis, reverse=reverse)

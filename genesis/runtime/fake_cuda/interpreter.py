@@ -360,6 +360,7 @@ _ASSEMBLY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mov.b32": lambda x: x,
     "mov.b64": lambda x: x,
     "ex2.approx.ftz.f32": lambda x: _flushed(np.exp2(x)),
+    "lg2.approx.ftz.f32": lambda x: np.log2(x).astype(np.float32),
     "rcp.approx.ftz.f32": lambda x: _flushed(1 / x),
 }
 """Instruction in the assembly of a generated kernel → the function of its last operand that does the same in numpy."""

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.templates import scan as template
+from genesis.codegen.cuda.templates import scan_blocks as template
+from genesis.codegen.cuda.templates import scanned_rows
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.node import literal
@@ -79,7 +80,7 @@ def test_columns_that_come_one_by_one_are_loaded_a_round_ahead(shape: tuple[int,
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("name", "dtype"), [("cumsum", bfloat16), ("cumsum", float32), ("logcumsumexp", float32)])
+@pytest.mark.parametrize(("name", "dtype"), [("cumsum", bfloat16), ("cumsum", float32), ("cumprod", float32)])
 @pytest.mark.parametrize("shape", [(37, 23, 8), (50, 7, 3), (9, 2, 40)])
 def test_short_columns_of_several_outer_indices_share_a_program(
         monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], name: str, dtype: DType, reverse: bool) -> None:
@@ -92,6 +93,170 @@ def test_short_columns_of_several_outer_indices_share_a_program(
     want, = expected(name, data, 1, reverse)
     torch.testing.assert_close(got, want.to(got.dtype), **(
         {"rtol": 1e-2, "atol": 5e-2} if dtype is bfloat16 else {"rtol": 1e-5, "atol": 1e-5}))
+
+
+BOTH_WAYS = [(name, reverse) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+             for reverse in (False, True) if not reverse or name not in ("cummax", "cummin")]
+
+
+def scanned(x: Node, name: str, axis: int, reverse: bool) -> tuple[list[torch.Tensor], list[torch.Tensor], str]:
+    """A scan's results, torch's in float64, and the kernel's text."""
+    turns = name not in ("cummax", "cummin")
+    node = getattr(scan, name)(x, axis=axis, **({"reverse": reverse} if turns else {}))
+    outputs = (item(node, index=0), item(node, index=1)) if isinstance(node.type, tuple) else (node,)
+    data = 1 + some(x) / 64 if name == "cumprod" else some(x)
+    schedule = fuse(Graph((x,), outputs))
+    return run_schedule(schedule, [data]), expected(name, data, axis, reverse), emit(schedule.groups[0]).source
+
+
+def near(found: list[torch.Tensor], want: list[torch.Tensor]) -> None:
+    for got, y in zip(found, want, strict=True):
+        loose = 1e-2 if got.dtype is torch.bfloat16 else 1e-5
+        largest = max(1.0, float(y.abs().max()))  # sums come near 0 on their way
+        torch.testing.assert_close(got, y.to(got.dtype), rtol=loose, atol=loose * largest)
+
+
+@by_default("shape0-*-logcumsumexp-True", "shape1-*-cumsum-*", "shape2-*-cummax-*")
+@pytest.mark.parametrize(("name", "reverse"), BOTH_WAYS)
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+@pytest.mark.parametrize("shape", [(3, 61), (5, 319), (2, 1023)])
+def test_rows_that_begin_anywhere_are_scanned_in_vectors(shape: tuple[int, ...], dtype: DType, name: str,
+                                                         reverse: bool) -> None:
+    """Each lane had one element of a chunk, and five shuffles for it (H200: cumprod of float32[747, 7759] 46 µs, in
+    vectors 4.3 of float32[181, 7652])."""
+    got, want, text = scanned(an_input(0, shape, dtype), name, 1, reverse)
+    near(got, want)
+    assert ("row_start + near" in text) == (name not in ("cummax", "cummin"))
+
+
+@by_default("31-*float32-logcumsumexp-True", "103-*cumsum-False", "33-*bfloat16-cumprod-True")
+@pytest.mark.parametrize(("name", "reverse"), [x for x in BOTH_WAYS if x[0] not in ("cummax", "cummin")])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+@pytest.mark.parametrize("length", [3, 31, 33, 103, 319])
+def test_short_rows_that_begin_anywhere_are_a_few_threads_each(monkeypatch: pytest.MonkeyPatch, length: int,
+                                                               dtype: DType, name: str, reverse: bool) -> None:
+    monkeypatch.setattr(scanned_rows, "PROGRAMS", 0)
+    x = an_input(0, (135, length), dtype)
+    got, want, text = scanned(x, name, 1, reverse)
+    near(got, want)
+    assert "column = thread % " in text and "g_rows_from_shared(words, out + first" in text
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+def test_rows_apart_that_become_odd_rows_are_read_where_they_lie(monkeypatch: pytest.MonkeyPatch, dtype: DType,
+                                                                 reverse: bool) -> None:
+    monkeypatch.setattr(scanned_rows, "PROGRAMS", 0)
+    whole = an_input(0, (37, 24), dtype)
+    x = movement.take_range(whole, 1, 0, 21)
+    node = scan.cumsum(x, axis=1, reverse=reverse)
+    data = some(whole)
+    schedule = fuse(Graph((whole,), (node,)))
+    near(run_schedule(schedule, [data]), expected("cumsum", data[:, :21], 1, reverse))
+    assert "g_put_elements(words + (row * 21 + r)" in emit(schedule.groups[0]).source
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+@pytest.mark.parametrize(("shape", "axis"), [((40, 31), 1), ((6, 64), 1), ((3, 319), 1), ((2, 70, 35), 1)])
+def test_the_gradient_of_logcumsumexp_is_one_scan(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: int,
+                                                  dtype: DType, reverse: bool) -> None:
+    """Two scans of logarithms and a loop were three launches (H200: float32[3279, 32] 29.2 µs with the forward's,
+    torch.compile 13.7)."""
+    monkeypatch.setattr(scanned_rows, "PROGRAMS", 0)
+    g, x, y = (an_input(i, shape, dtype) for i in range(3))
+    node = scan.logcumsumexp_backward(g, x, y, axis=axis, reverse=reverse)
+    data = [some(g), some(x), some(x).float().logcumsumexp(axis).to(some(x).dtype)]
+    (got,), kernels = results(node, [g, x, y], data)
+    wide = [v.double().flip(axis) if reverse else v.double() for v in data]
+    moved = [v.movedim(axis, 0) for v in wide]
+    want = torch.stack([(moved[0][:i + 1] * torch.exp(moved[1][i] - moved[2][:i + 1])).sum(0)
+                        for i in range(shape[axis])]).movedim(0, axis)
+    want = want.flip(axis) if reverse else want
+    assert kernels == [f"logcumsumexp_backward_{'rows' if axis == len(shape) - 1 else 'columns'}"]
+    largest = float(want.abs().max())
+    torch.testing.assert_close(got.double(), want, rtol=0, atol=largest * (1e-2 if dtype is bfloat16 else 2e-5))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(2, 203), (203, 3)])
+def test_gradients_of_few_long_rows_of_logcumsumexp_are_made_in_chunks(
+        monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str, reverse: bool) -> None:
+    """One program had all of a row (H200: float32[65536] with gradients 73 µs, torch.compile 35)."""
+    monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    nodes, axis, inf = [an_input(i, shape, dtype_named(dtype)) for i in range(3)], int(shape[0] == 2), float("inf")
+    g, x = some(nodes[0]).float(), some(nodes[1]).float()
+    x.select(1 - axis, 0)[150] = inf
+    x.select(1 - axis, 1)[:40] = -inf
+    turned = x.flip(axis) if not reverse else x
+    y = turned.logcumsumexp(axis)
+    y = (y.flip(axis) if not reverse else y).to(getattr(torch, dtype))
+    data = [g.to(y.dtype), x.to(y.dtype), y]
+    (got,), kernels = results(scan.logcumsumexp_backward(*nodes, axis=axis, reverse=reverse), nodes, data)
+    (want,), whole = unsplit(scan.logcumsumexp_backward(*nodes, axis=axis, reverse=reverse), nodes, data)
+    assert len(kernels) == 3 and len(whole) == 1
+    largest = float(want[want.isfinite()].abs().max())
+    loose = 2e-2 if dtype == "bfloat16" else 1e-5
+    torch.testing.assert_close(got.double(), want.double(), rtol=0, atol=largest * loose, equal_nan=True)
+
+
+def unsplit(node: Node, operands: list[Node], data: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
+    """An op's result by a kernel of its own, and its name."""
+    schedule = fuse(Graph(tuple(operands), (node,)))
+    return run_schedule(schedule, data, most_programs=512), [emit(group).name for group in schedule.groups]
+
+
+def test_infinities_and_nan_in_gradients_of_logcumsumexp() -> None:
+    """What torch's formula gives: no gradient of what an infinite sum hides, NaN where nothing was summed."""
+    inf, nan = float("inf"), float("nan")
+    data = torch.tensor([[-inf, -inf, 1.0, 2.0, inf, 3.0], [1.0, 2.0, nan, 3.0, 1.0, 1.0]], requires_grad=True)
+    y = data.logcumsumexp(1)
+    g = torch.tensor([[1.0, -2.0, 3.0, 1.0, 1.0, 1.0]] * 2)
+    y.backward(g)
+    nodes = [an_input(i, (2, 6)) for i in range(3)]
+    (got,), _ = results(scan.logcumsumexp_backward(*nodes, axis=1, reverse=True), nodes, [g, data.detach(), y.detach()])
+    torch.testing.assert_close(got, data.grad, equal_nan=True)
+
+
+@by_default("shape0-float32-*", "shape1-bfloat16-False", "shape2-*")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5, 8, 40), (3, 150, 34), (1, 700, 3)])
+def test_a_thread_has_one_column_of_sums_of_exponentials_alone(shape: tuple[int, ...], dtype: str,
+                                                               reverse: bool) -> None:
+    """Where it had vectors of eight columns, it combined their states with those of 32 others: 114 instructions an
+    element for columns of 8, 40 alone."""
+    x = an_input(0, shape, dtype_named(dtype))
+    node = scan.logcumsumexp(x, axis=1, reverse=reverse)
+    schedule = fuse(Graph((x,), (node,)))
+    near(run_schedule(schedule, [some(x)]), expected("logcumsumexp", some(x), 1, reverse))
+    text = emit(schedule.groups[0]).source
+    assert "x = g_unknown(x)" in text or "[XBLOCK, 8, 1]" in text  # or the columns of a vector, where they are short
+
+
+def test_programs_of_columns_of_two_have_enough_to_do() -> None:
+    """Each of 150,000 had two elements a thread: a multiprocessor starts one in 0.2 µs."""
+    x = an_input(0, (46_992, 2, 410), bfloat16)
+    assert emit(fuse(Graph((x,), (scan.logcumsumexp(x, axis=1),))).groups[0]).grid[0] < 10_000
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(2, 203), (203, 3)])
+def test_few_long_rows_of_logcumsumexp_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                                             reverse: bool) -> None:
+    """One program had all 100,000 rows of 18 columns."""
+    monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    x, axis, inf = an_input(0, shape), int(shape[0] == 2), float("inf")
+    data = some(x)
+    for value, at in ((-inf, slice(0, 40)), (inf, slice(150, 151)), (float("nan"), slice(190, 191))):
+        data.select(1 - axis, 0)[at] = value
+    got, kernels = results(scan.logcumsumexp(x, axis=axis, reverse=reverse), [x], [data])
+    assert len(kernels) == 3
+    torch.testing.assert_close(got[0], expected("logcumsumexp", data, axis, reverse)[0].float(), rtol=1e-5, atol=1e-5,
+                               equal_nan=True)
 
 
 def test_many_short_columns_are_few_programs() -> None:
@@ -200,6 +365,26 @@ def test_what_only_a_scan_needs_is_computed_as_it_reads(shape: tuple[int, ...], 
     scanned = scan.cumsum(p.mul(p.add(x, 1.0), y), axis=axis)
     rounded = 0.1 if dtype is bfloat16 else None  # the reference rounds each of 40 numbers before it adds them
     assert kinds(check([x, y], scanned, tolerance=rounded)) == ["scan"]
+
+
+def test_what_a_scan_reads_through_views_is_computed_as_it_reads() -> None:
+    """It was a kernel of its own (H200: cumprod of 1 + x / 1000, of float32[8641, 32, 7] that lies as [1, 0, 2], 11.4
+    µs; torch.compile 7.5)."""
+    x, = inputs((32, 41, 7))
+    turned = movement.permute(p.add(p.mul(x, 0.001), 1.0), axes=(1, 0, 2))
+    assert kinds(check([x], scan.cumprod(turned, axis=1))) == ["scan"]
+
+
+def test_chunks_and_their_totals_both_compute_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 bits, whose totals are of float32, too: the cast between them made it a kernel of its own."""
+    monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    x = an_input(0, (2, 203), bfloat16)
+    node = scan.cumprod(p.add(p.mul(x, 0.001), 1.0), axis=1)
+    schedule = run_passes(Graph((x,), (node,)), backend_named("h200"))[1]
+    assert len(schedule.groups) == 3
+    found, = run_schedule(schedule, [some(x)])
+    torch.testing.assert_close(found, (1 + some(x).float() * 0.001).cumprod(1).bfloat16(), rtol=1e-2, atol=1e-2)
 
 
 def test_what_others_need_or_make_is_in_memory_before_a_scan() -> None:

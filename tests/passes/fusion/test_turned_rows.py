@@ -81,4 +81,4 @@ def test_values_of_a_copy_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     x, turned = permuted((37, 3, 9), (2, 1, 0))
     assert len(check([x], composite.softmax(turned, axis=2)).groups) == 2
     turned = movement.permute(p.mul(x, 2.0), axes=(1, 2, 0))
-    assert len(check([x], scan.cumsum(turned, axis=2)).groups) == 2
+    assert len(check([x], scan.cumsum(turned, axis=2)).groups) == 1  # short rows beside each other, read as they lie

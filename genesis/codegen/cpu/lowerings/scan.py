@@ -22,7 +22,7 @@ def _turned(call: Callable, outs: Outs, x: Tensor, axis: int, reverse: bool, **m
 def _scan(call: Callable, combine: Callable) -> Lowering:
     def run(outs: Outs, x: Tensor, *ends: Tensor, axis: int, reverse: bool, chunk: int) -> Any:
         if not ends:
-            return _turned(call, outs, x, axis, reverse, dtype=x.dtype)
+            return _turned(call, outs, x, axis, reverse, **({} if call is torch.logcumsumexp else {"dtype": x.dtype}))
         out = outs[0] if outs[0] is not None else torch.empty_like(x, memory_format=torch.contiguous_format)
         length, parts = x.shape[axis], ends[0].shape[axis]
         for part in range(parts):
@@ -41,10 +41,6 @@ def _extremes(call: Callable) -> Lowering:
     def run(outs: Outs, x: Tensor, axis: int) -> Any:
         return call(x, axis, out=pair(outs))
     return Lowering(run, allocates=True)
-
-
-def _logcumsumexp(outs: Outs, x: Tensor, axis: int, reverse: bool) -> Any:
-    return _turned(torch.logcumsumexp, outs, x, axis, reverse)
 
 
 def _recurrence(outs: Outs, a: Tensor, b: Tensor, axis: int, reverse: bool) -> None:
@@ -71,6 +67,6 @@ SCAN: dict[str, Lowering] = {
     "cumprod": _scan(torch.cumprod, torch.mul),
     "cummax": _extremes(torch.cummax),
     "cummin": _extremes(torch.cummin),
-    "logcumsumexp": Lowering(_logcumsumexp, allocates=True),
+    "logcumsumexp": _scan(torch.logcumsumexp, torch.logaddexp),
     "recurrence": Lowering(_recurrence),
 }

@@ -109,17 +109,9 @@ class Rows:
         return [line for statement in self.kernel.statements for line in self.body.statement(statement)]
 
     def loads(self) -> list[tuple[str, str, str]]:
-        """The operands' values, if all are loaded as they are: each one's name, its load, and what makes the value of
-        what is loaded (a conversion to float32, or nothing). Empty where something is computed of them."""
-        found = []
-        for s in self.kernel.statements:
-            if not isinstance(s, Load):
-                return []
-            line, = self.body.statement(s)
-            name, _, load = line.partition(" = ")
-            upcast = "" if held(s.out.dtype) is s.out.dtype else f".to({triton_type(held(s.out.dtype))})"
-            found.append((name, load.removesuffix(upcast) if upcast else load, upcast))
-        return found
+        """What is loaded of the operands' rows: each value's name, its load, and what makes the value of what is loaded
+        (a conversion to float32, or nothing)."""
+        return raw_loads(self, self.kernel.loads("xr"))
 
     def address(self, length: int | None = None, block: str = "RBLOCK", dtype: DType | None = None) -> str:
         """Where (x, r) lies in a result whose axis has `length` elements, by default the operands' own.
@@ -163,6 +155,17 @@ class Rows:
                             (*pointers, *multiples_of_16(bounds)), (0 if empty else programs, 1, 1), num_warps,
                             label=name, eights=tuple(multiples_of_8(bounds)), lesser=lesser_divisors(bounds),
                             shared=shared, registers=registers)
+
+
+def raw_loads(rows: Rows, loads: Iterable[Load]) -> list[tuple[str, str, str]]:
+    """Each load's name, its text without a conversion, and the conversion."""
+    found = []
+    for s in loads:
+        line, = rows.body.statement(s)
+        name, _, load = line.partition(" = ")
+        upcast = "" if held(s.out.dtype) is s.out.dtype else f".to({triton_type(held(s.out.dtype))})"
+        found.append((name, load.removesuffix(upcast) if upcast else load, upcast))
+    return found
 
 
 def result(group: Group, index: int) -> Node | None:

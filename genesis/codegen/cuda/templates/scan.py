@@ -10,125 +10,34 @@ A state is one number or two (`Scan`), and two states combine as two stretches o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
-from genesis.codegen.cuda.column_blocks import SHORT_COLUMNS, stages_with_room
+from genesis.codegen.cuda.column_blocks import stages_with_room
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.kernel_ir import Load
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates import shifted_scans, sort_helpers
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
+from genesis.codegen.cuda.templates.scan_blocks import (
+    blocks_of,
+    come_one_by_one,
+    in_vectors,
+    shifted_by,
+    stretches_beside,
+)
+from genesis.codegen.cuda.templates.scan_kinds import HELPERS, SCANS, Scan
+from genesis.codegen.cuda.templates.scanned_rows import Stretches, load_lines, store_lines, stretches_of
+from genesis.codegen.cuda.templates.shifted_scans import kept_lines
 from genesis.ir.node import Node
-from genesis.ir.size_divisors import twos
-from genesis.ir.sym_int import as_written, hint
 from genesis.ir.types import DType, bool_, int32
-from genesis.passes.graph.split_scans import COLUMNS
 from genesis.passes.groups import Group
 
-
-@dataclass(frozen=True)
-class Scan:
-    """One kind of scan, as text.
-
-    Attributes:
-        lift: the state of one element, from the operands {0} and {1}; {at} is its place in the row.
-        nothing: the state of no element. {low} and {high} are the dtype's bounds, {least} its least finite number.
-        combine: the helper that joins the state of a stretch with that of the next one.
-        read: the results, from the state {0}, {1}.
-    """
-
-    lift: tuple[str, ...]
-    nothing: tuple[str, ...]
-    combine: str
-    read: tuple[str, ...] = ("{0}",)
-
-
-SCANS: Final[dict[str, Scan]] = {
-    "cumsum": Scan(("{0}",), ("0",), "g_add"),
-    "cumprod": Scan(("{0}",), ("1",), "g_product"),
-    "cummax": Scan(("{0}", "{at}"), ("{low}", "0"), "g_later_max", ("{0}", "{1}")),
-    "cummin": Scan(("{0}", "{at}"), ("{high}", "0"), "g_later_min", ("{0}", "{1}")),
-    "recurrence": Scan(("{0}", "{1}"), ("1", "0"), "g_recur", ("{1}",)),
-    "logcumsumexp": Scan(("g_finite({0})", "libdevice.exp({0} - g_finite({0}))"), ("{least}", "0"), "g_exp_sum",
-                         ("{0} + libdevice.log({1})",)),
-}
-
-HELPERS: Final = {
-    "g_later_max": '''
-@triton.jit
-def g_later_max(a, i, b, j):
-    """The larger of two and where it is; the later of equal ones, and NaN before all."""
-    later = (b >= a) | (b != b)
-    return tl.where(later, b, a), tl.where(later, j, i)
-''',
-    "g_later_min": '''
-@triton.jit
-def g_later_min(a, i, b, j):
-    """The smaller of two and where it is; the later of equal ones, and NaN before all."""
-    later = (b <= a) | (b != b)
-    return tl.where(later, b, a), tl.where(later, j, i)
-''',
-    "g_recur": '''
-@triton.jit
-def g_recur(a, x, b, y):
-    """The steps v → a·v + x, then v → b·v + y, as one. After b = 0 it does not matter what came before."""
-    return a * b, tl.where(b == 0, y, b * x + y)
-''',
-    "g_finite": '''
-@triton.jit
-def g_finite(x):
-    """The nearest finite number; of NaN the least."""
-    if x.dtype == tl.float64:
-        return tl.minimum(tl.maximum(x, -1.7976931348623157e308), 1.7976931348623157e308)
-    else:
-        return tl.minimum(tl.maximum(x, -3.4028234663852886e38), 3.4028234663852886e38)
-''',
-    "g_exp_sum": '''
-@triton.jit
-def g_exp_sum(a, s, b, t):
-    """Σ exp as exp(a)·s, the largest exponent taken out (Milakov and Gimelshein 2018)."""
-    top = tl.maximum(a, b)
-    return top, s * libdevice.exp(a - top) + t * libdevice.exp(b - top)
-''',
-}
-
-PERSISTENT: Final = 8192
-"""Maximum elements of a row that is scanned in one piece; half as many where the state is two numbers."""
-
-STEP: Final = 4096
-"""Elements of a longer row that are scanned at a time."""
-
-TILE: Final = 8192
-"""Elements of a block of columns that are scanned at a time."""
-
-AHEAD_TILE: Final = 4096
-"""The same where what is scanned next waits in registers, for states of one number."""
-
-AHEAD_EACH: Final = 16
-"""Elements of a thread there (H200, kernels alone: cumsum of bfloat16[100, 3000, 51] along its second axis, 160
-programs of 8192 elements that waited for memory in each of 12 rounds, 155 µs; 54 so)."""
-
-COPIED: Final = 8
-"""Bytes of neighbours from which on they are copied to shared memory ahead of their use. Two bytes cannot be; of four
-Triton knows no vector, and lays them out so that lanes meet in one bank (H200: cumsum of float32[200, 1500, 63] along
-its second axis 203 µs, torch.compile 90)."""
-
-SMALLEST: Final = 2048
-"""Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
-7,600 times 23 × 8 bfloat16 10.2 µs in as many programs, torch.compile 5.5)."""
-
-SHORTEST: Final = 16
-"""The block of a class of the shortest rows."""
-
-MANY: Final = 1 << 18
-"""Elements of blocks of short rows from which on a plan for each length is worth it: of 3 of 16 lanes of a class (H200:
-cummax over 3 of 631,488 float16 14.7 µs, torch 10.6)."""
-
-PROGRAMS: Final = 512
-"""Minimum programs that are left where one takes the short columns of neighbouring outer indices, too."""
+SHIFTED_REGISTERS: Final = 128
+"""Registers of a thread that goes along shifted rows: two programs of 8 warps are on a multiprocessor then. Unbounded
+it takes up to 160, for one."""
 
 
 def emit_scan(group: Group, gpu: GpuModel = H200) -> KernelSource:
@@ -144,8 +53,13 @@ class _Emitter:
         chunk: elements of a chunk, 0 where a program scans whole rows.
         loops: whether the program loops along the axis, and in how many pipeline `stages`.
         ahead: whether what a round scans waits in registers from the round before on.
+        across: how threads share short rows at odd places that go through shared memory (`scanned_rows.py`), or None.
+        shifted: elements of a vector, where rows begin at no multiple of one: blocks begin with the vector that the
+            row's first element lies in (`row_edges.py`). Else 0.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
             is scanned, so that a scan from the end is one from the start.
+        alone: whether a thread has elements of one column alone, or all of a vector of short ones: so many more of the
+            column, and fewer combinations with other threads' states.
         stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.
         types, nothing: dtype, and value of no element, of each number of the state.
     """
@@ -155,57 +69,74 @@ class _Emitter:
         attributes = node.attributes
         self.chunk: int = attributes.get("chunk", 0)
         self.reverse: bool = attributes.get("reverse", False)
-        self.rows = Rows(group, node.inputs[:1] if self.chunk else node.inputs, node["axis"])
+        operands = node.inputs[:-1] if self.chunk else node.inputs
+        self.rows = Rows(group, operands, node["axis"])
         self.extent = self.chunk or self.rows.length
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
         self.types = _state_types(node, self.scan)
-        self.blocks = _blocks(self.rows, self.extent, self.types, bool(self.chunk))
+        stored = [x.dtype for i in range(len(self.scan.read)) if (x := result(group, i)) is not None]
+        self.across = None if self.chunk else stretches_of(self.rows, stored, gpu)
+        self.alone = self.scan.heavy and self.rows.inner > 1 and self.types[0].itemsize == 4
+        alone = len(self.scan.read) == 1  # places of 64 bits beside have no vectors of as many elements
+        self.shifted = shifted_by(self.rows, node.dtype.itemsize) if alone and not self.chunk and not self.across else 0
+        self.blocks = blocks_of(self.rows, self.extent, self.types, bool(self.chunk), self.shifted, gpu,
+                                self.scan.heavy)
         self.loops = self.extent > self.blocks.step
-        self.ahead = self.loops and not self.chunk and _come_one_by_one(self.rows)
+        self.ahead = self.loops and bool(self.rows.loads()) and (self.alone or come_one_by_one(self.rows))
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
         elements = self.blocks.x * self.blocks.step
         self.stages = stages_with_room(elements * sum(s.out.dtype.itemsize for s in loads), 1, gpu,
                                        elements * self.types[0].itemsize)  # states change threads there
         self.columns = self.rows.inner > 1
-        self.stretches = _stretches(self.rows, self.blocks)
+        self.stretches = stretches_beside(self.rows, self.blocks, self.alone)
         self.nothing = [text.format(**_bounds(self.types[0])) for text in self.scan.nothing]
         self.count = len(self.types)
+        self.reads = self.scan.low if self.scan.low and self.node.dtype.itemsize == 2 else self.scan.read
 
     def source(self) -> KernelSource:
         """The finished kernel."""
         lines = self.lines()
         outputs = {name: memory for i, name in enumerate(_names(self.scan))
                    if (memory := result(self.group, i)) is not None}
-        ends = {"ends": input_of(self.node.inputs[1], self.group)} if self.chunk else {}
+        ends = {"ends": input_of(self.node.inputs[-1], self.group)} if self.chunk else {}
+        name = f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}"
+        if self.across is not None:
+            return self.rows.source(
+                name, lines, outputs, {"XBLOCK": self.across.block, "RBLOCK": self.across.threads},
+                -(-self.rows.rows // self.across.x), self.across.threads // 32, self.helpers("\n".join(lines)))
         return self.rows.source(
-            f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}", lines, outputs,
+            name, lines, outputs,
             {"XBLOCK": self.blocks.x, "RBLOCK": self.blocks.step}, -(-self.rows.rows // self.blocks.x) * self.parts,
             self.blocks.warps, self.helpers("\n".join(lines)),
-            {"parts": self.parts} if self.chunk else None, ends)
+            {"parts": self.parts} if self.chunk else None, ends,
+            registers=SHIFTED_REGISTERS if self.shifted and self.loops and self.blocks.warps >= 8 else 0)
 
     def helpers(self, text: str) -> str:
         """The functions that the lines use."""
         found = "".join(code + "\n" for name, code in HELPERS.items() if name in text)
+        found += sort_helpers.helpers(["g_unknown(x)"]) if "g_unknown(x)" in text else ""
         return found + self.with_rest() if "g_with_rest" in text else found
 
     def lines(self) -> list[str]:
         """The kernel's statements."""
+        if self.across is not None:
+            return [*load_lines(self.rows, self.across, self.reverse), *self.lifted(),
+                    *self.by_threads(self.across), *self.stores()]
         rows, program = self.rows, "tl.program_id(0)"
         first = ["part = tl.program_id(0) % parts"] if self.chunk else []
         first += rows.x_lines(f"{program} // parts" if self.chunk else program)
+        if self.alone and not in_vectors(rows, self.blocks.step):
+            first.append("x = g_unknown(x)")  # of a run Triton would give a thread several neighbours
         if self.loops or self.chunk:
             first += [f"carry{i} = tl.full([XBLOCK, 1], {self.nothing[i]}, {triton_type(self.types[i])})"
                       for i in range(self.count)]
         if self.chunk:
             first += self.entry()
-        begin = f"part * {self.extent}{' + begin' if self.loops else ''}" if self.chunk else (
-            "begin" if self.loops else "0")
-        whole = 0 if self.chunk or self.loops else self.blocks.step
-        body = self.column_lines(begin) if self.columns else rows.r_lines(begin, whole)
-        if self.chunk:
-            body.append(f"r_mask = r_mask & (r < part * {self.extent} + {self.extent})")
-        loaded = [f"{name} = {name}_held{upcast}" for name, _, upcast in rows.loads()]
-        body += [*(loaded if self.ahead else rows.operand_lines()), *self.lifted(), *self.scanned()]
+        first += shifted_scans.start_lines(rows, self.shifted) if self.shifted else []
+        body = self.block_lines()
+        body += (self.loaded_before() if self.ahead else shifted_scans.load_lines(rows, self.loops) if self.shifted
+                 else rows.operand_lines())
+        body += [*self.lifted(), *self.scanned()]
         if self.loops or self.chunk:
             body += self.carried_in()
         if self.loops:
@@ -213,7 +144,7 @@ class _Emitter:
         body += self.stores()
         if not self.loops:
             return first + body
-        steps = -(-self.extent // self.blocks.step)
+        steps = -(-(self.extent + max(self.shifted - 1, 0)) // self.blocks.step)
         turned = f"({steps - 1} - step) * RBLOCK" if self.reverse else "step * RBLOCK"
         body.insert(0, f"begin = {turned}")
         if self.ahead:
@@ -224,10 +155,29 @@ class _Emitter:
         stages = "" if self.ahead else f", num_stages={self.stages}"
         return [*first, f"for step in tl.range(0, {steps}{stages}):", *(f"    {line}" for line in body)]
 
+    def block_lines(self) -> list[str]:
+        """The elements of a block, which a loop has at `begin`."""
+        begin = "begin" if self.loops else "0"
+        if self.chunk:
+            begin = f"part * {self.extent}{' + begin' if self.loops else ''}"
+        if self.shifted:
+            return shifted_scans.near_lines(self.rows, self.shifted, "begin + " if self.loops else "", self.reverse)
+        whole = 0 if self.chunk or self.loops else self.blocks.step
+        lines = self.column_lines(begin) if self.columns else self.rows.r_lines(begin, whole)
+        chunk = [f"r_mask = r_mask & (r < part * {self.extent} + {self.extent})"] if self.chunk else []
+        return [*lines, *chunk]
+
     def loads_of_round(self) -> list[str]:
         """The loads of the block at `begin`, of which a round behind the last has no element."""
-        inside = ["r_mask = r_mask & (r >= 0)"] if self.reverse else []
-        return [*self.column_lines("begin"), *inside, *(f"{name}_next = {load}" for name, load, _ in self.rows.loads())]
+        least = f"part * {self.extent}" if self.chunk else "0"
+        inside = [f"r_mask = r_mask & (r >= {least})"] if self.reverse else []
+        return [*self.block_lines(), *inside, *(f"{name}_next = {load}" for name, load, _ in self.rows.loads())]
+
+    def loaded_before(self) -> list[str]:
+        """The operands' values, of what the round before has loaded."""
+        waiting = {name: f"{name} = {name}_held{upcast}" for name, _, upcast in self.rows.loads()}
+        return [line for s in self.rows.kernel.statements for line in (
+            [waiting[s.out.name]] if isinstance(s, Load) and s.out.name in waiting else self.rows.body.statement(s))]
 
     def column_lines(self, begin: str) -> list[str]:
         """The elements of a block of columns, stretch by stretch, in the order of the scan."""
@@ -237,12 +187,22 @@ class _Emitter:
         return [f"r = {begin} + tl.reshape({near}, [1, RBLOCK]){self.rows.integer}", f"r_mask = r < {self.rows.size}"]
 
     def entry(self) -> list[str]:
-        """The carry that a chunk begins with: the state at the end of the one before."""
+        """The carry that a chunk begins with: the state at the end of the one before. Where that has more to do with an
+        operand than its end says, the operand's element there is loaded, too."""
         inner, edge = self.rows.inner, "parts - 1" if self.reverse else "0"
+        place = f"(part + 1) * {self.extent}" if self.reverse else f"part * {self.extent} - 1"
+        there = [f"r = tl.zeros([1, 1], tl.int32){self.rows.integer} + {place}",
+                 f"r_mask = (begins == 0) & (r >= 0) & (r < {self.rows.size})", *self.rows.operand_lines()]
+        names = {"r", "r_mask", *(line.partition(" = ")[0] for line in there)}
+        apart = re.compile(rf"\b({'|'.join(sorted(names))})\b")  # a loop behind it has others of these names
+        values = ["entry", *(apart.sub(r"\1_before", name) for name in self.rows.names[1:])]
         return [f"begins = part == {edge}",
                 f"before = x // {inner} * parts + part {'+' if self.reverse else '-'} 1",
                 f"entry = tl.load(ends + (before * {inner} + x % {inner}), mask=x_mask & (begins == 0), other=0)",
-                "carry0 = tl.where(begins, carry0, entry.to(carry0.dtype))"]
+                "entry = entry.to(carry0.dtype)",
+                *([apart.sub(r"\1_before", line) for line in there] if len(values) > 1 else []),
+                *(f"carry{i} = tl.where(begins, carry{i}, {text.format(*values)})"
+                  for i, text in enumerate(self.scan.lift))]
 
     def all(self, name: str) -> str:
         """Each number of a state."""
@@ -254,8 +214,9 @@ class _Emitter:
         for i, (text, dtype) in enumerate(zip(self.scan.lift, self.types, strict=True)):
             value = text.format(*self.rows.names, at="tl.broadcast_to(r, [XBLOCK, RBLOCK])")
             none = f"tl.full((), {self.nothing[i]}, {triton_type(dtype)})"
-            lines += [f"state{i} = ({value}).to({triton_type(dtype)})",
-                      f"state{i} = tl.where(r_mask, state{i}, {none})"]
+            lines.append(f"state{i} = ({value}).to({triton_type(dtype)})")
+            kept = f"state{i} = tl.where({'kept' if self.shifted else 'r_mask'}, state{i}, {none})"
+            lines += kept_lines(kept, self.loops, self.reverse) if self.shifted else [kept]
         return lines
 
     def call(self, name: str, axis: int, forward: bool = False) -> str:
@@ -271,10 +232,10 @@ class _Emitter:
         thread has of a row is turned and scanned first, which costs nothing; then the threads' states, without their
         own.
         """
-        vector = self.rows.vector
+        vector = self.shifted or self.rows.vector
         if self.columns:
             return self.by_stretches(self.stretches, self.blocks.step // self.stretches, 1)
-        if self.reverse and vector > 1 and self.blocks.step > 8 * vector:
+        if self.reverse and vector > 1 and self.blocks.step > vector:
             return self.by_stretches(self.blocks.step // vector, vector, 2)
         return [self.call("state", 1)]
 
@@ -287,17 +248,35 @@ class _Emitter:
         pair = self.all("whole") + ", " + self.all("later")
         spread_states = ", ".join(f"tl.broadcast_to(later{i}{spread}, {shape})" for i in states)
         turned = ", reverse=True" if axis == 2 else ""
+        back = [f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states]
+        lines = [*(f"state{i} = {turn[0]}tl.reshape(state{i}, {shape}){turn[1]}" for i in states),
+                 self.call("state", axis, forward=True)]
+        if stretches == 1 and not self.loops and not self.chunk:  # a thread has whole columns
+            return lines + back
         return [
-            *(f"state{i} = {turn[0]}tl.reshape(state{i}, {shape}){turn[1]}" for i in states),
-            self.call("state", axis, forward=True),
-            f"last = (tl.arange(0, {each}) == {each - 1}){place}",
+            *lines, f"last = (tl.arange(0, {each}) == {each - 1}){place}",
             *(f"whole{i} = tl.sum(tl.where(last, state{i}, 0), {axis}).to(state{i}.dtype)" for i in states),
             *(f"later{i} = tl.full([XBLOCK, {stretches}], {self.nothing[i]}, {triton_type(self.types[i])})"
               for i in states),
             f"{pair} = tl.associative_scan(({pair}), 1, g_with_rest{turned})",
-            f"{self.all('state')} = {self.scan.combine}({spread_states}, {self.all('state')})",
-            *(f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states),
-        ]
+            f"{self.all('state')} = {self.scan.combine}({spread_states}, {self.all('state')})", *back]
+
+    def by_threads(self, found: Stretches) -> list[str]:
+        """What a thread has of a row, then the states of the threads before it."""
+        states, pair = range(self.count), f"{self.all('whole')}, {self.all('later')}"
+        lines = [self.call("state", 0, forward=True)]
+        if found.beside == 1:
+            return lines
+        return [
+            *lines, f"last = tl.arange(0, XBLOCK)[:, None] == {found.each - 1}",
+            *(f"whole{i} = tl.reshape(tl.sum(tl.where(last, state{i}, 0), 0).to(state{i}.dtype), "
+              f"[{found.x}, {found.beside}])" for i in states),
+            *(f"later{i} = tl.full([{found.x}, {found.beside}], {self.nothing[i]}, {triton_type(self.types[i])})"
+              for i in states),
+            f"{pair} = tl.associative_scan(({pair}), 1, g_with_rest)",
+            f"{self.all('state')} = {self.scan.combine}("
+            + ", ".join(f"tl.broadcast_to(tl.reshape(later{i}, [1, RBLOCK]), [XBLOCK, RBLOCK])" for i in states)
+            + f", {self.all('state')})"]
 
     def with_rest(self) -> str:
         """A combination that also has the state without the last element: (all, all but the last)."""
@@ -330,61 +309,20 @@ def g_with_rest({a}, {p}, {b}, {q}):
     def stores(self) -> list[str]:
         """Write the results."""
         lines = []
-        for i, (name, read) in enumerate(zip(_names(self.scan), self.scan.read, strict=True)):
+        for i, (name, read) in enumerate(zip(_names(self.scan), self.reads, strict=True)):
             memory = result(self.group, i)
             if memory is not None:
-                value = f"({read.format('state0', 'state1')})"
+                value = f"({read.format('state0', 'state1' if self.count > 1 else '', *self.rows.names)})"
                 value += " != 0" if memory.dtype is bool_ else f".to({triton_type(memory.dtype)})"
+                if self.across is not None:
+                    lines += store_lines(self.across, name, value, memory.dtype)
+                    continue
+                if self.shifted:
+                    lines += shifted_scans.store_lines(name, value, self.loops)
+                    continue
                 place = self.rows.address(dtype=memory.dtype)
                 lines.append(f"tl.store({name} + {place}, {value}, mask=x_mask & r_mask)")
         return lines
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    x: int
-    step: int
-    warps: int
-
-
-def _blocks(rows: Rows, extent: int, types: Sequence[DType], chunks: bool) -> _Blocks:
-    """Rows and elements that a program has at a time, whose states are numbers of these dtypes.
-
-    Args:
-        chunks: a program has a chunk of a row.
-    """
-    size, numbers = power_of_two(extent), len(types)
-    if size <= SHORTEST and hint(rows.rows) * size >= MANY:
-        size = next((short for short in SHORT_COLUMNS if extent <= short), size)
-    if rows.inner == 1:
-        step = size if size <= PERSISTENT // numbers else STEP // numbers
-        warps = step // 1024 if step > 4096 else step // 512
-        return _Blocks(batch_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
-    if numbers > 1 and types[0].itemsize == 8:
-        numbers *= 2  # registers have no room for as many states of 64 bits (logcumsumexp: a kilobyte was spilled)
-    x = min(power_of_two(rows.inner), COLUMNS)
-    if not chunks and size > AHEAD_TILE // numbers // x and _come_one_by_one(rows):
-        return _Blocks(x, AHEAD_TILE // numbers // x, AHEAD_TILE // numbers // AHEAD_EACH // 32)
-    step = min(size, TILE // numbers // x)
-    while step == size and x * step < SMALLEST // numbers and hint(rows.rows) >= 2 * x * PROGRAMS:
-        x *= 2
-    return _Blocks(x, step, max(4, min(x * step // 1024, 16)))
-
-
-def _stretches(rows: Rows, blocks: _Blocks) -> int:
-    """How many threads share a row of a block of columns, if a thread loads 16 bytes of neighbouring columns."""
-    sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
-    aligned = twos(as_written(rows.inner))
-    neighbours = min(16 // max(sizes, default=16) or 1, aligned, blocks.x)
-    return max(1, min(32 * blocks.warps * neighbours // blocks.x, blocks.step))
-
-
-def _come_one_by_one(rows: Rows) -> bool:
-    """Whether columns are loaded as they are, a word or less at a time: nothing good copies such ahead to shared
-    memory, and without that a program would wait for memory in each round."""
-    loads = rows.kernel.loads("xr")
-    return (rows.inner > 1 and bool(rows.loads()) and len(loads) == len(rows.kernel.statements)
-            and all(s.out.dtype.itemsize * twos(as_written(rows.inner)) < COPIED for s in loads))
 
 
 def _state_types(node: Node, scan: Scan) -> list[DType]:

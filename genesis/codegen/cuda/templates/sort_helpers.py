@@ -34,11 +34,11 @@ def g_from_warps(x, bit: tl.constexpr, REGISTERS: tl.constexpr):
 ''',
     "g_exchange": '''
 @triton.jit
-def g_exchange(x, flip, bit: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.constexpr):
+def g_exchange(x, flip, bit: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.constexpr, ABOVE: tl.constexpr = 64):
     """Neighbours along a bit in order, or the other way round where flip is 1."""
     axis: tl.constexpr = g_log2(x.numel) - 1 - bit
     right = (g_bit(x, bit) ^ flip) != 0
-    if bit < REGISTERS:  # one thread has both
+    if bit < REGISTERS or bit >= ABOVE:  # one thread has both
         return tl.where(right, tl.max(x, axis, keep_dims=True), tl.min(x, axis, keep_dims=True))
     else:
         y = x ^ tl.xor_sum(x, axis, True) if bit < WARP else g_from_warps(x, bit, REGISTERS)
@@ -46,27 +46,28 @@ def g_exchange(x, flip, bit: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.con
 ''',
     "g_merge": '''
 @triton.jit
-def g_merge(x, BITS: tl.constexpr, LAST: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.constexpr):
+def g_merge(x, BITS: tl.constexpr, LAST: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.constexpr,
+            ABOVE: tl.constexpr = 64):
     """Bitonic blocks of 2^BITS words in order: by turns up and down, unless it is the last time."""
     if LAST:
         for i in tl.static_range(BITS):
-            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS, WARP)
+            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS, WARP, ABOVE)
     elif BITS < REGISTERS:
         flip = g_bit(x, BITS)
         for i in tl.static_range(BITS):
-            x = g_exchange(x, flip, BITS - 1 - i, REGISTERS, WARP)
+            x = g_exchange(x, flip, BITS - 1 - i, REGISTERS, WARP, ABOVE)
     else:  # the complement of a word is in the opposite order
         mask = 0 - g_bit(x, BITS).to(x.dtype)
         x = x ^ mask
         for i in tl.static_range(BITS):
-            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS, WARP)
+            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS, WARP, ABOVE)
         x = x ^ mask
     return x
 ''',
     "g_levels": '''
 @triton.jit
 def g_levels(x, FIRST: tl.constexpr, LAST: tl.constexpr, SIZE: tl.constexpr, REGISTERS: tl.constexpr,
-             WARP: tl.constexpr):
+             WARP: tl.constexpr, ABOVE: tl.constexpr = 64):
     """Sorted blocks of 2^(FIRST - 1) words become sorted blocks of 2^LAST, by turns up and down."""
     upper: tl.constexpr = g_log2(x.numel) - FIRST
     block = tl.reshape(tl.arange(0, 1 << upper), [2] * upper + [1] * FIRST)
@@ -78,13 +79,14 @@ def g_levels(x, FIRST: tl.constexpr, LAST: tl.constexpr, SIZE: tl.constexpr, REG
         before = mask
         for i in tl.static_range(LAST):
             if level > LAST - 1 - i:
-                x = g_exchange(x, 0, LAST - 1 - i, REGISTERS, WARP)
+                x = g_exchange(x, 0, LAST - 1 - i, REGISTERS, WARP, ABOVE)
     return x ^ before.to(x.dtype)
 ''',
     "g_first": '''
 @triton.jit
-def g_first(x, KEPT: tl.constexpr, VECTOR: tl.constexpr, WARPS: tl.constexpr):
-    """The KEPT smallest words of each row in order. VECTOR words of a row are neighbours in a thread."""
+def g_first(x, KEPT: tl.constexpr, VECTOR: tl.constexpr, WARPS: tl.constexpr, ABOVE: tl.constexpr = 64):
+    """The KEPT smallest words of each row in order. VECTOR words of a row are neighbours in a thread, and of columns
+    those whose numbers differ in the bits from ABOVE on are in one thread."""
     total: tl.constexpr = x.numel
     size: tl.constexpr = g_log2(x.shape[1])
     kept: tl.constexpr = g_log2(KEPT)
@@ -100,12 +102,12 @@ def g_first(x, KEPT: tl.constexpr, VECTOR: tl.constexpr, WARPS: tl.constexpr):
         h = tl.permute(h, [1, 2, 0, 3])
     h = tl.reshape(h, [2] * g_log2(total))
     for bits in tl.static_range(1, straight + 1):
-        h = g_merge(h, bits, bits == size, registers, warp)
+        h = g_merge(h, bits, bits == size, registers, warp, ABOVE)
     if straight < kept:
-        h = g_levels(h, straight + 1, kept, size, registers, warp)
+        h = g_levels(h, straight + 1, kept, size, registers, warp, ABOVE)
     for bits in tl.static_range(kept + 1, size + 1):
         h = tl.min(h, g_log2(h.numel) - 1 - kept, keep_dims=h.numel == 2)
-        h = g_merge(h, kept, bits == size, registers, 32)
+        h = g_merge(h, kept, bits == size, registers, 32, ABOVE)
     return tl.reshape(h, [x.shape[0], KEPT])
 ''',
     "g_key32": '''
