@@ -92,6 +92,19 @@ def test_blocks_take_turns_in_shared_memory(layout: str, depth: int, made: list[
     assert made[-1].constexprs["STAGES"] <= depth // 16 + 2
 
 
+@pytest.mark.parametrize(("depth", "columns", "layout", "held"), [
+    (64, 32, "nn", ""), (65, 32, "nn", "a"), (64, 33, "nn", "b"), (65, 33, "nn", "ab"), (65, 32, "tt", "b"),
+    (65, 33, "tn", "b"), (66, 34, "nn", "")])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_rows_that_begin_anywhere_come_through_registers(depth: int, columns: int, layout: str, held: str,
+                                                         batch: tuple[int, ...], made: list[KernelSource]) -> None:
+    """Of 40 rows. A copy of single numbers takes as long as one of four."""
+    check(one_product(40, depth, columns, layout, (0, 0), batch))
+    text = made[-1].source
+    assert "".join(x for x in "ab" if f"{x}_held = tl.load" in text) == held
+    assert ("copy_numbers(a" in text, "copy_numbers(b" in text) == ("a" not in held, "b" not in held)
+
+
 @each_value
 @pytest.mark.parametrize("tile", MORE_TILES["ieee"], ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
