@@ -22,6 +22,7 @@ from tests.faults.combined_programs import COMBINED, COMBINED_PROGRAMS
 from tests.faults.events import Place, Traced, _exits_of, chosen, injected, turns_of
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS, Case, Statement
+from tests.faults.rank_programs import RANK_PROGRAMS
 from tests.faults.signals import count_signals
 from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
@@ -110,6 +111,30 @@ def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
 def test_a_run_beside_a_second_stream_is_made_or_not() -> None:
     """Its writes are started where storages are told of them: an update was made twice, as nobody was told of one."""
     check(count("streams", "h200", "line", 97), False)
+
+
+BEGINNING = ("cuda/collective_work.py", "cuda/staged_transport.py", "runtime/ledger.py", "cuda/bound_plan.py")
+"""What begins a collective."""
+
+
+@by_default("reduced staged, apart-line", "reduced of C-line")
+@pytest.mark.parametrize("kind", ["line", "opcode"])
+@pytest.mark.parametrize("program", RANK_PROGRAMS)
+def test_collectives_among_writes_in_place_are_begun_with_them_or_none_is_made(program: str, kind: str) -> None:
+    """What waits for other ranks runs lines of Python: a Ctrl-C there came between two of the program's writes, and no
+    storage was told of the first ones."""
+    with Bench("h200") as bench, quiet_collector():
+        running = Program(program, "cuda", bench.driver)
+        found = list[Verdict]()
+        for unit in (u for u in running.units if "value" in u.statement.text):
+            places = running.places(unit, kind)
+            turns = turns_of(places)
+            there = [at for at in chosen(places) if places[at].file.endswith(BEGINNING)]
+            tried = there[::1 + len(there) // (80 if kind == "line" else 400)]
+            found += [running.trial(unit, kind, at, KeyboardInterrupt, places[at], turns[at], by_place=True)
+                      for at in tried]
+    assert len(found) > (8 if "graphs" in program else 20) and not [v for v in found if v.problem], found
+    assert sum(v.outcome == "not reached" for v in found) < len(found) / 4
 
 
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step"])
