@@ -57,6 +57,10 @@ class NotReplayable(Exception):
     """A call cannot be replayed; the text says why: mostly that something it read cannot be guarded."""
 
 
+class Opaque(NotReplayable):
+    """A call cannot be replayed because of the kind of an object that it reads: the next one will find such a one."""
+
+
 class Unsettled(NotReplayable):
     """A call cannot be replayed because something will be different the next time: worth another capture."""
 
