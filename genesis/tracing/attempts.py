@@ -3,8 +3,8 @@
 * The first two dozen calls that nothing is replayed for are captured, and one more for each replay since.
 * After that, a call like none before is run as it is. One that comes again is captured: a length, a position.
 * A call that could not be captured is tried again, for one odd call: at once, then after 32 such calls, 256, 2048.
-  Where the line that it failed at is one that each call comes to, or an object of a kind that no guard can stand for is
-  what it reads, it is not tried at once, nor after 32: what that line calls may become another thing, but not by chance.
+  Where the line that it failed at is one that each call comes to, or where it reads an object of a kind that no guard
+  can stand for, it is not tried at once, nor after 32: what is there may become another thing, but not by chance.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
-from genesis.ir.interrupting import told_later
+from genesis.ir.interrupting import keeps_pending, told_later
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.differences import Difference
 from genesis.tracing.find_slots import find_slots, results_of
@@ -260,12 +260,14 @@ def _same_options(group: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _end_step(effects: Session) -> None:
-    """Run the step of a call that cannot be replayed; if that fails, the optimizers' counts do not move on either."""
+    """Run the step of a call that cannot be replayed; if that fails, schedules do not move on either, unless all of it
+    stays pending."""
     held = engine.held_at_step(effects)
     try:
         engine.end_step()
-    except BaseException:
-        take_back(again for _, again in effects.numbers)
+    except BaseException as error:
+        if not keeps_pending(error):
+            take_back(again for _, again in effects.numbers)
         raise
     finally:
         held.clear()

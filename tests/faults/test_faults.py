@@ -345,6 +345,44 @@ def test_a_step_in_several_layers_is_made_or_not(program: str) -> None:
     assert len(found) > 4 and not [v for v in found if v.problem], found
 
 
+@pytest.mark.parametrize(("program", "statement", "file"), [
+    ("compiled recurrence", "loss = step()", "tracing/replay_step.py"),
+    ("compiled rates", "rated = rates(x)", "tracing/replay_call.py")])
+def test_a_schedule_in_a_replay_takes_its_step_with_it_or_not(program: str, statement: str, file: str) -> None:
+    """It steps before the plan runs, which takes its rates: an interrupt in between left it an epoch ahead, and of two
+    schedules for one rate the first one's was left."""
+    files = (file, "tracing/replay_sources.py", "tracing/step_gradients.py", "frontend/session.py",
+             "lr_scheduler/base.py")
+    with Bench("cpu"), quiet_collector():
+        running = Program(program)
+        unit = next(u for u in running.units if u.statement.text == statement)
+        places = running.places(unit, "line")
+        turns = turns_of(places)
+        there = [at for at in chosen(places) if places[at].file.endswith(files)]
+        found = [running.trial(unit, "line", at, KeyboardInterrupt, places[at], turns[at])
+                 for at in there[::1 + len(there) // 150]]
+    assert len(found) > 20 and not [v for v in found if v.problem], found
+
+
+def test_a_schedule_in_a_captured_call_that_is_interrupted_stays_with_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is run when the call is over. All of it stays pending, so a schedule that was taken back was an epoch
+    behind the weights."""
+    def first(device: str) -> Case:
+        found = PROGRAMS["compiled recurrence"](device)
+        found.target = (found.starts[0], found.starts[1])
+        return found
+    monkeypatch.setitem(PROGRAMS, "capture of recurrence", first)
+    with Bench("cpu"), quiet_collector():
+        running = Program("capture of recurrence")
+        (unit, *_) = running.units
+        places = running.places(unit, "line")
+        turns = turns_of(places)
+        there = [at for at in chosen(places) if places[at].file.endswith(("cpu/executor.py", "engine/running.py"))]
+        found = [running.trial(unit, "line", at, KeyboardInterrupt, places[at], turns[at])
+                 for at in there[::1 + len(there) // 40]]
+    assert len(found) > 20 and not [v for v in found if v.problem], found
+
+
 READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 4,
              ("capture of tallies", "line"): 4}
 """(program, kind of instants) → each how manieth instant is tried by default: 44 to 140 are, 10 to 65 ms each."""
