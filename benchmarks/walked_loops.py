@@ -1,5 +1,7 @@
 """Loops of a reader who had seen none of the others: filters, automata, integrators, attacks, distillation, states of
-optimizers by hand, rates that are tensors, casts, masks that are assigned through, stacks that are made again."""
+optimizers by hand, rates that are tensors, casts, masks that are assigned through, stacks that are made again.
+
+Those that differentiate in each turn, or whose first step makes an optimizer's state, count as two."""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def pinball_quantiles(lib: Any, n: int) -> float:
     return float(q.sum())
 
 
-@loop(500)
+@loop(500, loops=2)
 def gradients_that_only_grow(lib: Any, n: int) -> float:
     """Each loss is scaled by the one before; nobody steps, or reads."""
     w, before = lib.linspace(-1, 1, 12).view(4, 3).clone().requires_grad_(), lib.ones(())
@@ -107,7 +109,7 @@ def rate_in_a_tensor(lib: Any, n: int) -> float:
     return float(w.detach().sum())
 
 
-@loop(150)
+@loop(150, loops=2)
 def unrolled_inner_steps(lib: Any, n: int) -> float:
     """Eight inner steps of a fast weight are differentiated for the slow one."""
     slow = lib.linspace(0.1, 0.4, 6).view(2, 3).clone().requires_grad_()
@@ -125,7 +127,7 @@ def unrolled_inner_steps(lib: Any, n: int) -> float:
     return float(slow.detach().sum())
 
 
-@loop(500)
+@loop(500, loops=2)
 def adam_by_names(lib: Any, n: int) -> float:
     """Parameters and their moments in dictionaries; corrections are Python's numbers, never the same."""
     sizes = {"a": 4, "b": 3, "c": 5}
@@ -174,7 +176,7 @@ def masks_assigned_through(lib: Any, n: int) -> float:
     return float(x.sum())
 
 
-@loop(300)
+@loop(300, loops=2)
 def projected_attack(lib: Any, n: int) -> float:
     """An input that is a new leaf in each turn follows its gradient's sign, within a ball."""
     w, x = lib.linspace(-1, 1, 12).view(4, 3), lib.linspace(0, 1, 8).view(2, 4)
@@ -187,7 +189,7 @@ def projected_attack(lib: Any, n: int) -> float:
     return float(adversarial.sum())
 
 
-@loop(300)
+@loop(300, loops=2)
 def teacher_and_student(lib: Any, n: int) -> float:
     """The teacher is an average of the student; losses are appended, and read behind the loop."""
     nn, losses = lib.nn, []
