@@ -43,6 +43,8 @@ class Session:
         options: what an optimizer's groups held when a step asked for it: (group, content); and what a schedule, which
             replays step themselves, found and left there: (group, before, after).
         ended: an optimizer ended a step.
+        comes_to_step: called when the first one does.
+        put_back: puts back what the call has kept in Python since: the step did not run, and will not.
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
         refused: called when there is a refusal: nothing needs to be followed from then on.
         refusal: why the call cannot be replayed, or None.
@@ -76,6 +78,8 @@ class Session:
         self.freed: list[Node] = []
         self.options: list[tuple[dict[str, Any], ...]] = []
         self.ended = False
+        self.comes_to_step: Callable[[], None] = lambda: None
+        self.put_back: Callable[[], None] = lambda: None
         self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
         self.beginning = False

@@ -18,6 +18,7 @@ from genesis.tracing.differences import Difference
 from genesis.tracing.find_slots import find_slots, results_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
+from genesis.tracing.places_at_step import PlacesAtStep
 from genesis.tracing.plain_values import same
 from genesis.tracing.reached import is_always_reached
 from genesis.tracing.records import record_fields, written_to
@@ -78,6 +79,8 @@ class CallCapture:
         self.effects, self._values = Session(), LastValues(_entrance)
         enter = entered.enter if copied is None else copied.watching(entered.enter)
         self._tracer = Tracer(enter, self.effects.give_up)
+        places = PlacesAtStep(entered)
+        self.effects.comes_to_step, self.effects.put_back = places.note, places.put_back
         self.effects.refused = self._stop
         self.reached_again = False
         self.effects.last_values = self._values.stand_in
@@ -267,6 +270,7 @@ def _end_step(effects: Session) -> None:
         engine.end_step()
     except BaseException as error:
         if not keeps_pending(error):
+            effects.put_back()
             take_back(again for _, again in effects.numbers)
         raise
     finally:

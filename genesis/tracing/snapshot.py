@@ -128,6 +128,10 @@ class Snapshot:
             found = self._copies.get(id(value), (value, MISSING, type(value)))
         return found[1]
 
+    def values(self) -> list[Any]:
+        """The objects that were copied."""
+        return [value for value, _, _ in self._copies.values()]
+
     def kind(self, value: Any) -> type:
         """The class of the object when it was copied."""
         return self._copies[id(value)][2] if id(value) in self._copies else type(value)

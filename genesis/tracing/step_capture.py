@@ -85,6 +85,7 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
         raise Unsettled(_DISTURBED) from None
     except BaseException as error:
         if not keeps_pending(error):
+            effects.put_back()
             take_back(again for _, again in effects.numbers)
         raise
     if isinstance(sources, NotReplayable):
